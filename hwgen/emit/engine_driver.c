@@ -164,7 +164,7 @@ static uint32_t stored_channels(const engine_map *map)
 
 static uint32_t map_bytes(const engine_map *map)
 {
-    return (stored_channels(map) + LANES - 1) / LANES * LANES * map->stored_height * map->stored_width;
+    return (stored_channels(map) + LANES - 1) / LANES * LANES * map->value_bytes * map->stored_height * map->stored_width;
 }
 
 /* Return whether a map has at most the given number of bytes in memory. */
@@ -172,7 +172,8 @@ static int fits(const engine_map *map, uint32_t size)
 {
     const uint64_t channels = (uint64_t)map->rows * map->columns * map->channels;
 
-    return channels <= size && size / LANES / ((channels + LANES - 1) / LANES) / map->stored_height / map->stored_width > 0;
+    return channels <= size &&
+           size / LANES / map->value_bytes / ((channels + LANES - 1) / LANES) / map->stored_height / map->stored_width > 0;
 }
 
 /* Read how an input map is unfolded in memory. A map without a description is stored as it is. Returns whether the
@@ -206,9 +207,10 @@ static int read_map(text region, uint32_t frames, uint32_t size, engine_map *res
 
     if (!read_integer(map, "channels", 1, MAX_COUNT, &result->channels) ||
         !read_integer(map, "height", 1, MAX_COUNT, &result->height) ||
-        !read_integer(map, "width", 1, MAX_COUNT, &result->width) || !read_integer(type, "bits", 1, 8, &bits) ||
+        !read_integer(map, "width", 1, MAX_COUNT, &result->width) || !read_integer(type, "bits", 1, 32, &bits) ||
         !read_integer(region, "address", 0, UINT32_MAX, &result->address))
         return 0;
+    result->value_bytes = (bits + 7) / 8;
     if ((!is_word(is_signed, "true") && !is_word(is_signed, "false")) || !read_unfold(region, result) || !fits(result, size))
         return 0;
     result->is_signed = is_word(is_signed, "true");
@@ -442,10 +444,46 @@ static size_t values_of(const engine_map *map)
     return map->channels * pixels_of(map);
 }
 
-/* Return the mask that converts a value for memory or back by exclusive or. Values in memory are signed. */
-static unsigned char flip_of(const engine_map *map)
+/* Return the number of bytes of a value in the program's own maps: 1, 2 or 4. */
+static size_t value_size(const engine_map *map)
 {
-    return map->is_signed ? 0x00 : 0x80;
+    return map->value_bytes > 2 ? 4 : map->value_bytes;
+}
+
+/* Return the mask that converts a byte of a value for memory or back by exclusive or. The bytes of a value are in successive
+ * rows of memory, the highest one first. */
+static unsigned char flip_of(const engine_map *map, uint32_t byte)
+{
+    return byte == 0 && map->is_signed ? 0x00 : 0x80;
+}
+
+/* Return the lowest bits of a value. */
+static uint32_t value_at(const engine_map *map, const unsigned char *values, size_t index)
+{
+    uint16_t half;
+    uint32_t whole;
+
+    if (map->value_bytes == 1)
+        return values[index];
+    if (map->value_bytes == 2) {
+        memcpy(&half, values + 2 * index, sizeof half);
+        return half;
+    }
+    memcpy(&whole, values + 4 * index, sizeof whole);
+    return whole;
+}
+
+/* Write the lowest bits of a value. */
+static void set_value(const engine_map *map, unsigned char *values, size_t index, uint32_t value)
+{
+    const uint16_t half = (uint16_t)value;
+
+    if (map->value_bytes == 1)
+        values[index] = (unsigned char)value;
+    else if (map->value_bytes == 2)
+        memcpy(values + 2 * index, &half, sizeof half);
+    else
+        memcpy(values + 4 * index, &value, sizeof value);
 }
 
 /* Copy a map (channels, rows, columns) into the order of memory: blocks of 8 channels, each with its pixels row by row.
@@ -453,8 +491,7 @@ static unsigned char flip_of(const engine_map *map)
 static void pack(const engine_map *map, const unsigned char *values, unsigned char *bytes)
 {
     const uint32_t channels = stored_channels(map);
-    const unsigned char flip = flip_of(map);
-    uint32_t channel, lane, lanes, y, x, row, column, rows[LANES], columns[LANES];
+    uint32_t channel, lane, lanes, y, x, byte, shift, row, column, rows[LANES], columns[LANES];
     const unsigned char *planes[LANES];
 
     for (channel = 0; channel < channels; channel += LANES) {
@@ -462,35 +499,45 @@ static void pack(const engine_map *map, const unsigned char *values, unsigned ch
         for (lane = 0; lane < lanes; lane++) { /* a row above the map, or a column to its left, is a large number */
             rows[lane] = (channel + lane) / map->channels % map->rows - map->top;
             columns[lane] = (channel + lane) / map->channels / map->rows - map->left;
-            planes[lane] = values + (channel + lane) % map->channels * pixels_of(map);
+            planes[lane] = values + (channel + lane) % map->channels * pixels_of(map) * value_size(map);
         }
-        for (y = 0; y < map->stored_height; y++)
+        for (y = 0; y < map->stored_height * map->value_bytes; y++) {
+            byte = y % map->value_bytes;
+            shift = 8 * (map->value_bytes - 1 - byte);
             for (x = 0; x < map->stored_width; x++, bytes += LANES)
                 for (lane = 0; lane < LANES; lane++) {
-                    row = lane < lanes ? y * map->row_step + rows[lane] : 0;
+                    row = lane < lanes ? y / map->value_bytes * map->row_step + rows[lane] : 0;
                     column = lane < lanes ? x * map->column_step + columns[lane] : 0;
                     if (lane >= lanes)
                         bytes[lane] = 0;
                     else if (row < map->height && column < map->width)
-                        bytes[lane] = planes[lane][(size_t)row * map->width + column] ^ flip;
+                        bytes[lane] = (unsigned char)(value_at(map, planes[lane], (size_t)row * map->width + column) >> shift) ^
+                                      flip_of(map, byte);
                     else
                         bytes[lane] = (unsigned char)map->outside;
                 }
+        }
     }
 }
 
 /* Copy a map in the order of memory into a map (channels, rows, columns). */
 static void unpack(const engine_map *map, const unsigned char *bytes, unsigned char *values)
 {
-    const size_t pixels = pixels_of(map);
-    const unsigned char flip = flip_of(map);
-    uint32_t first, lane;
-    size_t pixel;
+    const size_t row_bytes = (size_t)map->width * LANES;
+    uint32_t first, lane, byte, value;
+    size_t y, x;
 
     for (first = 0; first < map->channels; first += LANES)
-        for (pixel = 0; pixel < pixels; pixel++, bytes += LANES)
-            for (lane = first; lane < first + LANES && lane < map->channels; lane++)
-                values[lane * pixels + pixel] = bytes[lane - first] ^ flip;
+        for (y = 0; y < map->height; y++, bytes += map->value_bytes * row_bytes)
+            for (x = 0; x < map->width; x++)
+                for (lane = first; lane < first + LANES && lane < map->channels; lane++) {
+                    const unsigned char *highest = bytes + x * LANES + lane - first;
+
+                    value = map->is_signed && (*highest & 0x80) ? UINT32_MAX : 0;
+                    for (byte = 0; byte < map->value_bytes; byte++)
+                        value = value << 8 | (unsigned char)(highest[byte * row_bytes] ^ flip_of(map, byte));
+                    set_value(map, values, lane * pixels_of(map) + y * map->width + x, value);
+                }
 }
 
 /* Return whether none of the pointers is NULL. */
@@ -517,7 +564,7 @@ static void give(const engine_device *device, const engine_map *map, const unsig
     uint32_t frame;
 
     /* The first and the last cache line can hold bytes of other maps. Each run writes those maps before it reads them. */
-    for (frame = 0; frame < device->frames; frame++, bytes += map->frame_bytes, values += values_of(map)) {
+    for (frame = 0; frame < device->frames; frame++, bytes += map->frame_bytes, values += values_of(map) * value_size(map)) {
         pack(map, values, bytes);
         HWGEN_FLUSH(bytes, map_bytes(map));
     }
@@ -599,7 +646,7 @@ engine_status engine_take(const engine_device *device, void *const *results)
         const engine_map *const map = &device->outputs[output];
         unsigned char *bytes = device->memory + map->address, *values = results[output];
 
-        for (frame = 0; frame < device->frames; frame++, bytes += map->frame_bytes, values += values_of(map)) {
+        for (frame = 0; frame < device->frames; frame++, bytes += map->frame_bytes, values += values_of(map) * value_size(map)) {
             HWGEN_INVALIDATE(bytes, map_bytes(map));
             unpack(map, bytes, values);
         }

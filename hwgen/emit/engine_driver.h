@@ -51,11 +51,12 @@ typedef enum {
     ENGINE_NO_BUFFER       /* a pointer is NULL */
 } engine_status;
 
-/* A map of one-byte integers in memory, in blocks of 8 channels. */
+/* A map of integers in memory, in blocks of 8 channels. */
 typedef struct {
     uint32_t address;                 /* byte offset from the beginning of the program */
     uint32_t channels, height, width; /* shape of the map */
-    int is_signed;                    /* whether values are int8_t, and not uint8_t */
+    int is_signed;                    /* whether values are signed */
+    uint32_t value_bytes;             /* bytes per value in memory, 1 to 4, each in a row of its own */
     uint32_t frame_bytes;             /* byte distance from a frame to the next one */
     /* An input can be unfolded: a pixel in memory then has the channels of several rows and columns, and neighbouring
      * pixels are row_step rows or column_step columns apart. The first pixel begins top rows above the map and left columns
@@ -84,9 +85,9 @@ engine_status engine_open(engine_device *device, uintptr_t registers, uint32_t p
  * bytes ("Memory of the program"). */
 engine_status engine_load(engine_device *device, const void *file, uint32_t file_bytes, void *memory, uint32_t memory_bytes);
 
-/* Compute one frame: read a map (channels, rows, columns) of int8_t or uint8_t for each input, and write such a map for each
- * output, in the order of the program. If a run computes several frames, each buffer has the maps of all frames, one after
- * the other. */
+/* Compute one frame: read a map (channels, rows, columns) for each input, and write such a map for each output, in the order
+ * of the program. Values are int8_t or uint8_t, int16_t or uint16_t if value_bytes is 2, and int32_t or uint32_t if it is
+ * more. If a run computes several frames, each buffer has the maps of all frames, one after the other. */
 engine_status engine_run(const engine_device *device, const void *const *maps, void *const *results);
 
 /* Start a run, and finish it. Between both calls the engine computes. engine_start ends a run that was not finished. */

@@ -367,8 +367,9 @@ class _Unfold:
 class Region:
     """Address and memory layout of a feature map in an engine program's memory.
 
-    The map has blocks of 8 channels, each row by row, with signed values. An input can be unfolded: channels of a pixel
-    in memory are then rows and columns of the map.
+    The map has blocks of 8 channels, each row by row, with signed values. A row has a row for each byte of the values,
+    the highest byte first. An input can be unfolded: channels of a pixel in memory are then rows and columns of the
+    map.
 
     Parameters
     ----------
@@ -387,13 +388,18 @@ class Region:
         self.scale = described.scale("scale")
         self.zero_point = described.integer("zero_point", -_MAX_VALUE, _MAX_VALUE)
         is_signed = value_type.flag("signed")
-        self.dtype = np.dtype(np.int8 if is_signed else np.uint8)
-        span = 1 << value_type.integer("bits", 1, 8)
+        bits = value_type.integer("bits", 1, 32)
+        count = -(-bits // 8)
+        self.dtype = np.dtype(f"{'int' if is_signed else 'uint'}{8 * (4 if count > 2 else count)}")
+        span = 1 << bits
         self.range = (-span >> 1, (span >> 1) - 1) if is_signed else (0, span - 1)
         self._offset = 0 if is_signed else 128
+        self._half = 1 << 8 * count - 1 if is_signed else 0
+        # Lowest bit of each byte of a value, and the byte's bit that is inverted in memory, the highest byte first.
+        self._bytes = [(8 * (count - 1 - row), 0x80 * (row > 0 or not is_signed)) for row in range(count)]
         self._unfold = _Unfold(told.fields("unfold")) if told.has("unfold") else None
         channels, height, width = self._unfold.shape(self.shape[0]) if self._unfold else self.shape
-        self._words = (-(-channels // _LANES), height, width, _LANES)
+        self._words = (-(-channels // _LANES), height, count, width, _LANES)
         self.size = math.prod(self._words)
         self._frame_bytes = told.integer("frame_bytes", self.size, 1 << 32, default=self.size)
         if self._frame_bytes % _LANES:
@@ -409,21 +415,27 @@ class Region:
         return slice(self.address, self.end(frames)), [slice(begin, begin + self.size) for begin in begins]
 
     def pack(self, frame):
-        """Return the bytes of a feature map ``(C, H, W)`` in the order in which the engine reads them from memory.
+        """Return the bytes of a feature map ``(C, H, W)`` in the order of the engine's reads from memory.
 
         Lanes past the last channel are 0.
         """
-        blocks, height, width, lanes = self._words
+        blocks, height, count, width, lanes = self._words
         if self._unfold:
             frame = self._unfold.apply(frame, self._offset)
-        padded = np.zeros((blocks * lanes, height, width), np.int16)
-        padded[: len(frame)] = frame.astype(np.int16) - self._offset
-        return padded.reshape(blocks, lanes, height, width).transpose(0, 2, 3, 1).astype(np.int8).view(np.uint8).ravel()
+        padded = np.zeros((blocks * lanes, height, count, width), np.uint8)
+        for row, (shift, inverted) in enumerate(self._bytes):
+            padded[: len(frame), :, row] = (frame.astype(np.int64) >> shift ^ inverted) & 0xFF
+        return padded.reshape(blocks, lanes, height, count, width).transpose(0, 2, 3, 4, 1).ravel()
 
     def unpack(self, values):
-        """Return the feature map ``(C, H, W)`` of bytes in the order in which the engine writes them into memory."""
-        words = values.view(np.int8).reshape(self._words).transpose(0, 3, 1, 2)
-        return (words.reshape(-1, *self.shape[1:])[: self.shape[0]].astype(np.int16) + self._offset).astype(self.dtype)
+        """Return the feature map ``(C, H, W)`` of bytes in the order of the engine's writes into memory."""
+        _, height, count, width, _ = self._words
+        words = values.view(np.uint8).reshape(self._words).transpose(0, 4, 1, 2, 3)
+        stored = words.reshape(-1, height, count, width)[: self.shape[0]]
+        whole = np.zeros((self.shape[0], height, width), np.int64)
+        for row, (shift, inverted) in enumerate(self._bytes):
+            whole |= (stored[:, :, row].astype(np.int64) ^ inverted) << shift
+        return ((whole ^ self._half) - self._half).astype(self.dtype)
 
 
 def _regions(told, side, frames, size):

@@ -17,7 +17,7 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.hdl import Fragment
 from amaranth.lib import data, memory
 
-from hwgen.devices import MultiplierSlice
+from hwgen.devices import Device, MultiplierSlice
 from hwgen.errors import ConfigError
 from hwgen.gateware.channels import Beats, ChannelTables
 from hwgen.gateware.cost import Cost, Resources, constant_adder_luts
@@ -61,7 +61,7 @@ class PathNumber:
 
     Parameters
     ----------
-    path : DataPath
+    path : NumberPath
         Data path.
     name : str
         Name of the value's signals.
@@ -77,7 +77,7 @@ class PathNumber:
         Number of lowest bits that are always 0.
     """
 
-    def __init__(self, path: DataPath, name: str, value: Value, cycle: int, ends: Range, register: bool, zeros: int):
+    def __init__(self, path: NumberPath, name: str, value: Value, cycle: int, ends: Range, register: bool, zeros: int):
         self.name, self.cycle, self.ends, self.zeros = name, cycle, ends, zeros
         self.bits = signed_bits(*ends)
         self._path, self._register = path, register
@@ -108,37 +108,21 @@ class PathNumber:
             begin = max(begin, cycle)
 
 
-class DataPath:
-    """Data path of one lane and one pixel under construction: its values, and their cost.
+class NumberPath:
+    """Data path under construction: numbers that sums, shifts, comparisons and products compute, and their cost.
 
     Parameters
     ----------
     m : Module
-        Module of the layer's arithmetic.
-    config : FixedPointConfig
+        Module of the data path.
+    device : Device
+        Device family.
     name : str
         Beginning of the names of signals and submodules.
-    lane, pixel : int
-        Place of the data path in a beat.
-    constants : dict
-        Constants of all lanes and pixels by the names of their tables, as far as they are already read.
-    beats : Beats
-        Index of the layer's step within its pixel.
     """
 
-    def __init__(
-        self,
-        m: Module,
-        config: FixedPointConfig,
-        lane: int,
-        pixel: int,
-        constants: dict[str, list[Value]],
-        beats: Beats,
-    ):
-        self.m, self.config, self.lane, self.pixel = m, config, lane, pixel
-        self.name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
-        self.beats, self.cost = beats, Cost(config.device)
-        self._constants, self._index = constants, lane * config.window.pixels + pixel
+    def __init__(self, m: Module, device: Device, name: str):
+        self.m, self.device, self.name, self.cost = m, device, name, Cost(device)
         self._numbers: list[PathNumber] = []
 
     def new_number(
@@ -158,17 +142,6 @@ class DataPath:
         self.m.d.sync += register.eq(value)
         self.cost.lut += luts
         return self.new_number(name, register, cycle + 1, ends, register=True)
-
-    def constant(self, name: str, values: Sequence[int], cycle: int) -> PathNumber:
-        """Return the constant of the lane's channel from the table ``name``, read in ``cycle`` at the earliest."""
-        if len(set(values)) == 1:
-            return self.fixed(name, values[0])
-        # All lanes have the same latency, those with one constant for all beats, too.
-        varies = any(len(set(column)) > 1 for column in self.config.tables[name])
-        cycle = max(cycle, 1 + self.config.tables_in_block_ram) if varies else 0
-        if name not in self._constants:
-            self._constants[name] = self.beats.read(name, cycle)
-        return self.new_number(name, self._constants[name][self._index], cycle, (min(values), max(values)))
 
     def add(self, name: str, first: PathNumber, second: PathNumber, sign: int = 1) -> PathNumber:
         """Add or subtract two numbers."""
@@ -202,34 +175,6 @@ class DataPath:
         luts = max(first.bits, second.bits) / 2 + signed_bits(low, high) * (0.5 if constant else 1)
         return self.registered(name, Mux(is_left, left, right), cycle, (low, high), luts)
 
-    def read(
-        self, name: str, cycle: int, index: Value, columns: Sequence[Sequence[int]], *, block: bool
-    ) -> list[PathNumber]:
-        """Add a memory of constants of the lane, and return its columns at ``index``, a value of ``cycle``."""
-        ends = [(min(*words, 0), max(*words, 0)) for words in columns]
-        shapes = [bits_for_range(*pair) for pair in ends]
-        depth, starts = len(columns[0]), [0, *accumulate(shape.width for shape in shapes)]
-        packed = [
-            sum(word % (1 << shape.width) << start for word, shape, start in zip(row, shapes, starts, strict=False))
-            for row in zip(*columns, strict=True)
-        ]
-        style = self.config.memories.rom_style(depth, "block" if block else "lut")
-        self.m.submodules[f"{self.name}_{name}"] = table = memory.Memory(
-            shape=starts[-1], depth=depth, init=packed, attrs=style
-        )
-        port = read_port(table)
-        self.m.d.comb += port.addr.eq(index)
-        self.cost.table(packed, starts[-1], block=block)
-        self.cost.ff += starts[-1] * block
-        entry = delayed(self.m, f"{self.name}_{name}_entry", port.data, int(block))
-        fields = [entry[start : start + shape.width] for start, shape in zip(starts, shapes, strict=False)]
-        fields = [field.as_signed() if shape.signed else field for field, shape in zip(fields, shapes, strict=True)]
-        named_fields = zip(fields, ends, strict=True)
-        return [
-            self.new_number(f"{name}_{column}", field, cycle + 1 + block, pair)
-            for column, (field, pair) in enumerate(named_fields)
-        ]
-
     def multiply(
         self, name: str, first: PathNumber, second: PathNumber, *, offset: PathNumber | int = 0, shift: int = 0
     ) -> PathNumber:
@@ -241,8 +186,8 @@ class DataPath:
         products = [a * b for a, b in product(first.ends, second.ends)]
         added = offset.ends if isinstance(offset, PathNumber) else (offset, offset)
         ends = min(products) + added[0], max(products) + added[1]
-        steps = slice_pieces(first.bits, second.bits, self.config.device.multiplier_slice)
-        if late := signed_bits(*added) >= self.config.device.multiplier_slice.sum_bits - 1:
+        steps = slice_pieces(first.bits, second.bits, self.device.multiplier_slice)
+        if late := signed_bits(*added) >= self.device.multiplier_slice.sum_bits - 1:
             ends = min(products), max(products)
         total = offset if isinstance(offset, PathNumber) else self.fixed(f"{name}_half", offset)
         added_first = Const(0) if late else total.at(cycle + 1, in_slice=cycle - total.cycle < 2)
@@ -276,7 +221,7 @@ class DataPath:
             multiplied = delayed(self.m, f"{self.name}_{name}_product_{step}", parts[0] * parts[1], 1)
             total = delayed(self.m, f"{self.name}_{name}_sum_{step}", multiplied + total, 1)
             bits = [_piece_bits(number.bits, index, count) - number.zeros for number, index, count in sizes]
-            self.cost.dsp += self.config.device.multiplier_slice.multiplies(*bits)
+            self.cost.dsp += self.device.multiplier_slice.multiplies(*bits)
             self.cost.in_slices(len(multiplied) + len(total), len(total))
             if sum(steps[min(step + 1, len(steps) - 1)]) > sum(pieces):
                 left = len(steps) - 1 - step
@@ -285,6 +230,80 @@ class DataPath:
                 self.cost.delay(max(0, min(PIECE, len(done) * PIECE - unused)), left)
                 total = named(total >> PIECE, "remaining_product")
         return Cat(*done, total)
+
+    def count_registers(self) -> None:
+        """Count the registers of all numbers, whose readers must be known."""
+        for number in self._numbers:
+            number.count(self.cost)
+
+
+class DataPath(NumberPath):
+    """Data path of one lane and one pixel of a layer under construction: its values, and their cost.
+
+    Parameters
+    ----------
+    m : Module
+        Module of the layer's arithmetic.
+    config : FixedPointConfig
+    lane, pixel : int
+        Place of the data path in a beat.
+    constants : dict
+        Constants of all lanes and pixels by the names of their tables, as far as they are already read.
+    beats : Beats
+        Index of the layer's step within its pixel.
+    """
+
+    def __init__(
+        self,
+        m: Module,
+        config: FixedPointConfig,
+        lane: int,
+        pixel: int,
+        constants: dict[str, list[Value]],
+        beats: Beats,
+    ):
+        super().__init__(m, config.device, at_pixel(f"lane_{lane}", pixel, config.window.pixels))
+        self.config, self.lane, self.pixel, self.beats = config, lane, pixel, beats
+        self._constants, self._index = constants, lane * config.window.pixels + pixel
+
+    def constant(self, name: str, values: Sequence[int], cycle: int) -> PathNumber:
+        """Return the constant of the lane's channel from the table ``name``, read in ``cycle`` at the earliest."""
+        if len(set(values)) == 1:
+            return self.fixed(name, values[0])
+        # All lanes have the same latency, those with one constant for all beats, too.
+        varies = any(len(set(column)) > 1 for column in self.config.tables[name])
+        cycle = max(cycle, 1 + self.config.tables_in_block_ram) if varies else 0
+        if name not in self._constants:
+            self._constants[name] = self.beats.read(name, cycle)
+        return self.new_number(name, self._constants[name][self._index], cycle, (min(values), max(values)))
+
+    def read(
+        self, name: str, cycle: int, index: Value, columns: Sequence[Sequence[int]], *, block: bool
+    ) -> list[PathNumber]:
+        """Add a memory of constants of the lane, and return its columns at ``index``, a value of ``cycle``."""
+        ends = [(min(*words, 0), max(*words, 0)) for words in columns]
+        shapes = [bits_for_range(*pair) for pair in ends]
+        depth, starts = len(columns[0]), [0, *accumulate(shape.width for shape in shapes)]
+        packed = [
+            sum(word % (1 << shape.width) << start for word, shape, start in zip(row, shapes, starts, strict=False))
+            for row in zip(*columns, strict=True)
+        ]
+        style = self.config.memories.rom_style(depth, "block" if block else "lut")
+        self.m.submodules[f"{self.name}_{name}"] = table = memory.Memory(
+            shape=starts[-1], depth=depth, init=packed, attrs=style
+        )
+        port = read_port(table)
+        self.m.d.comb += port.addr.eq(index)
+        self.cost.table(packed, starts[-1], block=block)
+        self.cost.ff += starts[-1] * block
+        entry = delayed(self.m, f"{self.name}_{name}_entry", port.data, int(block))
+        fields = [entry[start : start + shape.width] for start, shape in zip(starts, shapes, strict=False)]
+        fields = [field.as_signed() if shape.signed else field for field, shape in zip(fields, shapes, strict=True)]
+        named_fields = zip(fields, ends, strict=True)
+        return [
+            self.new_number(f"{name}_{column}", field, cycle + 1 + block, pair)
+            for column, (field, pair) in enumerate(named_fields)
+        ]
 
     def lane_tables(self, tables: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Return the tables of the lane's channels, in the order of their beats, or the only table."""
@@ -304,8 +323,7 @@ class DataPath:
         for index, each in enumerate(steps):
             values.append(each.build(self, f"step_{index}", *(values[operand] for operand in each.operands)))
         values[-1].at(values[-1].cycle)
-        for number in self._numbers:
-            number.count(self.cost)
+        self.count_registers()
         return values[-1]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
+from hwgen.gateware.engine.fixed_unit import Arrival
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.ops import Op
 from hwgen.program.layout import blocks, offset, parameter_words
@@ -153,6 +154,47 @@ NOTHING_KEPT = Kept()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class FixedProgram:
+    """Program of the fixed unit for one pass.
+
+    Parameters
+    ----------
+    words : ndarray
+        Instructions, int64.
+    constants : ndarray
+        Words of constants, int64 ``(n, 1 or M)``.
+    lookups : ndarray
+        Words of lookups, int64.
+    slots : int
+        Number of slots of the register file.
+    """
+
+    words: np.ndarray
+    constants: np.ndarray
+    lookups: np.ndarray
+    slots: int
+
+    def parameters(self, maps: int, members: int) -> np.ndarray:
+        """Return the constants as parameter words, in the order of loads: blocks of ``members`` cores at a time."""
+        if self.shares_constants:
+            return np.repeat(self.constants, LANES, axis=1).reshape(-1)
+        blocks = -(-maps // (LANES * members)) * members
+        whole = np.zeros((len(self.constants), blocks * LANES), np.int64)
+        whole[:, :maps] = self.constants
+        return whole.reshape(len(whole), -1, members, LANES).transpose(1, 0, 2, 3).reshape(-1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of instructions, constants, lookup words and slots; the jobs of a pass depend on them."""
+        return len(self.words), len(self.constants), len(self.lookups), self.slots, self.shares_constants
+
+    @property
+    def shares_constants(self) -> bool:
+        """Whether all channels have the same constants."""
+        return self.constants.shape[1] == 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
     """Pass of a layer through the engine's array: a convolution or channelwise operation with fused operations.
 
@@ -210,6 +252,17 @@ class Pass:
         Number of rows of such a pixel; 0 for all rows of the kernel.
     last_channels : int
         Number of channels that the last kernel column of an unfolded map reads. Weights of other channels are 0 there.
+    fixed : FixedProgram, optional
+        Program of the fixed unit, which computes the outputs from the sums, without requantisation.
+    operands : tuple of Pass
+        Passes that bring a program's operands to the fixed unit, in the order of their slots. If there are none, the
+        sums of the pass itself are the operand.
+    is_operand : bool
+        Whether this is a pass that brings an operand. Each 8 rows of its weights give one byte of the values.
+    arrival : Arrival
+        How the sums arrive at the fixed unit.
+    output_bytes : int
+        Number of bytes of an output value. The written map has a row for each of them.
     """
 
     name: str
@@ -239,6 +292,11 @@ class Pass:
     unfold_columns: int = 0
     unfold_rows: int = 0
     last_channels: int = 0
+    fixed: FixedProgram | None = None
+    operands: tuple[Pass, ...] = ()
+    is_operand: bool = False
+    arrival: Arrival = Arrival.SUMS
+    output_bytes: int = 1
 
     def keeping(self, rows: Mapping[str, int]) -> Pass:
         """Return the pass with maps in the map memory; ``rows`` has the numbers of their rows there, by edge."""
@@ -257,10 +315,10 @@ class Pass:
 
     def beat_pixels(self, engine: EngineConfig) -> int:
         """Return the number of output pixels whose sums leave the array per cycle: one if a beat must have one word."""
-        return 1 if self.pooled or self.looked_up or self.operand else engine.beat_words
+        return 1 if self.pooled or self.looked_up or self.operand or self.fixed else engine.beat_words
 
     def core_folds(self, engine: EngineConfig) -> int:
-        """Return the number of output folds of all cores: channels divided by those of one core, rounded up."""
+        """Return the number of output folds of all cores: channels divided by one core's, rounded up."""
         return -(-self.maps // self.core_maps(engine))
 
     def fold_maps(self, engine: EngineConfig) -> int:
@@ -268,10 +326,14 @@ class Pass:
         return self.split.members * self.core_maps(engine)
 
     def divided(self, split: Split) -> Pass:
-        """Return the pass as it is divided among cores. Its rows are those of one team."""
+        """Return the pass as it is divided among cores. It has the rows of one team."""
         if not split.by_rows:
-            return replace(self, split=split)
-        return replace(self, split=split, rows=-(-split.total_rows // (split.teams * self.edge)) * self.edge)
+            operands = tuple(task.divided(split) for task in self.operands)
+            return replace(self, split=split, operands=operands)
+        rows = -(-split.total_rows // (split.teams * self.edge)) * self.edge
+        whole = replace(split, total_rows=0)  # of a pixel, all teams have a copy
+        operands = tuple(task.divided(split if task.size == self.size else whole) for task in self.operands)
+        return replace(self, split=split, rows=rows, operands=operands)
 
     def folds(self, engine: EngineConfig) -> int:
         """Return the number of output folds of the pass: channels divided by those computed at a time, rounded up."""
@@ -288,7 +350,12 @@ class Pass:
 
         Lanes step by one stride in both directions.
         """
-        return self.is_scattered or self.window.stride[0] != self.window.stride[1]
+        return self.is_scattered or (self.window.stride[0] != self.window.stride[1] and not self.copies_bytes)
+
+    @property
+    def copies_bytes(self) -> bool:
+        """Whether the pass brings all values of a map to the fixed unit: rows of bytes are taps of a window."""
+        return self.is_operand and self.window.kernel == self.window.stride
 
     @cached_property
     def shape(self) -> tuple[object, ...]:
@@ -302,7 +369,8 @@ class Pass:
         kinds = (self.channelwise, *joined, self.pooled, self.shares_weights, self.shares_parameters)
         terms = tuple((term.channels, term.rows, term.columns) for term in self.further_terms)
         unfolded = self.unfold_columns, self.unfold_rows, self.last_channels
-        return (*sizes, *kinds, tables, self.lattice.step, terms, self.split, self.kept, unfolded)
+        fixed = self.fixed and (*self.fixed.sizes, self.output_bytes, *(task.shape for task in self.operands))
+        return (*sizes, *kinds, tables, self.lattice.step, terms, self.split, self.kept, unfolded, fixed)
 
     @property
     def bare(self) -> Pass:
@@ -332,7 +400,8 @@ class Pass:
     @cached_property
     def edges(self) -> tuple[str, ...]:
         """Names of the feature maps that the pass reads, and of the map that it writes."""
-        return tuple(edge for edge, _ in (self.source, *([self.operand] if self.operand else []), self.target))
+        read = (self.source, *(task.source for task in self.operands), *([self.operand] if self.operand else []))
+        return tuple(dict.fromkeys(edge for edge, _ in (*read, self.target)))
 
     @property
     def operand(self) -> tuple[str, int] | None:
@@ -357,7 +426,7 @@ class Pass:
     @property
     def shares_weights(self) -> bool:
         """Whether all output folds of a channelwise pass use the same weights."""
-        return self.channelwise and self.weights is not None and len(self.weights) <= LANES
+        return self.is_operand or (self.channelwise and self.weights is not None and len(self.weights) <= LANES)
 
     @property
     def shares_parameters(self) -> bool:

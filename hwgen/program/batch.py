@@ -85,6 +85,7 @@ def _gains(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> b
     if (
         (layer_pass.rows, layer_pass.columns) != (1, 1)
         or layer_pass.pooled
+        or layer_pass.fixed
         or layer_pass.lattice != PixelGrid()
         or row_distance > MAX_TAPS
     ):

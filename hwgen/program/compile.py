@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from math import inf
 
 import numpy as np
@@ -39,7 +39,7 @@ from hwgen.program.maps import (
     steps,
 )
 from hwgen.program.passes import passes
-from hwgen.program.tiles import Chunk, Room, Tiling, best_tilings, chunks, fold_steps, pieces
+from hwgen.program.tiles import Chunk, Room, Tiling, best_tilings, chunks, fold_steps, operand_bytes, pieces
 from hwgen.program.unfold import Unfold, unfoldable, unfolded, unfolded_conv, unfolds, unfolds_of
 
 #: Maximum number of layouts of an input that are compared with the plain map.
@@ -189,7 +189,10 @@ class ProgramSchedule:
         for tiled_pass in self.tiled_passes:
             task, data = tiled_pass.task, tiled_pass.data
             pieces = [(data.weights, _weights(task, tiled_pass.tiling, self.engine))]
-            if task.parameters is not None:
+            if task.fixed is not None:
+                constants = task.fixed.parameters(task.maps, task.split.members)
+                pieces.append((data.parameters, constants.astype("<i8").tobytes()))
+            elif task.parameters is not None:
                 pieces.append((data.parameters, pack_parameters(task.parameters)))
             pieces += [
                 (address, pack_tables(table.entries)) for address, table in zip(data.tables, task.tables, strict=True)
@@ -689,7 +692,20 @@ def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:
 
 
 def _check_sums(task: Pass, engine: EngineConfig) -> None:
-    """Refuse weights, or products of maps, whose sums can exceed the bits of the engine's accumulators."""
+    """Refuse weights, or products of maps, whose sums can exceed the bits of the engine's accumulators.
+
+    Layers in fixed point are refused as well if the engine has no fixed unit, or a smaller one than they need.
+    """
+    if task.fixed and not engine.has_fixed_unit:
+        raise ModelError(
+            f"{task.name}: computes in fixed point with more than 8 bits, but this engine has no unit for it "
+            "(fixed_words); plan an engine for this network, or use --template stream"
+        )
+    if task.fixed and len(task.fixed.lookups) > engine.lookup_words:
+        raise ModelError(
+            f"{task.name}: tables and curves in fixed point need lookup_words of {len(task.fixed.lookups):,}, not "
+            f"{engine.lookup_words:,}"
+        )
     if task.product and engine.sum_bits < PRODUCT_BITS:
         raise ModelError(f"{task.name}: products of two maps need sum_bits of {PRODUCT_BITS}, not {engine.sum_bits}")
     if task.weights is None or task.maximum:
@@ -702,11 +718,15 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
 
 
 def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
+    if task.operands:
+        return sum(operand_bytes(each) * fold_steps(each) for each in task.operands) * engine.weight_words * WORD
     folds = 1 if task.shares_weights else task.core_folds(engine)
     return folds * fold_steps(task) * engine.weight_words * WORD
 
 
 def _parameter_bytes(task: Pass) -> int:
+    if task.fixed:
+        return len(task.fixed.parameters(task.maps, task.split.members)) * WORD
     return LANES * WORD if task.shares_parameters else blocks(task.maps) * LANES * WORD
 
 
@@ -717,6 +737,9 @@ def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
     """
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")
+    if task.operands:
+        whole = (_operand_weights(each, tiling, engine) for each in task.operands)
+        return b"".join(chain.from_iterable(whole))
     packed, core_maps = [], task.core_maps(engine)
     count = 1 if task.shares_weights else task.core_folds(engine)
     for begin, end in pieces(count, tiling.folds * task.split.members):
@@ -724,6 +747,13 @@ def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
             for fold in range(begin, end):
                 packed.append(_chunk_weights(task, engine, chunk, slice(fold * core_maps, (fold + 1) * core_maps)))
     return b"".join(packed)
+
+
+def _operand_weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> Iterator[bytes]:
+    """Yield the packed weights of each byte that a pass brings to the fixed unit."""
+    (chunk,) = chunks(task, replace(tiling, taps=task.window.kernel[0]))
+    for first in range(0, operand_bytes(task) * LANES, LANES):
+        yield _chunk_weights(task, engine, chunk, slice(first, first + LANES))
 
 
 def _chunk_weights(task: Pass, engine: EngineConfig, chunk: Chunk, maps: slice) -> bytes:

@@ -49,13 +49,18 @@ class Workload:
         self._maps = each(lambda task: task.maps)
         self._edge, self._steps = each(lambda task: task.edge), each(fold_steps)
         self._channelwise = each(lambda task: task.channelwise).astype(bool)
-        self._has_narrow_beats = each(lambda task: task.pooled or task.looked_up or bool(task.operand)).astype(bool)
+        self._has_narrow_beats = each(
+            lambda task: task.pooled or task.looked_up or bool(task.operand or task.fixed)
+        ).astype(bool)
         self._shares_weights = each(lambda task: task.shares_weights).astype(bool)
+        self._fixed = each(lambda task: len(task.fixed.words) + task.window.kernel[0] if task.fixed else 0)
         self._keeps_rows = each(lambda task: task.is_scattered).astype(bool)
         self._read = each(
             lambda task: task.height * task.width * blocks(task.maps if task.channelwise else task.channels)
         )
-        self._written = each(lambda task: task.rows * task.columns * blocks(task.maps) // task.edge**2)
+        self._written = each(
+            lambda task: task.rows * task.columns * blocks(task.maps) * task.output_bytes // task.edge**2
+        )
 
     def estimate(self, engine: EngineConfig, pace: Fraction) -> Estimate:
         """Estimate a frame on an engine whose port moves a beat in ``pace`` cycles.
@@ -81,7 +86,7 @@ class Workload:
         """Return the cycles of the array or the drain in each pass, if all pixel groups but the last are whole."""
         beat_pixels = np.where(self._has_narrow_beats, 1, engine.beat_words)
         beats = -(-np.minimum(self._core_maps(engine), self._maps) // LANES) * -(-engine.pixels // beat_pixels)
-        group_cycles = np.maximum(self._steps, beats)
+        group_cycles = np.maximum(self._steps, beats) + engine.pixels * self._fixed
         best, members = np.full(len(folds), np.inf), 1
         while members <= engine.cores:
             teams = engine.cores // members

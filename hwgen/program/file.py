@@ -27,7 +27,7 @@ import numpy as np
 from hwgen.errors import InputError
 from hwgen.fields import Entries, Rule, content_of, entry, written
 from hwgen.gateware.engine.check import faults
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import WORD_BITS, Job, accesses, digest, job_bytes, seal
 from hwgen.network.maps import FeatureMap
 from hwgen.program.batch import MAX_FRAMES
@@ -42,10 +42,10 @@ _HEADER = struct.Struct("<8sII16sQQ")
 #: Number of header bytes that the checksum doesn't cover.
 _UNCHECKED = 16
 _WORD_BYTES = WORD_BITS // 8
-#: Rules for the fields of a feature map in a program: an engine computes values of 8 bits.
+#: Rules for the fields of a feature map in a program: an engine computes values of at most 32 bits.
 _MAP_RULES = {
     **dict.fromkeys(("channels", "height", "width"), Rule(minimum=1)),
-    "type": Rule(inner_rules={"bits": Rule(minimum=1, maximum=LANES)}),
+    "type": Rule(inner_rules={"bits": Rule(minimum=1, maximum=32)}),
 }
 #: Limits of an address, and of a distance between addresses, in bytes.
 _ADDRESS = {"minimum": 0, "maximum": ADDRESSES - 1, "unit": WORD}

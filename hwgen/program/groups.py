@@ -589,7 +589,7 @@ class Grouping:
 
     def _may_be_together(self, layers: Sequence[LayerPasses]) -> bool:
         tasks = [task for layer in layers for task in layer.tasks]
-        if not all(layer.tasks for layer in layers) or share_tables(tasks):
+        if not all(layer.tasks for layer in layers) or share_tables(tasks) or any(task.fixed for task in tasks):
             return False
         return not any(task.name in self._fixed for task in tasks)
 

@@ -17,10 +17,23 @@ import numpy as np
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, job_words
-from hwgen.program.array_pass import Pass, share_tables
+from hwgen.program.array_pass import FixedProgram, Pass, share_tables
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation
-from hwgen.program.tiles import Chunk, Room, Tiling, TilingCost, chunks, pieces, pitch, plane_words, steps
+from hwgen.program.tiles import (
+    Chunk,
+    Room,
+    Tiling,
+    TilingCost,
+    chunks,
+    fold_steps,
+    operand_bytes,
+    pieces,
+    pitch,
+    plane_words,
+    slot_bits,
+    steps,
+)
 from hwgen.schedule.engine import group_steps
 
 Span = tuple[int, int]
@@ -236,6 +249,7 @@ class Emitter:
         self.walked: Any = None
         self._whole = {edge: _RowStates(location, self.frames) for edge, location in self.locations.items()}
         self._passes = self.frame = 0
+        self.fixed_stored = 0
         self.present = [self.locations]
         self._rows: dict[str, _RowStates] = {}
 
@@ -434,6 +448,12 @@ class _PassJobs:
         self.offsets = np.cumsum([0, *(steps(self.task, *chunk.size) for chunk in self.chunks)]).tolist()
         self.split, self.row_step = self.task.split, self.task.row_step
         self.fold_maps, self.maps = self.task.fold_maps(self.engine), self.task.maps
+        self.operands = [_PassJobs(emitter, replace(tiled_pass, task=task), pass_index) for task in self.task.operands]
+        if self.operands:
+            sizes = (operand_bytes(task) * fold_steps(task) for task in self.task.operands)
+            self.offsets = np.cumsum([0, *sizes]).tolist()
+            for operand in self.operands:
+                operand.offsets = self.offsets
         self.bounds = self._bounds()
         self.roll: _Roll | None = None
         self._planes: dict[tuple[int, int, int], int] = {}
@@ -541,29 +561,138 @@ class _PassJobs:
 
     def emit(self, item: _Item) -> None:
         """Append the job of one tile and chunk, preceded by jobs for loads that do not fit one job."""
+        if self.operands:
+            self._emit_operands(item)
+            return
         loads, box = self._load_box(item)
         weights = self._load_weights(item, loads)
         compute = self._compute(item, box, weights)
         sections: dict[str, Any] = {"compute": compute}
+        task = self.task
         if item.last:
             finishes = [self._load_parameters(item, loads)]
             if self.task.operand:
                 finishes.append(self._load_operand(item, loads, *self.task.operand))
-            sections |= self._drain_and_store(item, *(operand.base for operand in finishes))
+            if task.fixed:
+                sections |= self._fixed_finish(self, item, 0, finishes[0].base)
+            else:
+                sections |= self._drain_and_store(item, *(operand.base for operand in finishes))
             finishes += self._load_tables(loads)
             for operand in finishes:
                 operand.used = len(self.all.jobs) + max(len(loads), 1)
+        self._append(loads, sections)
+        box.used = weights.used = len(self.all.jobs)
+        if self.roll is not None:
+            self.roll.used[slice(*item.tile.box_rows)] = len(self.all.jobs)
+        if item.last:
+            self._note_stored(item)
+
+    def _emit_operands(self, item: _Item) -> None:
+        """Append the jobs that bring a tile's operands to the fixed unit; the last one executes the program."""
+        for slot, operand in enumerate(self.operands):
+            own = operand._own_item(item, slot)
+            loads, box = operand._load_box(own)
+            weights = operand._load_weights(own, loads)
+            sections: dict[str, Any] = {"compute": operand._compute_bytes(own, box, weights)}
+            if slot < len(self.operands) - 1:
+                sections["drain"] = operand._arrival(own, slot, self._slot_bits)
+            else:
+                finishes = [self._load_parameters(item, loads)]
+                sections |= self._fixed_finish(operand, own, slot, finishes[0].base)
+                finishes += self._load_tables(loads)
+                for each in finishes:
+                    each.used = len(self.all.jobs) + max(len(loads), 1)
+            self._append(loads, sections)
+            box.used = weights.used = len(self.all.jobs)
+        self._note_stored(item)
+
+    def _own_item(self, item: _Item, slot: int) -> _Item:
+        """Return the content of the job that brings this operand's part of a tile to a slot."""
+        task, tile = self.task, item.tile
+        rows, columns = ((0, 1), (0, 1)) if task.size == (1, 1) else (tile.rows, tile.columns)
+        own = _Tile(rows, columns, task.needed(0, *rows), task.needed(1, *columns))
+        kernel = (0, task.window.kernel[0]), (0, task.window.kernel[1])
+        chunk = Chunk((0, LANES), *kernel, (0, LANES), kernel[0])
+        return _Item(item.fold, 1, own, slot, chunk, True, True)
+
+    def _compute_bytes(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
+        """Return the job section of an operand: each fold gives a byte of all values of the same box.
+
+        Rows of bytes are not rows of pixels. None of them is outside of the map.
+        """
+        inside = {"in_rows": (1 << 16) - 1, "origin_row": 0, "row_advance": 0}
+        return replace(self._compute(item, box, weights), folds=operand_bytes(self.task), plane=0, **inside)
+
+    @property
+    def _slot_bits(self) -> int:
+        return slot_bits(self.task, self.engine)
+
+    def _arrival(self, item: _Item, slot: int, bits: int, **program: int) -> Drain:
+        """Return the job section that brings sums to a slot of the fixed unit, and perhaps executes its program."""
+        size = operand_bytes(self.task) if self.task.is_operand else 1
+        return Drain(
+            blocks=size,
+            pixels=item.tile.pixels,
+            add=True,
+            multiply=True,
+            one_pixel=True,
+            channelwise=self.task.channelwise,
+            zero_point=self.task.arrival,
+            high=size - 1,
+            low=bits,
+            columns=slot,
+            **{"wait_stored": self.all.fixed_stored, **program},
+        )
+
+    def _fixed_finish(self, operand: _PassJobs, item: _Item, slot: int, parameters: int) -> dict[str, Any]:
+        """Return the job sections that execute the program of the fixed unit, and store a tile's outputs."""
+        task, tile, size = self.task, item.tile, self.task.output_bytes
+        assert task.fixed is not None
+        pixels = tile.pixels * size
+        entry, wait = self.all.outputs.add(len(self.all.jobs), pixels)
+        name, first_block = task.target
+        location = self.all.locations[name]
+        rows, words = tile.pixel_rows * size, tile.out_columns
+        if (
+            words == location.width
+            and location.joins_rows
+            and (self._lies_in(tile.rows, task.rows, self.split.total_rows))
+        ):
+            rows, words = 1, pixels
+        self._output_entry = entry
+        return {
+            "drain": operand._arrival(
+                item,
+                slot,
+                self._slot_bits,
+                o_base=entry.base,
+                a_base=tile.out_columns,
+                p_base=parameters,
+                a_zero_point=len(task.fixed.words),
+                wait_stored=max(wait, self.all.fixed_stored),
+            ),
+            "store": Store(
+                blocks=self._item_blocks(item),
+                o_base=entry.base,
+                o_plane=pixels,
+                kept=int(location.kept),
+                address=location.at(first_block + self._fold_block(item.fold), tile.rows[0] * size, tile.columns[0]),
+                row_stride=location.row_bytes,
+                block_stride=location.block_bytes,
+                rows=rows,
+                words=words,
+                **self._divided_outputs(tile, location.row_bytes, name),
+            ),
+        }
+
+    def _append(self, loads: list[dict[str, int]], sections: dict[str, Any]) -> None:
+        """Append a job with its sections, preceded by jobs for loads that do not fit it."""
         if self.all.room.in_turn:
             for number, operand in enumerate(loads, len(self.all.jobs)):
                 operand |= {"wait_computed": number, "wait_stored": number}
         self.all.jobs += [Job(load=Load(**operand)) for operand in loads[:-1]]
         self.all.jobs.append(Job(load=Load(**(loads or [{}])[-1]), **sections))
         self.all.owners += [self.pass_index] * (len(self.all.jobs) - len(self.all.owners))
-        box.used = weights.used = len(self.all.jobs)
-        if self.roll is not None:
-            self.roll.used[slice(*item.tile.box_rows)] = len(self.all.jobs)
-        if item.last:
-            self._note_stored(item)
 
     def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Allocation]:
         task, tile = self.task, item.tile
@@ -703,6 +832,8 @@ class _PassJobs:
 
     def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
         task = self.task
+        if task.fixed:
+            return self._load_constants(task.fixed, item, loads)
         fold = 0 if task.shares_parameters else item.fold
         entry = self.all.parameters.find((self.pass_index, fold))
         if entry is None:
@@ -712,6 +843,20 @@ class _PassJobs:
             load = {"p_address": address, "p_words": count * LANES, "p_base": entry.base}
             if self.split.members > 1:
                 load |= {"members": self.split.member_bits, "p_dealt": int(not task.shares_parameters)}
+            _join(loads, load, wait_stored=wait)
+        return entry
+
+    def _load_constants(self, program: FixedProgram, item: _Item, loads: list[dict[str, int]]) -> Allocation:
+        """Load a program's constants: common ones, or one block of channels for each core."""
+        count, is_shared = len(program.constants), program.shares_constants
+        fold, members = 0 if is_shared else item.fold, 1 if is_shared else self.split.members
+        entry = self.all.parameters.find((self.pass_index, fold))
+        if entry is None:
+            entry, wait = self.all.parameters.add((self.pass_index, fold), count)
+            words = count * members * LANES
+            load = {"p_address": self.data.parameters + fold * words * WORD, "p_words": words, "p_base": entry.base}
+            if self.split.members > 1:
+                load |= {"members": self.split.member_bits, "p_dealt": int(not is_shared)}
             _join(loads, load, wait_stored=wait)
         return entry
 
@@ -804,7 +949,8 @@ class _PassJobs:
         start = base + row // task.row_step * step + column
         rows, columns = engine.pixels // across, engine.pixels % across
         # Positions from a pixel to the pixel below. With unequal strides, no pixel that is drained has one.
-        down = step * stride // (task.row_step if window.stride[0] == stride else 1)
+        rows_below = window.stride[0] if task.copies_bytes else stride
+        down = step * rows_below // (task.row_step if window.stride[0] == stride else 1)
         plane = self._plane(tile)
         start += (chunk.channels[0] - chunk.box_channels[0]) // LANES * plane * engine.pixels
         walk = (stride, across, down)  # determine the lanes' first pixels; ``down`` depends on skipped rows
@@ -853,6 +999,7 @@ class _PassJobs:
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge
         pixels = rows * words
         entry, wait = self.all.outputs.add(len(self.all.jobs), self._core_blocks(item) * pixels)
+        wait = max(wait, self.all.fixed_stored)
         name, first_block = task.target
         location = self.all.locations[name]
         block = first_block + self._fold_block(item.fold)
@@ -904,16 +1051,16 @@ class _PassJobs:
         """Return the job fields that store the outputs of several cores."""
         if not self.engine.has_cores:
             return {}
-        fields, height = {"members": self.split.member_bits}, self.task.edge
+        fields, height, size = {"members": self.split.member_bits}, self.task.edge, self.task.output_bytes
         if self.split.by_rows:
-            advance = self.task.rows // height
+            advance = self.task.rows * size // height
             fields |= {"teams": self.split.teams, "team_stride": advance * row_stride}
             if self._lies_in(tile.rows, self.task.rows, self.split.total_rows):
                 return fields
             return fields | {
                 "advance": advance,
-                "top": tile.rows[0] // height,
-                "height": self.split.total_rows // height,
+                "top": tile.rows[0] * size // height,
+                "height": self.split.total_rows * size // height,
             }
         if len(self.all.present) > 1:
             fields |= {"teams": len(self.all.present), "team_stride": self.all.team_stride(edge)}
@@ -926,9 +1073,9 @@ class _PassJobs:
         """
         name, first_block = self.task.target
         block, edge = first_block + self._fold_block(item.fold), self.task.edge
-        lattice = self.task.lattice
-        span = (item.tile.rows[0] // edge, item.tile.rows[1] // edge)
-        rows = self._team_rows(span, self.task.rows // edge, self.split.total_rows // edge)
+        lattice, size = self.task.lattice, self.task.output_bytes
+        span = (item.tile.rows[0] * size // edge, item.tile.rows[1] * size // edge)
+        rows = self._team_rows(span, self.task.rows * size // edge, self.split.total_rows * size // edge)
         if isinstance(rows, slice):
             rows = slice(lattice.at(0, span[0]), lattice.at(0, span[1]), lattice.step[0])
         else:
@@ -937,6 +1084,8 @@ class _PassJobs:
         map_rows = self.all.rows(name)
         map_rows.stored[region] = self._output_entry.used = len(self.all.jobs)
         map_rows.left[region] -= item.tile.out_columns // edge
+        if self.task.fixed:
+            self.all.fixed_stored = len(self.all.jobs)
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:

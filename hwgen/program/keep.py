@@ -11,7 +11,7 @@ import numpy as np
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
-from hwgen.program.layout import WORD, map_bytes
+from hwgen.program.layout import WORD, map_bytes, value_bytes
 from hwgen.program.maps import Batch, FusedLayer, KeptAt, at_ends, lifetimes, roots, stored_maps
 
 #: Maximum number of sets of maps that the search for the best set follows from layer to layer.
@@ -57,13 +57,14 @@ def keepable(
 ) -> dict[str, KeptMap]:
     """Return the maps of a network that fit the map memory, by name.
 
-    The host's maps do not, nor those that interleave the rows of several frames. Of some maps, only ``rings`` of so
-    many rows are kept.
+    The host's maps do not, nor maps of more than 8 bits, nor maps that interleave the rows of several frames. Of some
+    maps, only ``rings`` of so many rows are kept.
     """
     maps, row = stored_maps(network), WORD * engine.row_words
     ends, keepable_maps = at_ends(network, roots(network)), {}
     for name, life in lifetimes(network, order, batch).items():
-        rows = (rings or {}).get(name, maps[name].height)
+        is_wide = value_bytes(maps[name].type) > 1
+        rows = 0 if is_wide else (rings or {}).get(name, maps[name].height)
         if not 0 < rows <= maps[name].height or (rows < maps[name].height and life.first < life.last):
             continue  # rows of a ring are read by the group that writes them
         size = -(-map_bytes(maps[name]) // maps[name].height * rows // row) * row

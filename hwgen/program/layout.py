@@ -26,28 +26,46 @@ def blocks(channels: Any) -> Any:
     return -(-channels // LANES)
 
 
+def value_bytes(integer_type: IntegerType) -> int:
+    """Return the number of bytes of a value in the engine's memory."""
+    return -(-integer_type.bits // 8)
+
+
 def map_bytes(source: FeatureMap) -> int:
     """Return the number of bytes of a feature map in the engine's memory."""
-    return blocks(source.channels) * source.height * source.width * WORD
+    return blocks(source.channels) * source.height * value_bytes(source.type) * source.width * WORD
 
 
 def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
     """Pack a feature map ``(C, H, W)`` into the bytes that the engine's memory stores, in blocks of 8 channels.
 
-    Values have at most 8 bits. Lanes past ``C`` are 0.
+    Each row has a row for each byte of a value, the highest byte first. The highest bit of a byte is inverted,
+    except in the highest byte of a signed value. Lanes past ``C`` are 0.
     """
     channels, height, width = frame.shape
-    whole = np.zeros((blocks(channels) * LANES, height, width), np.int8)
-    whole[:channels] = frame.astype(np.int64) - offset(integer_type)
-    return whole.reshape(-1, LANES, height, width).transpose(0, 2, 3, 1).tobytes()
+    size, values = value_bytes(integer_type), frame.astype(np.int64)
+    whole = np.zeros((blocks(channels) * LANES, height, size, width), np.int8)
+    for row, inverted in enumerate(_inverted(integer_type)):
+        whole[:channels, :, row] = (values >> 8 * (size - 1 - row) ^ inverted).astype(np.int8)
+    return whole.reshape(-1, LANES, height * size, width).transpose(0, 2, 3, 1).tobytes()
+
+
+def _inverted(integer_type: IntegerType) -> list[int]:
+    """Return the inverted bit of each byte of a value in memory, the highest byte first."""
+    return [0 if row == 0 and integer_type.signed else 0x80 for row in range(value_bytes(integer_type))]
 
 
 def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
     """Unpack the bytes of a feature map in the engine's memory to integers ``(C, H, W)`` of the map's type."""
     channels, height, width = result.shape
-    words = np.frombuffer(packed, np.int8).reshape(-1, height, width, LANES)
-    values = words.transpose(0, 3, 1, 2).reshape(-1, height, width)[:channels]
-    return (values.astype(np.int64) + offset(result.type)).astype(result.type.dtype)
+    size = value_bytes(result.type)
+    words = np.frombuffer(packed, np.uint8).reshape(-1, height, size, width, LANES)
+    stored = words.transpose(0, 4, 1, 2, 3).reshape(-1, height, size, width)[:channels]
+    values = np.zeros((channels, height, width), np.int64)
+    for row, inverted in enumerate(_inverted(result.type)):
+        values = values << 8 | stored[:, :, row] ^ inverted
+    half = 1 << 8 * size - 1 if result.type.signed else 0
+    return ((values ^ half) - half).astype(result.type.dtype)
 
 
 def pack_weights(weights: np.ndarray, maps: int) -> bytes:

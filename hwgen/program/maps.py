@@ -12,7 +12,7 @@ from hwgen.gateware.engine.config import LANES
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
-from hwgen.program.layout import WORD, blocks
+from hwgen.program.layout import WORD, blocks, value_bytes
 from hwgen.program.passes import joined, parts_of, scratch_maps
 from hwgen.program.simplify import simplified
 
@@ -135,7 +135,7 @@ class FusedLayer:
 def steps(network: Network) -> tuple[FusedLayer, ...]:
     """Return the steps of a network in order: each layer with the layers that the engine fuses onto its output.
 
-    A `Copy` is no step.
+    A `Copy` is not a step.
     """
     network = simplified(network)
     target_of, steps_by_name = _find_joined_maps(network), dict[str, FusedLayer]()
@@ -295,7 +295,8 @@ def allocate_maps(
         own = name in host_maps or batch.by_layer
         frames = batch.frames if own or uses[name].interleaved else 1
         begin, kept_rows = kept_maps.get(name, KeptAt(address, 0))
-        home = _Home(begin, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, own, kept_rows)
+        height = maps[name].height * value_bytes(maps[name].type)
+        home = _Home(begin, blocks(maps[name].channels), height, maps[name].width, frames, own, kept_rows)
         homes[name] = home if kept_rows else _first_gap(home, alive)
     end = aligned(max(home.end for home in homes.values() if not home.kept_rows))
 

@@ -21,6 +21,7 @@ from hwgen.network.ops import (
     Copy,
     Crop,
     DepthToSpace,
+    FixedPoint,
     GlobalAveragePool,
     Lookup,
     Max,
@@ -33,6 +34,7 @@ from hwgen.network.ops import (
     SpaceToDepth,
     Sub,
     Sum,
+    SumPool,
     Upsample,
 )
 from hwgen.network.requantise import Requantisation
@@ -60,10 +62,13 @@ from hwgen.program.elementwise import (
     with_sum,
 )
 from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average_factors, fit, regions
+from hwgen.program.fixed import conv_pass, fixed_point_passes, is_wide, sum_pool_passes
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.unfold import UnfoldedConv
 
+#: Kinds of pools that add up the values of wide maps.
+WIDE_POOLS = (SumPool, GlobalAveragePool)
 #: Maximum kernel size and dilation: a job's fields have 8 bits.
 MAX_TAPS = 255
 
@@ -88,19 +93,29 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
     op, *behind = ops
     if type(op) not in _KINDS:
         raise ModelError(f"{op.name}: the engine has no {op.kind}; layers that it computes are {', '.join(kinds())}")
-    for feature_map in (*op.inputs, op.output):
-        if feature_map.type.bits > LANES:
-            raise ModelError(
-                f"{op.name}: the engine computes with values of at most 8 bits, not with a map of {feature_map}"
-            )
+    for layer in ops:
+        _check_bits(layer)
     _check_window(op)
-    make = _KINDS[type(op)].passes
+    make: Callable[..., tuple[Pass, ...]] = _KINDS[type(op)].passes
+    if is_wide(op.input) and type(op) in WIDE_POOLS:
+        make = sum_pool_passes
     layer_passes = make(op, takes[0], inside) if op.concatenates else make(op, takes[0])
     for later_op, edges in zip(behind, takes[1:], strict=True):
         fuse = _KINDS[type(later_op)].fuse
         assert fuse is not None
         layer_passes = tuple(fuse(task, later_op, edges) for task in layer_passes)
     return layer_passes
+
+
+def _check_bits(op: Op) -> None:
+    """Refuse a layer whose maps have more bits than the engine computes for such a layer."""
+    is_taken = type(op) in (FixedPoint, *WIDE_POOLS)
+    for feature_map in (*op.inputs, op.output):
+        if is_wide(feature_map) and not (is_taken or (isinstance(op, Conv) and feature_map is op.output)):
+            raise ModelError(
+                f"{op.name}: the engine computes {op.kind} with values of at most 8 bits, not with a map of "
+                f"{feature_map}; use --template stream"
+            )
 
 
 def joined(before: Sequence[Op], op: Op) -> bool:
@@ -175,6 +190,8 @@ def _check_window(op: Op) -> None:
 
 
 def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
+    if is_wide(op.output):
+        return (_wide_conv(op, edges),)
     parameters = rule = None
     if op.requantisation is not None:
         zero = op.input.zero_point - offset(op.input.type)
@@ -195,6 +212,21 @@ def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
     if groups > 1 and (op.channels // groups % LANES or op.outputs // groups % LANES):
         groups, weights = 1, _make_dense_weights(op) if rule else None
     return tuple(_group(op, edge, group, groups, weights, rule, parameters) for group in range(groups))
+
+
+def _wide_conv(op: Conv, edges: Sequence[str]) -> Pass:
+    """Return the pass of a convolution whose outputs have more than 8 bits. Groups become zeros among the weights."""
+    is_channelwise = op.groups > 1 and op.groups == op.channels == op.outputs
+    task = Pass(
+        channels=LANES if is_channelwise else op.channels,
+        maps=op.outputs,
+        weights=op.weights if is_channelwise or op.groups == 1 else _make_dense_weights(op),
+        rule=None,
+        parameters=None,
+        channelwise=is_channelwise,
+        **geometry_of(op, (edges[0], 0)),
+    )
+    return conv_pass(op, task)
 
 
 def _unfolded(op: UnfoldedConv, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -467,5 +499,7 @@ _KINDS: dict[type[Op], _Kind] = {
     Upsample: _Kind(_upsample, in_parts=lambda op: True),
     DepthToSpace: _Kind(_depth_to_space, in_parts=lambda op: True),
     SpaceToDepth: _Kind(_space_to_depth),
+    FixedPoint: _Kind(fixed_point_passes, never_before=(Add, Sub, Lookup, MaxPool)),
+    SumPool: _Kind(sum_pool_passes, never_before=(Add, Sub, Lookup, MaxPool)),
     Concat: _Kind(_concat, scratch=_concat_scratch, never_before=(Add, Sub, Lookup, MaxPool)),
 }

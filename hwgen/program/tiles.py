@@ -14,6 +14,7 @@ import numpy as np
 from hwgen.blocking.tiling import distinct
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
+from hwgen.gateware.engine.fixed_unit import run_cycles
 from hwgen.gateware.engine.job import job_words
 from hwgen.program.array_pass import Pass, Span, WeightTerm
 from hwgen.program.layout import blocks
@@ -23,6 +24,8 @@ from hwgen.program.split import Split
 MAX_GROUPS, MAX_PIXELS, MAX_POOLED, MAX_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1
 #: Estimated number of cycles that each job takes in addition to its array steps.
 JOB_CYCLES = 20
+#: Estimated number of cycles between runs of the fixed unit, while outputs are stored.
+RUN_CYCLES = 100
 #: Array cycles of a job, in steps, up to which the search adds folds to the job, so that fewer jobs are fetched.
 SHORT_JOB = 256
 
@@ -230,6 +233,8 @@ def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
 
     ``width`` is the number of columns of the box, and ``columns`` of the output tile; integers or arrays.
     """
+    if task.copies_bytes:  # the row below in the map is so many rows below in the buffer
+        columns = columns * pow(task.window.stride[0], -1, engine.pixels)
     return width + (columns * task.row_step - width) % engine.pixels
 
 
@@ -371,6 +376,8 @@ def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int
     The weights of a whole pass, or the smallest chunk, can occupy the whole buffer.
     """
     rows, weight_steps_limit = task.window.kernel[0], room.weight_steps
+    if task.operands:  # each operand is one chunk
+        return [(task.channels, rows)] if _operand_steps(task) <= weight_steps_limit else []
     pieces_of = [
         task.channels,
         *(LANES * count for count in distinct(blocks(task.channels)) if LANES * count < task.channels),
@@ -385,6 +392,23 @@ def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int
             fitting = [taps for taps in distinct(rows) if steps(task, channels, taps) <= limit]
             sizes = [(channels, taps) for taps in fitting[-1:] if taps == rows or not task.maximum]
     return sorted(set(sizes), reverse=True)
+
+
+def _operand_steps(task: Pass) -> int:
+    """Return the largest number of array steps for an operand of a pass of the fixed unit, over all bytes."""
+    return max(operand_bytes(each) * fold_steps(each) for each in task.operands)
+
+
+def operand_bytes(task: Pass) -> int:
+    """Return the number of bytes of each value that a pass brings to the fixed unit."""
+    assert task.weights is not None
+    return len(task.weights) // LANES
+
+
+def slot_bits(task: Pass, engine: EngineConfig) -> int:
+    """Return the base-2 logarithm of the number of pixels of a slot of the fixed unit's register file."""
+    assert task.fixed is not None
+    return (engine.fixed_words // task.fixed.slots).bit_length() - 1
 
 
 def _further_steps(task: Pass) -> int:
@@ -428,7 +452,7 @@ def _heights(task: Pass) -> np.ndarray:
     sizes = [
         (rows, min(rows * tiles, -(-task.rows // rows) * rows))
         for rows in range(task.edge, (1 if task.has_single_rows else task.rows) + 1, task.edge)
-        for tiles in _tile_counts(-(-task.rows // rows))
+        for tiles in (_tile_counts(-(-task.rows // rows)) if not task.operands else (1,))
     ]
     return np.array(sizes, np.int64).reshape(-1, 2)
 
@@ -477,7 +501,7 @@ def max_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: b
     """
     count = _fold_blocks(task, engine)
     limit = min(task.folds(engine), MAX_BLOCKS // count, engine.parameter_words // 2 // count)
-    if task.shares_weights or task.shares_parameters:
+    if task.shares_weights or task.shares_parameters or task.fixed:
         limit = 1
     most = np.minimum(limit, engine.output_words // 2 * task.edge**2 // (count * pixels))
     if task.operand and not task.reads_pixel:
@@ -496,7 +520,9 @@ def max_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
     """Return the maximum number of output pixels of a tile that accumulators and output buffer permit."""
     groups = MAX_GROUPS if single else engine.slots // 2
     count = _fold_blocks(task, engine)
-    room = engine.output_words // 2 // count * task.edge**2
+    room = engine.output_words // 2 // (count * task.output_bytes) * task.edge**2
+    if task.fixed:
+        room = min(room, 1 << slot_bits(task, engine))
     if task.operand and not task.reads_pixel:
         room = min(room, engine.addend_words // 2 // count)
     return min(groups * engine.pixels, room, MAX_PIXELS)
@@ -534,8 +560,9 @@ class Estimator:
         self._weight_copies = members
         outputs = teams * task.rows * task.columns * blocks(task.maps)
         burst_cycles = 2 if task.is_scattered else 1  # each word is a burst, which takes two cycles
-        stored = burst_cycles * (outputs // task.edge**2)
+        stored = burst_cycles * (outputs // task.edge**2) * task.output_bytes
         added = burst_cycles * (outputs if task.operand and not task.reads_pixel else 0)
+        added += teams * blocks(task.maps) * sum(each.height * each.width for each in task.operands[1:])
         self._written, self._added = stored * (not task.kept.target), added * (not task.kept.operand)
         self._added_kept = added * bool(task.kept.operand)
 
@@ -581,6 +608,7 @@ class Estimator:
         group_steps = self._fold_weights - skipped_steps(task, channels)
         group_cycles = self._folds * np.maximum(group_steps, self._fold_beats)
         array = _groups(task, engine.pixels, tilings) * group_cycles + jobs * JOB_CYCLES
+        array = array + self._fixed_cycles(tilings, jobs)
         # Without double buffering, loads and steps alternate.
         array += np.where(double_buffered, 0, self._room.port_cycles(engine, loaded, 0)).astype(np.int64)
         port = self._room.port_cycles(engine, read, written).astype(np.int64)
@@ -597,6 +625,15 @@ class Estimator:
         elif self._room.by_rows:  # a pass that follows waits for the first boxes
             ends += np.maximum(array, port) // (2 * row_boxes)
         return Costs(array, port, ends, words, jobs, map_words, weight_steps, fits)
+
+    def _fixed_cycles(self, tilings: Tilings, jobs: np.ndarray) -> np.ndarray:
+        """Return, per tiling, the cycles of the program on the fixed unit, and of the drain of its operands."""
+        task = self._task
+        if not task.fixed:
+            return np.zeros_like(jobs)
+        pixels = tilings.rows * tilings.columns
+        bytes_read = sum(map(operand_bytes, task.operands[1:]))
+        return jobs * (run_cycles(self._engine, pixels, len(task.fixed.words)) + bytes_read * pixels + RUN_CYCLES)
 
     def _lost_words(
         self, tilings: Tilings, column_boxes: np.ndarray, columns: np.ndarray, boxes: np.ndarray, rows: np.ndarray

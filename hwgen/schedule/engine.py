@@ -21,6 +21,7 @@ from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.core import words_latency
 from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainWalk
 from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.fixed_unit import run_cycles
 from hwgen.gateware.engine.job import Compute, Job, job_bytes, job_words
 from hwgen.gateware.engine.output_words import read_latency
 from hwgen.gateware.engine.port import check_pace
@@ -337,7 +338,7 @@ class EngineSchedule:
 
 
 _COMPUTE = ("groups", "folds", "first", "last", "walk", "kernel_rows", "kernel_columns", "channels", "channelwise")
-_DRAIN = ("blocks", "channelwise", "pixels", "wait_stored", *ONE_WORD_FLAGS)
+_DRAIN = ("blocks", "channelwise", "pixels", "wait_stored", "a_zero_point", *ONE_WORD_FLAGS)
 
 
 def group_steps(part: Compute) -> int:
@@ -389,7 +390,9 @@ class CoreSchedule:
     def __init__(self, config: EngineConfig, finish: int, jobs: Sequence[Job]):
         groups, steps = group_steps_of(jobs)
         fold_groups, _, first, last, walk, *_ = columns(jobs, "compute", _COMPUTE)
-        blocks, channelwise, pixels, wait_stored, *one_word_flags = columns(jobs, "drain", _DRAIN)
+        blocks, channelwise, pixels, wait_stored, length, *one_word_flags = columns(jobs, "drain", _DRAIN)
+        adds, multiplies = (one_word_flags[ONE_WORD_FLAGS.index(name)] for name in ("add", "multiply"))
+        run = run_cycles(config, pixels, length * adds * multiplies)
         fold_blocks = np.where(channelwise, 1, config.blocks)
         beat_pixels = np.where(np.any(one_word_flags, axis=0), 1, config.beat_words)
         sizes = loops.CoreSizes(
@@ -406,7 +409,8 @@ class CoreSchedule:
             drain_start=DrainWalk.START,
             finish=finish,
         )
-        parts = (groups, fold_groups, steps, first, last, walk, blocks, fold_blocks, pixels, wait_stored, beat_pixels)
+        drained = (blocks, fold_blocks, pixels, wait_stored, beat_pixels, run)
+        parts = (groups, fold_groups, steps, first, last, walk, *drained)
         table = np.zeros(len(jobs), loops.CORE_JOB)
         for name, part in zip(loops.CORE_JOB.names or (), parts, strict=True):
             table[name] = part

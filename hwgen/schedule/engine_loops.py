@@ -38,10 +38,10 @@ def _record(*names: str, kind: type = np.int64) -> np.dtype:
 
 
 #: Fields of a job: those of its part for the array (pixel groups of all folds, and of one), and of its part for the
-#: drain (with the pixels of a beat).
+#: drain (with the pixels of a beat, and the cycles of the fixed unit's program).
 CORE_JOB = _record(
     *("groups", "fold_groups", "steps", "opens", "ends", "walk"),
-    *("blocks", "fold_blocks", "pixels", "wait_stored", "beat_pixels"),
+    *("blocks", "fold_blocks", "pixels", "wait_stored", "beat_pixels", "run"),
 )
 #: Parts of jobs that a queue has given, and the cycle from which its unit is free.
 _QUEUE = _record("taken", "free_from")
@@ -318,7 +318,7 @@ def _end_group(core: CoreTables, cycle: int) -> None:
         if state.blocks_left:
             state.pixels_left = core.jobs[job].pixels
     if not state.pixels_left:
-        state.finished = cycle + latency + core.sizes.finish
+        state.finished = cycle + latency + core.sizes.finish + core.jobs[job].run
         _append_time(core, DRAINED, state.finished + 1)
 
 

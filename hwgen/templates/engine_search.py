@@ -14,11 +14,22 @@ from itertools import product
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import CHAIN, LANES, MAX_CORES, MAX_KEPT_WORDS, REQUANTISERS, EngineConfig
+from hwgen.gateware.engine.config import (
+    CHAIN,
+    LANES,
+    LOOKUP_WORDS,
+    MAX_CORES,
+    MAX_KEPT_WORDS,
+    REQUANTISERS,
+    EngineConfig,
+)
 from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.network.graph import Network
 from hwgen.options import AUTO, BUS_BITS, LUT_SHARE, called
 from hwgen.program.array_pass import Pass
+from hwgen.program.compile import passes_of
 from hwgen.program.estimates import Estimate, Workload, tiled_estimate
+from hwgen.program.fixed import lookup_words
 from hwgen.templates.budget import shortage
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task
@@ -32,6 +43,8 @@ MAPS = (8, 16, 24, 32, 48, 64)
 PIXELS = (37, 35, 31, 29, 25, 23, 19, 17, 13, 11, 7, 5)
 #: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
+#: Depth of the register files of an engine for layers in fixed point.
+REGISTER_WORDS = 512
 #: Share of a board's LUTs that an engine of searched sizes uses at most.
 MAX_LUTS = 0.85
 #: Number of block RAMs that an engine with as large a map memory as fits can use on any board, and the share of a
@@ -128,10 +141,28 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
     count = cores or (1 if task.goal.cores in (None, AUTO) else task.goal.cores)
     assert isinstance(count, int)
     one = EngineConfig(
-        device=task.board.family, maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers
+        device=task.board.family,
+        maps=maps,
+        pixels=pixels,
+        bus_bytes=_bus_bytes(task),
+        requantisers=requantisers,
+        **_fixed_unit(task.network),
     )
     engine = replace(one, cores=count)
     return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1 if cores is None else MAX_LUTS)
+
+
+@lru_cache(maxsize=16)
+def _fixed_unit(network: Network) -> dict[str, int]:
+    """Return the sizes of the fixed unit that a network's layers in fixed point need; none without such layers."""
+    try:
+        passes = passes_of(network)
+    except PlanError:  # reported where the network is compiled
+        return {}
+    if not any(each.fixed for each in passes):
+        return {}
+    words = lookup_words(passes)
+    return {"fixed_words": REGISTER_WORDS, "lookup_words": next(size for size in (0, *LOOKUP_WORDS) if size >= words)}
 
 
 def _lut_pixels(task: Task, engine: EngineConfig) -> int:
@@ -240,7 +271,8 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
 def _shapes(task: Task) -> list[tuple[int, int]]:
     """Return the shapes of the array that a search compares: the one that the task asks for, or all."""
     array = task.goal.array
-    return [array] if isinstance(array, tuple) else [*product(MAPS, PIXELS)]
+    maps = MAPS[:1] if _fixed_unit(task.network) else MAPS
+    return [array] if isinstance(array, tuple) else [*product(maps, PIXELS)]
 
 
 def _lanes(task: Task) -> Sequence[int]:

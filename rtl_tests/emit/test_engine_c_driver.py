@@ -185,7 +185,7 @@ def test_programs(built, library, program):
         (lambda told: told["outputs"][0]["map"].update(channels=0), "WRONG_PROGRAM"),
         (lambda told: told["outputs"][0]["map"].update(height=1 << 20), "WRONG_PROGRAM"),
         (lambda told: told["outputs"][0]["map"].update(height=1 << 28, width=16), "WRONG_PROGRAM"),  # 2^35 bytes
-        (lambda told: told["outputs"][0]["map"]["type"].update(bits=16), "WRONG_PROGRAM"),
+        (lambda told: told["outputs"][0]["map"]["type"].update(bits=33), "WRONG_PROGRAM"),
         (lambda told: told["outputs"][0]["map"]["type"].update(signed=None), "WRONG_PROGRAM"),
     ],
 )
@@ -374,7 +374,7 @@ def test_errors_of_a_run(built, library, program, error):
     assert still.asked() == [STOP, START]
 
 
-KINDS = st.builds(IntegerType, bits=st.integers(2, 8), signed=st.booleans())
+KINDS = st.builds(IntegerType, bits=st.integers(2, 8) | st.integers(9, 32), signed=st.booleans())
 MAPS = st.builds(
     FeatureMap,
     channels=st.integers(1, 20),
@@ -408,7 +408,7 @@ def test_memory_is_the_compilers(built, library, maps, inputs, name, gap, batch,
     image = pack_jobs(SMALL, [Job(load=Load(end=1))]) + rng.bytes(48)
     regions, place = [], len(image)
     for number, (each, source) in enumerate(maps):
-        unfold = unfolds if number < inputs else None
+        unfold = unfolds if number < inputs and source.type.bits <= 8 else None
         pitch = map_bytes(unfold.map(source) if unfold else source) + 8 * gap
         frame_bytes = pitch if gap else None
         regions.append(MapRegion(name=each, map=source, address=place, frame_bytes=frame_bytes, unfold=unfold))

@@ -753,7 +753,7 @@ def described(program: Program, change: Callable[[dict[str, Any]], None]) -> byt
         (lambda told: told.update(size=4), "size must be [0-9,]+ to 4,294,967,296, not 4"),
         (lambda told: told.update(size=1e9), "size must be an integer, not 1000000000.0"),
         (lambda told: told["inputs"][0].pop("map"), r"inputs\[0\] lacks 'map'"),
-        (lambda told: told["inputs"][0]["map"]["type"].update(bits=16), "type: bits must be 1 to 8, not 16"),
+        (lambda told: told["inputs"][0]["map"]["type"].update(bits=40), "type: bits must be 1 to 32, not 40"),
         (
             lambda told: told["inputs"][0]["map"].update(height=10**9),
             "inputs\\[0\\]: map: a map must have at most 65,535",

@@ -200,14 +200,16 @@ class EngineMap(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("address", "channels", "height", "width")), ("is_signed", ctypes.c_int),
-        ("frame_bytes", ctypes.c_uint32),
+        ("value_bytes", ctypes.c_uint32), ("frame_bytes", ctypes.c_uint32),
         *((name, ctypes.c_uint32) for name in ("rows", "columns", "row_step", "column_step", "top", "left")),
         *((name, ctypes.c_uint32) for name in ("stored_height", "stored_width", "outside")),
     ]  # fmt: skip
 
     def empty(self, frames: int) -> np.ndarray:
         """Return empty maps ``(n, C, H, W)`` of this shape and type."""
-        return np.zeros((frames, self.channels, self.height, self.width), np.int8 if self.is_signed else np.uint8)
+        bits = 8 * {1: 1, 2: 2, 3: 4, 4: 4}[self.value_bytes]
+        kind = np.dtype(f"{'int' if self.is_signed else 'uint'}{bits}")
+        return np.zeros((frames, self.channels, self.height, self.width), kind)
 
 
 class EngineDevice(ctypes.Structure):
@@ -286,7 +288,8 @@ class EngineDriver(Library):
     def _given(self, frames: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         given = [np.ascontiguousarray(values) for values in frames]
         if self.device.memory is not None:
-            assert [(values.shape, values.itemsize) for values in given] == [(each.shape, 1) for each in self.blank()]
+            sizes, stated = ([(each.shape, each.itemsize) for each in arrays] for arrays in (given, self.blank()))
+            assert sizes == stated
         return given
 
     def _results(self) -> tuple[list[np.ndarray], Any]:

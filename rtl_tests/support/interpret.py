@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import fixed_programs
 import numpy as np
 
 from hwgen.errors import CheckError
 from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.engine.config import CHAIN, LANES, TABLE_WORDS, EngineConfig, Variant
 from hwgen.gateware.engine.finish import ACTIVATION
+from hwgen.gateware.engine.fixed_unit import LOOKUP_TABLE, PROGRAM_TABLE, Arrival
 from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.file import Program
@@ -87,6 +89,11 @@ def jobs(memory: np.ndarray, base: int, variant: Variant = Variant.ONE_CORE) -> 
     raise CheckError(f"the program at {base:#x} must end within the memory's {len(memory):,} bytes")
 
 
+def is_fixed(job: Job) -> bool:
+    """Return whether a job's sums go to the fixed unit."""
+    return bool(job.drain.blocks and job.drain.add and job.drain.multiply)
+
+
 class Interpreter:
     """An engine and its memory.
 
@@ -112,9 +119,11 @@ class Interpreter:
         self._parameters = np.zeros((engine.parameter_words, LANES), np.uint64)
         self._parameter_readers = np.full(engine.parameter_words, _NEVER)
         self._parameter_known = np.zeros((engine.parameter_words, LANES), bool)
-        self._tables = np.zeros(TABLES * TABLE_WORDS, np.int64)
-        self._table_readers = np.full(TABLES, _NEVER)
-        self._table_known = np.zeros(TABLES * TABLE_WORDS, bool)
+        num_tables = 2 * LOOKUP_TABLE if engine.has_fixed_unit else TABLES
+        self._tables = np.zeros(num_tables * TABLE_WORDS, np.int64)
+        self._table_readers = np.full(num_tables, _NEVER)
+        self._table_known = np.zeros(num_tables * TABLE_WORDS, bool)
+        self._slots: dict[int, np.ndarray] = {}  # of the fixed unit's register file
         self._addends = np.zeros((engine.addend_words, LANES), np.int8)
         self._addend_readers = np.full(engine.addend_words, _NEVER)
         self._addend_known = np.zeros(engine.addend_words, bool)
@@ -144,6 +153,7 @@ class Interpreter:
         for count, job in enumerate(list(jobs(self.memory, base, self.engine.variant)), start=1):
             self.begin(count - 1, job.drain)
             self.load(job.load)
+            self.needed = job.drain.pixels if is_fixed(job) else MAX_PIXELS
             self.compute(job.compute, job.drain)
             self.store(job.drain, job.store)
         self.end()
@@ -402,6 +412,9 @@ class Interpreter:
         size = 1 if compute.channelwise else self.engine.blocks
         if drain.channelwise != compute.channelwise or -(-drain.blocks // size) != compute.folds:
             raise self._wrong(f"it drains {drain.blocks} blocks of {compute.folds} folds of {size}")
+        if drain.add and drain.multiply:
+            self._drain_to_fixed_unit(drain)
+            return
         for block in range(drain.blocks):
             fold, own = divmod(block, size)
             words = self._requantised(drain, block, self._sums[fold, : drain.pixels, own * LANES : (own + 1) * LANES])
@@ -413,9 +426,41 @@ class Interpreter:
             places = places % self.engine.output_words
             if self._output_known[places].any():
                 raise self._wrong("it drains into words of the output buffer that no job has stored")
-            self._replace(self._output_readers[places], self._drain_stored, "its outputs")
-            self._output[places] = words
-            self._output_known[places] = True
+            self._write_outputs(places, words)
+
+    def _write_outputs(self, places: np.ndarray, words: np.ndarray) -> None:
+        self._replace(self._output_readers[places], self._drain_stored, "its outputs")
+        self._output[places] = words
+        self._output_known[places] = True
+
+    def _drain_to_fixed_unit(self, drain: Drain) -> None:
+        """Put a job's sums into a slot of the fixed unit, and execute the program if the job has instructions."""
+        pixels, pitch = drain.pixels, 1 << drain.low
+        if pixels > pitch or (drain.columns + 1) * pitch > self.engine.fixed_words or drain.high != drain.blocks - 1:
+            raise self._wrong("a slot of the fixed unit must hold its sums")
+        arriving = self._sums[: drain.blocks, :pixels, :LANES].astype(object)
+        values = np.zeros(arriving.shape[1:], object)
+        for place, of_byte in enumerate(arriving):
+            inverted = place > 0 or drain.zero_point == Arrival.UNSIGNED_BYTES
+            byte = np.vectorize(lambda value, inverted=inverted: value + 128 if inverted else value, otypes=[object])
+            values = of_byte if drain.zero_point == Arrival.SUMS else values * 256 + byte(of_byte)
+        self._slots[drain.columns] = values
+        if not drain.a_zero_point:
+            return
+        words = self._tables[PROGRAM_TABLE * TABLE_WORDS :][: drain.a_zero_point].tolist()
+        self._table_readers[PROGRAM_TABLE] = self._now
+        if fixed_programs.looks_up(words):
+            self._table_readers[LOOKUP_TABLE:] = self._now
+        places = (drain.p_base + np.arange(fixed_programs.num_constants(words))) % self.engine.parameter_words
+        if not self._parameter_known[places].all():
+            raise self._wrong("the constants of its program must have been loaded")
+        self._parameter_readers[places] = self._now
+        lookups = self._tables[LOOKUP_TABLE * TABLE_WORDS :][: self.engine.lookup_words].tolist()
+        written = fixed_programs.run(words, self._slots, self._parameters[places].astype(object), lookups, drain.a_base)
+        places = np.array(sorted({place for place, _ in written}))
+        outputs = [[written[place, lane] for lane in range(LANES)] for place in places.tolist()]
+        self._write_outputs((drain.o_base + places) % self.engine.output_words, np.array(outputs))
+        self._slots.clear()
 
     def _added(self, drain: Drain, block: int, values: np.ndarray) -> np.ndarray:
         """Return sums of values and addends, int64 ``(pixels, 8)``.
@@ -526,9 +571,12 @@ class Cores:
                     core.pass_by(job.compute, job.drain)
                     continue
                 core.needed = found[end].drain.pixels * stores[0].rows // whole
+                if is_fixed(job):
+                    core.needed = min(core.needed, job.drain.pixels)
                 team = index >> job.compute.members
                 own = replace(job.compute, origin_row=job.compute.origin_row + team * job.compute.row_advance)
-                folds = min(own.folds, stores[0].blocks)  # of others it stores nothing
+                # Of other folds it stores nothing. For the fixed unit, folds are bytes of values.
+                folds = own.folds if is_fixed(job) else min(own.folds, stores[0].blocks)
                 core.compute(replace(own, folds=folds), _drained(job.drain, folds))
             for index, core in enumerate(self._cores):
                 for store in self._stores(job.store, index):
@@ -545,6 +593,8 @@ class Cores:
                 raise CheckError(f"job {number}: {teams} teams of {1 << members} cores must be an engine's")
         if job.store.blocks and job.compute.groups and job.store.members != job.compute.members:
             raise CheckError(f"job {number}: it stores {job.store.members} and computes {job.compute.members}")
+        if is_fixed(job):
+            return
         if job.store.blocks and -(-job.store.blocks >> job.store.members) != job.drain.blocks:
             raise CheckError(f"job {number}: {job.drain.blocks} blocks of each core must be {job.store.blocks} in all")
 

@@ -242,7 +242,9 @@ def test_map_memories_in_ultra_ram(digits, board, size, kept):
 def test_layers_that_the_engine_lacks():
     layer = conv(kernel=1, channels=1, maps=1)
     network = alone(replace(layer, input=replace(layer.input, type=INT16, zero_point=0)))
-    with pytest.raises(PlanError, match=r"^conv: the engine computes with values of at most 8 bits, not with a map of"):
+    with pytest.raises(
+        PlanError, match=r"^conv: the engine computes conv with values of at most 8 bits, not with a map of"
+    ):
         plan.make(network, BOARD, **ONE_CORE)
 
 

@@ -20,6 +20,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.config import CHAIN, LANES, STRIDES, TABLE_WORDS, EngineConfig
+from hwgen.gateware.engine.fixed_unit import LOOKUP_TABLE
 from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, Job, engine_seal, field_offsets, job_words
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.lookup import delayed
@@ -106,12 +107,13 @@ def _load_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
         lambda _, words, tables: (tables == 0) & (words > maximum),
         f"p_words must be at most {maximum:,}",
     )
+    count = 2 * LOOKUP_TABLE if engine.has_fixed_unit else TABLES
     yield JobFieldRule(
         ("load.p_words", "load.p_base", "load.tables"),
         lambda _, words, base, tables: (
-            (tables != 0) & (words != 0) & (words + base * TABLE_WORDS > TABLES * TABLE_WORDS)
+            (tables != 0) & (words != 0) & (words + base * TABLE_WORDS > count * TABLE_WORDS)
         ),
-        f"p_words starting at table p_base must lie in {TABLES} tables of {TABLE_WORDS} words",
+        f"p_words starting at table p_base must lie in {count} tables of {TABLE_WORDS} words",
     )
 
 

@@ -33,6 +33,8 @@ MAX_KEPT_WORDS = 1 << 17
 REQUANTISERS = (8, 16, 32)
 #: Possible strides of a layer: with these, neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
+#: Possible depths of the register file and of each lane's lookups in the unit for layers in fixed point.
+FIXED_WORDS, LOOKUP_WORDS = (256, 512, 1024, 2048), (256, 512, 1024, 2048)
 #: Number of words in a table that is written at run time: one for each 8-bit value.
 TABLE_WORDS = 256
 #: Layout of a write into the parameter buffer or, with ``tables``, into the tables. ``index`` counts words from the
@@ -96,6 +98,11 @@ class EngineConfig(OnDevice):
         neighbouring pixels. Jobs that pool, look up or combine outputs use 8 of them.
     lut_pixels : int
         Number of the ``pixels`` whose products are computed in LUTs. DSP slices compute the others.
+    fixed_words : int
+        Depth of the register file of each core's fixed unit, which computes layers in fixed point: 0 without this
+        unit. Only with arrays of 8 maps.
+    lookup_words : int
+        Depth of the lookups of each lane of the fixed unit: 0 without lookups, at most 2,048.
 
     Raises
     ------
@@ -121,6 +128,8 @@ class EngineConfig(OnDevice):
     requantisers: int = field(default=LANES, metadata=frozen.added())
     lut_pixels: int = field(default=0, metadata=frozen.added())
     kept_rows: int = field(default=MAP_MEMORY_ROWS, metadata=frozen.added())
+    fixed_words: int = field(default=0, metadata=frozen.added())
+    lookup_words: int = field(default=0, metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -155,6 +164,7 @@ class EngineConfig(OnDevice):
         if type(self.lut_pixels) is not int or not 0 <= self.lut_pixels <= self.pixels:
             raise ConfigError(f"lut_pixels must be from 0 to {self.pixels}, all pixels, not {self.lut_pixels!r}")
         self._check_bus()
+        self._check_fixed_unit()
         if self.kept_rows not in BANK_RAMS:
             raise ConfigError(f"kept_rows must be {' or '.join(map(str, BANK_RAMS))}, not {self.kept_rows!r}")
         unit = self.bank_words
@@ -179,6 +189,23 @@ class EngineConfig(OnDevice):
             if getattr(self, name) < minimum:
                 sizes = f"bus_bytes {self.bus_bytes}" + f" and requantisers {self.requantisers}" * (self.beat_words > 1)
                 raise ConfigError(f"{name} must be at least {minimum} with {sizes}, not {getattr(self, name)}")
+
+    def _check_fixed_unit(self) -> None:
+        for name, depths in (("fixed_words", (0, *FIXED_WORDS)), ("lookup_words", (0, *LOOKUP_WORDS))):
+            if type(getattr(self, name)) is not int or getattr(self, name) not in depths:
+                *first, last = map(str, depths)
+                raise ConfigError(f"{name} must be {', '.join(first)} or {last}, not {getattr(self, name)!r}")
+        if self.lookup_words and not self.fixed_words:
+            raise ConfigError(f"lookup_words must be 0 without fixed_words, not {self.lookup_words!r}")
+        if self.fixed_words and (self.maps != LANES or self.sum_bits != 32):
+            raise ConfigError(
+                f"maps must be {LANES} and sum_bits 32 with fixed_words, not {self.maps!r} and {self.sum_bits!r}"
+            )
+
+    @property
+    def has_fixed_unit(self) -> bool:
+        """Whether each core has a fixed unit, which computes layers in fixed point."""
+        return self.fixed_words > 0
 
     @property
     def has_cores(self) -> bool:

@@ -19,6 +19,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.add import TABLE_WRITE, TableAdd, TableAddConfig, table
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
+from hwgen.gateware.engine.fixed_unit import FixedUnit, FixedUnitConfig
 from hwgen.gateware.engine.map_product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
 from hwgen.gateware.engine.writes import BankWrite, addend_side, write_to
@@ -76,6 +77,11 @@ class FinishConfig:
         return PoolConfig(device=self.engine.device, words=self.engine.pool_words, blocks=self.engine.blocks)
 
     @property
+    def fixed(self) -> tuple[FixedUnitConfig, ...]:
+        """Configuration of the unit for layers in fixed point; empty if the engine has none."""
+        return (FixedUnitConfig(engine=self.engine),) if self.engine.has_fixed_unit else ()
+
+    @property
     def parameter_cycles(self) -> int:
         """Read latency of the memory of requantisation parameters, in cycles: 1 for LUT RAM, 2 for block RAM."""
         return 1 if self.engine.memories.default_ram(self.engine.parameter_words) == "lut" else 2
@@ -111,7 +117,7 @@ class FinishConfig:
     @cached_property
     def resources(self) -> Resources:
         lanes = (*self.engine.requantisers * (self.scale, self.bound), *LANES * (self.sum_bound,))
-        components = (self.product, self.add, self.pool, *lanes)
+        components = (self.product, self.add, self.pool, *lanes, *self.fixed)
         return sum((component.resources for component in components), self._own_resources)
 
     @property
@@ -157,6 +163,9 @@ class FinishConfig:
         cost.delay(3 * 8, self.bounded)
         cost.delay(3 * 8 + ADDRESS_BITS + COLUMN_BITS, self.added)
         cost.lut += 2 * word + 2 * LANES  # multiplexers behind the addition and the lookup, and write enables
+        if self.fixed:  # the choice of the word that is written, and the end of a job's sums
+            cost.lut += outputs * (word + row_bits + 1)
+            cost.delay(1, self.latency)
         return cost.resources
 
     def component(self) -> Finish:
@@ -245,7 +254,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         write = self._elaborate_writes(m)
         tables = stream.Signature(TABLE_WRITE, always_ready=True).create(path=("table_write",))
         m.d.comb += [
-            tables.valid.eq(write.valid & write.payload.tables),
+            tables.valid.eq(self._writes_tables(write)),
             tables.payload.index.eq(write.payload.index),
             tables.payload.data.eq(write.payload.data),
         ]
@@ -270,10 +279,44 @@ class Finish(ConfiguredComponent[FinishConfig]):
                 for port, name in (("pool", "pool"), ("pixel_end", "pixel_end"), ("last", "fold_end"))
             ),
         ]
-        self._elaborate_buffer(m, self._elaborate_bank_writes(m, pooled, requantised[LANES:]))
+        writes = self._elaborate_bank_writes(m, pooled, requantised[LANES:])
+        unit = self._elaborate_fixed(m, write) if config.fixed else None
+        self._elaborate_buffer(m, writes if unit is None else self._with_fixed(unit, writes))
         ended = delayed(m, "job_end", self.beats.valid & beat.last, config.latency, reset_less=False)
-        m.d.comb += self.finished.eq(ended)
+        m.d.comb += self.finished.eq(ended if unit is None else (ended & ~unit.start) | unit.done)
         return m
+
+    def _writes_tables(self, write: Any) -> Value:
+        """Return whether a word of tables is written that is not one of the fixed unit."""
+        writes = write.valid & write.payload.tables
+        return writes & ~write.payload.index[10:].any() if self.config.fixed else writes
+
+    def _elaborate_fixed(self, m: Module, write: Any) -> FixedUnit:
+        """Add the fixed unit, and return it."""
+        config, beat = self.config, self.beats.payload
+        m.submodules.fixed_unit = unit = FixedUnit(config.fixed[0])
+        has_program = self.beats.valid & beat.last & beat.add & beat.multiply & (beat.a_zero_point != 0)
+        starts = delayed(m, "program_start", has_program, config.latency, reset_less=False)
+        m.d.comb += [
+            unit.beats.valid.eq(self.beats.valid),
+            unit.beats.payload.eq(beat),
+            unit.parameters.valid.eq(write.valid),
+            unit.parameters.payload.eq(write.payload),
+            unit.start.eq(starts),
+        ]
+        return unit
+
+    def _with_fixed(self, unit: FixedUnit, writes: Sequence[BankWrite]) -> list[BankWrite]:
+        """Return the writes into the output buffer, including the fixed unit's, which never coincide with others."""
+        bits = self.config.engine.output_bank_bits
+        return [
+            BankWrite(
+                Mux(unit.valid, unit.address[:bits] == bank, each.enable),
+                Mux(unit.valid, unit.address[bits:], each.address),
+                Mux(unit.valid, unit.word, each.word),
+            )
+            for bank, each in enumerate(writes)
+        ]
 
     def _elaborate_writes(self, m: Module) -> Any:
         """Register the stream of writes to parameters and tables, because it drives many memories, and return it."""

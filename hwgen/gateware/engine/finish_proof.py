@@ -36,6 +36,7 @@ def finish_parts(config: FinishConfig) -> dict[str, Any]:
         **{f"sum_bound_{lane}": config.sum_bound for lane in range(LANES)},
         "product": config.product,
         "add": config.add,
+        **dict(zip(["fixed_unit"], config.fixed, strict=False)),
     }
 
 

@@ -355,7 +355,10 @@ class Drain(JobPart):
     add: int = _bits(1)
     """Flag: another map's value is added to each output, by lookup tables. Its word is ``a_base + b * pixels + p``.
 
-    Not together with ``multiply``.
+    Together with ``multiply``, the sums go to the fixed unit instead (`hwgen.gateware.engine.fixed_unit`): to slot
+    ``columns`` of ``2**low`` pixels, as ``zero_point`` says (`Arrival`), ``high + 1`` bytes of a value. With
+    ``a_zero_point`` instructions, the unit then executes its program: constants begin at ``p_base``, and the output's
+    bytes at ``o_base``, for a tile of ``a_base`` columns. ``one_pixel`` is set.
     """
     zero_point: int = _bits(8, signed=True)
     low: int = _bits(8, signed=True)

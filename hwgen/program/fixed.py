@@ -1,0 +1,438 @@
+"""Programs of the engine's fixed unit: layers of fixed-point steps, and convolutions and means with wide outputs.
+
+A map of more than 8 bits is wide. Memory stores each of its rows as one row per byte of a value, the highest byte
+first. Each row is a row of a map of 8 bits for the rest of the engine.
+
+A pass of the fixed unit has operands, each a channelwise pass that copies one map to the unit, byte by byte, or one
+byte of it. A convolution has none: its sums go to the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hwgen.errors import ModelError
+from hwgen.gateware.engine.config import LANES, LOOKUP_WORDS
+from hwgen.gateware.engine.fixed_unit import (
+    FACTOR_BITS,
+    LOOKUP_TABLE,
+    MAX_INSTRUCTIONS,
+    MAX_SHIFT,
+    MAX_SLOTS,
+    PROGRAM_TABLE,
+    VALUE_BITS,
+    Arrival,
+    Code,
+    Rounding,
+    instruction,
+)
+from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
+from hwgen.network.ops import Conv, FixedPoint, Op, SumPool
+from hwgen.network.ops import fixed_point as steps
+from hwgen.network.ops.fixed_point import Range
+from hwgen.network.requantise import Requantisation
+from hwgen.network.requantise import Rule as OutputRule
+from hwgen.program.array_pass import FixedProgram, LookupTables, Pass, kept_pass
+from hwgen.program.layout import offset, value_bytes
+
+#: Maximum numbers of lookup words and constants per program.
+MAX_LOOKUPS, MAX_CONSTANTS = LOOKUP_WORDS[-1], 32
+
+
+class _Value:
+    """Value of a program under construction: its slot, its range, and whether it is one pixel for all pixels."""
+
+    def __init__(self, slot: int, ends: Range, is_pixel: bool = False):
+        self.slot, self.ends, self.is_pixel = slot, ends, is_pixel
+
+
+class _Writer:
+    """Program under construction.
+
+    Parameters
+    ----------
+    name : str
+        Name of the layer, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._words: list[int] = []
+        self._constants: list[np.ndarray] = []
+        self._lookups: list[int] = []
+        self._used: set[int] = set()
+        self._slots = 0
+
+    def refuse(self, reason: str) -> ModelError:
+        return ModelError(f"{self._name}: {reason}; use --template stream")
+
+    def arrive(self, ends: Range, *, is_pixel: bool = False) -> _Value:
+        """Return a value that arrives before the program begins."""
+        return _Value(self._free_slot(), ends, is_pixel)
+
+    def _free_slot(self) -> int:
+        slot = next(slot for slot in range(len(self._used) + 1) if slot not in self._used)
+        self._used.add(slot)
+        self._slots = max(self._slots, slot + 1)
+        if self._slots > MAX_SLOTS:
+            raise self.refuse(f"the engine's fixed unit holds {MAX_SLOTS} values at a time, and this layer needs more")
+        return slot
+
+    def release(self, value: _Value) -> None:
+        """Free the slot of a value that no later instruction reads."""
+        self._used.discard(value.slot)
+
+    def constant(self, values: np.ndarray, shifts: np.ndarray | int = 0) -> int:
+        """Return the index of the constants of all channels, or of each, with their shifts."""
+        word = np.asarray(values, np.int64) & (1 << VALUE_BITS) - 1 | np.asarray(shifts, np.int64) << VALUE_BITS
+        word = word.reshape(-1)
+        for index, known in enumerate(self._constants):
+            if np.array_equal(known, word):
+                return index
+        self._constants.append(word)
+        return len(self._constants) - 1
+
+    def add(self, code: Code, ends: Range, first: _Value, second: _Value | int | np.ndarray, **extra: int) -> _Value:
+        """Add an instruction of two operands; the second one can be a constant. Return the result.
+
+        ``ends`` are the ends of the result.
+        """
+        operand = {"first": first.slot, "first_is_pixel": first.is_pixel}
+        if isinstance(second, _Value):
+            operand |= {"second": second.slot, "second_is_pixel": second.is_pixel}
+        elif "constant" not in extra:
+            operand |= {"second_is_constant": 1, "constant": self.constant(np.array(second))}
+        if signed_bits(*ends) > VALUE_BITS:
+            raise self.refuse(
+                f"the engine's fixed unit computes values of {VALUE_BITS} bits, and this layer needs more"
+            )
+        result = _Value(self._free_slot(), ends)
+        self._words.append(instruction(code=code, target=result.slot, **operand, **extra))
+        return result
+
+    def plus(
+        self, first: _Value, second: _Value | int | np.ndarray, sign: int = 1, ends: Range | None = None
+    ) -> _Value:
+        """Add or subtract two values, or a constant; the result is within ``ends`` if they are known."""
+        low, high = second.ends if isinstance(second, _Value) else (int(np.min(second)), int(np.max(second)))
+        least, most = sorted((sign * low, sign * high))
+        ends = ends or (first.ends[0] + least, first.ends[1] + most)
+        return self.add(Code.ADD if sign > 0 else Code.SUBTRACT, ends, first, second)
+
+    def limited(self, value: _Value, low: int, high: int) -> _Value:
+        """Limit a value to constant bounds."""
+        for code, bound, acts in (
+            (Code.GREATEST, low, value.ends[0] < low),
+            (Code.LEAST, high, value.ends[1] > high),
+        ):
+            if acts:
+                function = max if code == Code.GREATEST else min
+                ends = function(value.ends[0], bound), function(value.ends[1], bound)
+                self.release(value)
+                value = self.add(code, ends, value, bound)
+        return value
+
+    def times(
+        self, first: _Value, second: _Value | np.ndarray, shift: int = 0, rounding: Rounding = Rounding.UPWARDS
+    ) -> _Value:
+        """Multiply a value by another one or by constants, divide by ``2**shift``, and round."""
+        if not isinstance(second, _Value):
+            ends = int(second.min()), int(second.max())
+            if signed_bits(*ends) > FACTOR_BITS:
+                raise self.refuse(f"the engine's fixed unit multiplies by factors of {FACTOR_BITS} bits")
+            return self.add(
+                Code.MULTIPLY,
+                _quotients(first.ends, ends, shift, rounding),
+                first,
+                second,
+                shift=shift,
+                rounding=rounding,
+            )
+        if signed_bits(*second.ends) > signed_bits(*first.ends):
+            first, second = second, first
+        if signed_bits(*second.ends) > FACTOR_BITS:
+            return self._times_in_halves(first, second, shift, rounding)
+        ends = _quotients(first.ends, second.ends, shift, rounding)
+        return self.add(Code.MULTIPLY, ends, first, second, shift=shift, rounding=rounding)
+
+    def _times_in_halves(self, first: _Value, second: _Value, shift: int, rounding: Rounding) -> _Value:
+        """Multiply two wide values: the second one is ``upper * 2**half + lower``.
+
+        Rounded down, ``first * lower / 2**half`` does not change the quotient.
+        """
+        bits = signed_bits(*second.ends)
+        half = max(bits - FACTOR_BITS, bits + signed_bits(*first.ends) + 1 - VALUE_BITS)
+        if shift <= half or rounding == Rounding.EVEN:
+            raise self.refuse(f"the engine's fixed unit multiplies by values of {FACTOR_BITS} bits, or shifts by more")
+        upper = self.times(second, np.array(1), half, Rounding.DOWN)
+        whole = self.times(upper, np.array(1 << half))
+        lower = self.plus(second, whole, -1, (0, (1 << half) - 1))
+        self.release(whole)
+        low = self.times(first, lower, half, Rounding.DOWN)
+        self.release(lower)
+        high = self.times(first, upper)
+        self.release(upper)
+        total = self.plus(high, low)
+        self.release(high)
+        self.release(low)
+        self.release(total)
+        return self.times(total, np.array(1), shift - half, rounding)
+
+    def scaled(self, value: _Value, bits: int) -> _Value:
+        """Divide a value by ``2**bits``, rounded, or multiply it by ``2**-bits``."""
+        if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
+            raise self.refuse(f"the engine's fixed unit shifts by {-bits} bits in several steps only")
+        return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
+
+    def look_up(self, value: _Value, words: Sequence[int], low: int) -> _Value:
+        """Look a value up in a table that starts at ``low``."""
+        base = len(self._lookups)
+        self._lookups += words
+        if len(self._lookups) > MAX_LOOKUPS:
+            raise self.refuse(
+                f"the engine's fixed unit holds {MAX_LOOKUPS:,} words of tables and curves, and this layer has more"
+            )
+        return self.add(Code.LOOK_UP, (min(words), max(words)), value, 0, constant=0, base=(base - low) % MAX_LOOKUPS)
+
+    def curve(self, value: _Value, step: steps.Curve) -> _Value:
+        """Compute a curve: quadratic polynomials on segments."""
+        size = step.segment_bits
+        place = self.plus(value, -step.low)
+        place = self.limited(place, 0, step.high - step.low)
+        segment = self.times(place, np.array(1), size, Rounding.DOWN)
+        begin = self.times(segment, np.array(1 << size))
+        self.release(place)
+        inside = self.plus(place, begin, -1, (0, (1 << size) - 1))
+        self.release(begin)
+        constant, linear, square = step.coefficients.tolist()
+        total = self.look_up(segment, square, 0)
+        for words, shift, ends in ((linear, size, step.stages[0]), (constant, 0, step.stages[1])):
+            self.release(total)
+            moved = self.times(total, inside, shift, Rounding.DOWN)
+            part = self.look_up(segment, words, 0)
+            self.release(moved)
+            self.release(part)
+            total = self.plus(moved, part, ends=ends)
+        self.release(segment)
+        self.release(inside)
+        self.release(total)
+        return self.times(total, np.array(1), size + step.guard, Rounding.DOWN)
+
+    def requantised(self, value: _Value, rule: OutputRule | None) -> _Value:
+        """Requantise a value by a layer's rule. The value is not used any more."""
+        if rule is None:
+            return value
+        if not isinstance(rule, Requantisation) or rule.float32:
+            raise self.refuse("the engine's fixed unit rounds exact products only")
+        bits = signed_bits(*value.ends) + 24
+        if bits > MAX_SHIFT or bits - int(rule.shift.min()) >= VALUE_BITS:
+            raise self.refuse("the engine's fixed unit has too few bits for this layer's factors")
+        shift = np.minimum(rule.shift, MAX_SHIFT)  # the quotient is 0 then
+        index = self.constant(rule.significand, shift)
+        ends = _quotients(value.ends, (0, (1 << 24) - 1), int(shift.min()), Rounding.EVEN)
+        self.release(value)
+        operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
+        value = self.add(Code.MULTIPLY, ends, value, 0, rounding=Rounding.EVEN, **operands)
+        if rule.zero_point:
+            self.release(value)
+            value = self.plus(value, rule.zero_point)
+        return self.limited(value, rule.low, rule.high)
+
+    def write(self, value: _Value, kind: IntegerType) -> FixedProgram:
+        """Write a value of an output type byte by byte, the highest one first; return the program."""
+        size = value_bytes(kind)
+        for row in range(size):
+            flips = row > 0 or not kind.signed
+            self._words.append(
+                instruction(
+                    code=Code.WRITE,
+                    first=value.slot,
+                    first_is_pixel=value.is_pixel,
+                    second=size - 1,
+                    target=row,
+                    shift=size - 1 - row,
+                    rounding=flips,
+                )
+            )
+        if len(self._constants) > MAX_CONSTANTS:
+            raise self.refuse(f"the engine's fixed unit holds {MAX_CONSTANTS} constants, and this layer has more")
+        if len(self._words) > MAX_INSTRUCTIONS:
+            raise self.refuse(
+                f"the engine's fixed unit executes {MAX_INSTRUCTIONS} instructions, and this layer has more"
+            )
+        widest = max((len(each) for each in self._constants), default=1)
+        constants = [np.broadcast_to(each, (widest,)) for each in self._constants]
+        return FixedProgram(
+            words=np.array(self._words),
+            constants=np.array(constants, np.int64).reshape(len(constants), widest),
+            lookups=np.array(self._lookups, np.int64),
+            slots=self._slots,
+        )
+
+
+def _quotients(first: Range, second: Range, shift: int, rounding: Rounding) -> Range:
+    """Return bounds of the rounded quotients of products by ``2**shift``."""
+    products = [a * b for a in first for b in second]
+    return min(products) >> shift, (max(products) >> shift) + (rounding != Rounding.DOWN and shift > 0)
+
+
+def _range(kind: IntegerType) -> Range:
+    return kind.minimum, kind.maximum
+
+
+def is_wide(source: FeatureMap) -> bool:
+    """Whether a map has more than 8 bits, so that only the fixed unit computes it."""
+    return source.type.bits > LANES
+
+
+def conv_pass(op: Conv, task: Pass) -> Pass:
+    """Return the pass of a convolution with a wide output: the fixed unit adds the bias and requantises the sums."""
+    writer, zero = _Writer(op.name), op.input.zero_point - offset(op.input.type)
+    reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
+    shifts = zero * op.weights.sum(axis=(1, 2, 3))
+    most = int((np.abs(op.weights).sum(axis=(1, 2, 3)) * reach).max())
+    value = writer.arrive((-most - int(np.abs(shifts).max()), most + int(np.abs(shifts).max())))
+    if op.fraction:
+        writer.release(value)
+        value = writer.scaled(value, -op.fraction)
+    writer.release(value)
+    ends = -(most << op.fraction) + int(op.bias.min()), (most << op.fraction) + int(op.bias.max())
+    value = writer.plus(value, op.bias - (shifts << op.fraction), ends=ends)
+    program = writer.write(writer.requantised(value, op.requantisation), op.output.type)
+    return _with_program(task, op, program)
+
+
+def _copied(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
+    """Return a channelwise pass that copies a map, or adds up the values of its windows, by weights of 1."""
+    rows = value_bytes(source.type)
+    return replace(
+        kept_pass(op, (edge,), op.output.type),
+        source=(edge, 0),
+        height=rows * source.height,
+        width=source.width,
+        rows=size[0],
+        columns=size[1],
+        window=window,
+        weights=np.ones((LANES, 1, *window.kernel), np.int64),
+        pad=0,
+        is_operand=True,
+    )
+
+
+def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass of a layer of fixed-point steps."""
+    writer = _Writer(op.name)
+    last_uses = {operand: index for index, step in enumerate(op.steps) for operand in step.operands}
+    spread = len(op.inputs) - op.spread
+    order = [*range(spread, len(op.inputs)), *range(spread)]  # a pixel for all pixels first
+    values: dict[int, _Value] = {}
+    operands = []
+    for index in order:
+        source, is_pixel = op.inputs[index], index >= spread
+        values[index] = writer.arrive(_range(source.type), is_pixel=is_pixel)
+        size = value_bytes(source.type)
+        window = Window(kernel=(size, 1), stride=(size if source.height > 1 else 1, 1))
+        task = _copied(op, edges[index], source, source.shape[1:], window)
+        one_byte = np.repeat(np.eye(size, dtype=np.int64), LANES, axis=0)[:, None, :, None]
+        arrival = Arrival.SIGNED_BYTES if source.type.signed else Arrival.UNSIGNED_BYTES
+        operands.append(replace(task, weights=one_byte, arrival=arrival))
+    for index, step in enumerate(op.steps):
+        chosen = [values[operand] for operand in step.operands]
+        result = _computed(writer, step, chosen)
+        result.ends = op.ranges[len(op.inputs) + index]
+        values[len(op.inputs) + index] = result
+        for operand in {*step.operands}:
+            if last_uses[operand] == index:
+                writer.release(values[operand])
+    result = writer.requantised(values[len(op.inputs) + len(op.steps) - 1], op.requantisation)
+    return (_with_operands(op, operands, writer.write(result, op.output.type)),)
+
+
+def _computed(writer: _Writer, step: steps.Operation, values: Sequence[_Value]) -> _Value:
+    """Add the instructions of a step; return its result."""
+    match step:
+        case steps.Table():
+            if (step.table != step.table[:1]).any():
+                raise writer.refuse("the engine's fixed unit has one table for all channels, not one for each")
+            return writer.look_up(values[0], step.table[0].tolist(), step.low)
+        case steps.Shift():
+            return writer.scaled(values[0], step.shift)
+        case steps.Factor():
+            return writer.times(values[0], step.factor, step.shift)
+        case steps.Offset():
+            return writer.plus(values[0], step.offset)
+        case steps.Plus():
+            return writer.plus(values[0], values[1], step.sign)
+        case steps.Times():
+            return writer.times(values[0], values[1], step.shift)
+        case steps.Extremum():
+            code, function = (Code.GREATEST, max) if step.greatest else (Code.LEAST, min)
+            low, high = (function(ends) for ends in zip(values[0].ends, values[1].ends, strict=True))
+            return writer.add(code, (low, high), values[0], values[1])
+        case steps.Limits():
+            low, high = (max(end, step.low) for end in values[0].ends)
+            copied = writer.add(Code.GREATEST, (low, high), values[0], step.low)
+            return writer.limited(copied, step.low, step.high)
+        case steps.Curve():
+            return writer.curve(values[0], step)
+        case _:
+            raise writer.refuse(f"the engine's fixed unit has no {type(step).__name__}")
+
+
+def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass of a sum pool of a wide map: each operand adds up the windows of one byte of the values."""
+    writer, size = _Writer(op.name), value_bytes(op.input.type)
+    if any(op.window.padding):
+        raise writer.refuse("the engine's fixed unit adds up windows of wide maps without padding only")
+    down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
+    operands = []
+    for byte in range(size):
+        window = Window(
+            kernel=op.window.kernel,
+            stride=(down * size if op.output.height > 1 else 1, right_stride),
+            padding=(-byte, 0, byte, 0),
+            dilation=(op.window.dilation[0] * size, op.window.dilation[1]),
+        )
+        task = _copied(op, edges[0], op.input, op.output.shape[1:], window)
+        operands.append(task)
+    sums = [writer.arrive((-128 * op.taps, 127 * op.taps)) for _ in range(size)]
+    total = sums[0]
+    for value in sums[1:]:
+        writer.release(total)
+        moved = writer.scaled(total, -8)
+        writer.release(moved)
+        total = writer.plus(moved, value)
+        writer.release(value)
+    stored = sum(128 << 8 * byte for byte in range(size - op.input.type.signed))
+    writer.release(total)
+    reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
+    total = writer.plus(total, op.taps * (stored - op.input.zero_point), ends=(-op.taps * reach, op.taps * reach))
+    result = writer.requantised(total, op.requantisation)
+    return (_with_operands(op, operands, writer.write(result, op.output.type)),)
+
+
+def _with_operands(op: Op, operands: Sequence[Pass], program: FixedProgram) -> Pass:
+    """Return the pass of the fixed unit whose tiles suit its widest operand."""
+    widest = max(operands, key=lambda task: (task.rows * task.columns, task.window.kernel))
+    return _with_program(replace(widest, operands=tuple(operands)), op, program)
+
+
+def _with_program(task: Pass, op: Op, program: FixedProgram) -> Pass:
+    """Return a pass of the fixed unit with its program."""
+    tables = [(PROGRAM_TABLE, program.words), (LOOKUP_TABLE, program.lookups)]
+    return replace(
+        task,
+        fixed=program,
+        output_bytes=value_bytes(op.output.type),
+        tables=tuple(LookupTables(first=first, entries=words[None]) for first, words in tables if len(words)),
+        rule=None,
+        parameters=None,
+    )
+
+
+def lookup_words(tasks: Sequence[Pass]) -> int:
+    """Return the largest number of words of lookups of passes of the fixed unit."""
+    return max((len(task.fixed.lookups) for task in tasks if task.fixed), default=0)

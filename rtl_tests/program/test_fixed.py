@@ -1,0 +1,157 @@
+"""Programs for layers in fixed point: random layers, and networks around them, run by the interpreter of programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import interpret
+import numpy as np
+import pytest
+from counted import cases_in_the_long_run
+from fixed_points import random_layer, random_maps
+from hypothesis import given
+from hypothesis import strategies as st
+from wide_maps import INPUT_MAP, POINT, averaged, conv, gated, residual, wide
+
+from hwgen.errors import ModelError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.network import golden
+from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.ops import FixedPoint, MaxPool, SumPool
+from hwgen.network.ops.fixed_point import Limits, Shift, Times
+from hwgen.program.compile import schedule
+from hwgen.program.layout import map_bytes, pack_map, unpack_map
+from hwgen.schedule.engine import EngineSchedule
+
+ENGINE = EngineConfig(fixed_words=512, lookup_words=2048, pixels=5, map_words=512, weight_steps=512)
+
+
+def check(network: Network, engine: EngineConfig, seed: int = 0, frames: int = 1) -> None:
+    """The program's outputs equal the golden model's, and its jobs do not wait for each other."""
+    made = schedule(network, engine, side_by_side=False, frames=frames)
+    rng = np.random.default_rng(seed)
+    given_frames = [
+        rng.integers(each.type.minimum, each.type.maximum, (frames, *each.shape), endpoint=True).astype(each.type.dtype)
+        for each in network.input_maps
+    ]
+    found = interpret.run_outputs(made.program, *given_frames)
+    for values, expected in zip(found, golden.outputs(network, given_frames), strict=True):
+        np.testing.assert_array_equal(values, expected)
+    assert EngineSchedule(engine, made.jobs).run().cycles > 0
+
+
+def alone(op: FixedPoint) -> Network:
+    names = tuple(f"input_{index}" for index in range(len(op.inputs)))
+    return Network(name="alone", layers=(op,), edges=(names,), inputs=names)
+
+
+@cases_in_the_long_run(100)
+@given(seed=st.integers(0, 2**32), cores=st.integers(1, 3), bus_bytes=st.sampled_from([4, 8, 16]))
+def test_random_layers(seed, cores, bus_bytes):
+    """Of maps of 2 to 32 bits, with constants and rules of each channel, and maps of one pixel for all pixels."""
+    random = Random(seed)
+    size = {"channels": random.choice((3, 8, 20, 33)), "height": random.choice((1, 4, 9))}
+    op = random_layer(random, **size, width=random.choice((1, 5, 17)), count=random.randint(1, 5))
+    engine = replace(ENGINE, cores=cores, bus_bytes=bus_bytes)
+    try:
+        made = schedule(alone(op), engine, side_by_side=False)
+    except ModelError as error:
+        if not str(error).startswith("program: the engine's fixed unit"):
+            raise
+        return
+    frames = random_maps(random, op)
+    (found,) = interpret.outputs(made.program, *frames)
+    np.testing.assert_array_equal(found, op.compute(*frames))
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("make", [residual, averaged])
+def test_networks(make, cores):
+    """Wide sums of convolutions, SiLU, pools and gates, with quantised and wide outputs."""
+    check(make(), replace(ENGINE, cores=cores))
+
+
+def test_several_frames():
+    check(averaged(), ENGINE, frames=3)
+    check(averaged(), replace(ENGINE, cores=4), frames=3)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_groups_and_fractions(groups):
+    """Of a convolution with wide outputs: groups, channel by channel, and biases with fractional bits."""
+    rng = np.random.default_rng(groups)
+    source = FeatureMap(channels=8, height=6, width=5, type=INPUT_MAP.type, zero_point=3)
+    output = replace(wide(28, 8), width=5)
+    weights = rng.integers(-90, 90, (8, 8 // groups, 3, 3))
+    layer = conv(rng, "sums", source, output, 3.0)
+    layer = replace(layer, groups=groups, weights=weights, fraction=4)
+    check(Network(name="conv", layers=(layer,)), ENGINE)
+
+
+@pytest.mark.parametrize("shift", [18, 30])
+def test_products_of_wide_values(shift):
+    """Of two values of 28 bits, the product is computed in two halves."""
+    output = wide(28, 4, 3) if shift == 30 else wide(40, 4, 3)
+    if shift == 30:
+        steps = (Times(operands=(0, 1), shift=shift),)
+    else:
+        output, steps = wide(30, 4, 3), (Times(operands=(0, 1), shift=30), Shift(operands=(2,), shift=-2))
+    side = wide(28, 4, 3)
+    layer = FixedPoint(name="product", input=side, more=(side,), output=output, window=POINT, steps=steps)
+    check(alone(layer), ENGINE)
+
+
+def test_packed_maps():
+    """Each row of a wide map has a row for each byte, the highest one first."""
+    source = FeatureMap(channels=9, height=2, width=3, type=IntegerType(bits=20, signed=True))
+    frame = np.random.default_rng(0).integers(-(1 << 19), 1 << 19, source.shape)
+    packed = np.frombuffer(pack_map(frame, source.type), np.uint8).reshape(2, 2, 3, 3, 8)
+    assert packed.size == map_bytes(source)
+    value = int(frame[8, 1, 2]) % (1 << 24)
+    assert packed[1, 1, :, 2, 0].tolist() == [value >> 16, value >> 8 & 0xFF ^ 0x80, value & 0xFF ^ 0x80]
+    np.testing.assert_array_equal(unpack_map(packed.tobytes(), source), frame)
+
+
+def refused() -> dict[str, Network]:
+    """Return networks that the engine refuses, by the reason."""
+    rng = np.random.default_rng(0)
+    first = conv(rng, "first", INPUT_MAP, wide(24), 7.3)
+    pooled = MaxPool(name="pool", input=wide(24), output=wide(24, 4, 3), window=Window(kernel=(2, 2), stride=(2, 2)))
+    padded = SumPool(
+        name="sums",
+        input=wide(24),
+        output=wide(30),
+        window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+        requantisation=first.requantisation,
+    )
+    steps = tuple(Limits(operands=(index,), low=-5, high=5) for index in range(127))
+    many = FixedPoint(name="many", input=wide(24), output=wide(24), window=POINT, steps=steps)
+    edges = (INPUT,), ("first",)
+    return {
+        "pool: the engine computes maxpool with values of at most 8 bits": Network(
+            name="pooled", layers=(first, pooled), edges=edges
+        ),
+        "sums: the engine's fixed unit adds up windows of wide maps without padding": Network(
+            name="padded", layers=(first, padded), edges=edges
+        ),
+        "many: the engine's fixed unit executes 127 instructions": alone(many),
+    }
+
+
+@pytest.mark.parametrize("text", [*refused()])
+def test_refusals(text):
+    with pytest.raises(ModelError, match=f"^{text}"):
+        schedule(refused()[text], ENGINE)
+
+
+def test_engine_without_the_unit():
+    with pytest.raises(ModelError, match=r"no unit for it \(fixed_words\)"):
+        schedule(residual(), replace(ENGINE, fixed_words=0, lookup_words=0))
+    with pytest.raises(ModelError, match="lookup_words of 768, not 0"):
+        schedule(residual(), replace(ENGINE, lookup_words=0))
+
+
+def test_gate_of_one_pixel():
+    check(alone(gated(np.random.default_rng(3))), replace(ENGINE, cores=2))
