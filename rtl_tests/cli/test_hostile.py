@@ -717,7 +717,7 @@ def _nowhere(model: onnx.ModelProto) -> None:
             "the graph has a cycle: (QuantizeLinear 'requantise' -> DequantizeLinear 'dequantise_q' -> Conv 'node' -> "
             "QuantizeLinear 'requantise'|DequantizeLinear 'dequantise_q' -> .*|Conv 'node' -> .*)",
         ),
-        (_element_type, "input 'image': there is no type of elements 999"),
+        (_element_type, "input 'image': there is no element type 999"),
         (_negative, r"initialiser 's' has a negative dimension: \[-4\]"),
         (_twice, "2 initialisers are called 's'"),
         (_two_sources, "tensor 'q' comes from QuantizeLinear 'requantise' and from QuantizeLinear 'quantise'"),

@@ -511,7 +511,7 @@ def test_products_with_integers_as_they_are_read() -> None:
         ),
         (
             Function([("Div", ["v", "w"], "last")]),
-            r"Div node 'n_last': must take one feature map and constants, or maps that are quantised anew before it",
+            r"Div node 'n_last': must take one feature map and constants, or maps that are requantised before it",
         ),
         (
             Function([("BatchNormalization", ["v", *["c"] * 4], "last")], {"c": -np.ones(3, np.float32)}),

@@ -295,8 +295,8 @@ REASONS = {
         ]
     ),
     "nothing left": r": leaves no channels$",
-    "value": r": value 1.2 is no multiple of its input's scale, so its output must be quantised as its input$",
-    "two maps": r": must take one feature map and constants, or maps that are quantised anew before it$",
+    "value": r": value 1.2 is not a multiple of its input's scale, so its output must be quantised as its input$",
+    "two maps": r": must take one feature map and constants, or maps that are requantised before it$",
     "one dimension": r"ConvTranspose node 'node0': must take \(N, C, H, W\), but its input is laid out as \(N, 1, W\)",
     "output size": r": output must be at most 9x7 pixels, not 10x8$",
 }

@@ -569,7 +569,7 @@ def test_truncations_in_hardware(tmp_path) -> None:
     assert result.as_predicted
 
 
-OTHERWISE = ".*; or quantise the average or the sum in front of it anew, by a Quant with ROUND$"
+OTHERWISE = ".*; or quantise the average or the sum before it again, by a Quant with ROUND$"
 REFUSED = {
     _signed_half_up: "Trunc node 'trunc1': rounding_mode HALF_UP of numbers below 0 is not supported; FLOOR, CEIL and ",
     _other_scale: "Trunc node 'trunc1': scale must be that of the integers in front, 0.0713, not 0.05" + OTHERWISE,
@@ -577,8 +577,7 @@ REFUSED = {
     _mean: "Trunc node 'trunc2': scale must be that of the integers in front, 0.00198056, not 0.0713" + OTHERWISE,
     _sum_of_maps: "Trunc node 'trunc2': must follow a Quant without zero point, or an average of one that is "
     + OTHERWISE,
-    _uncounted: "AveragePool node 'averagepool1': in front of a Trunc must count padding, and have ceil_mode 0"
-    + OTHERWISE,
+    _uncounted: "AveragePool node 'averagepool1': before a Trunc must count padding, and have ceil_mode 0" + OTHERWISE,
     _large: "Trunc node 'trunc4': sums must be at most 1,048,576, not 1,327,104: float32 would round them$",
     _growing: "Trunc node 'trunc1': must drop 0 to 16 bits, not -2$",
 }

@@ -519,7 +519,7 @@ def test_nothing_left_but_the_frame(pads: list[int], tmp_path: Path) -> None:
 
 
 def test_a_value_between_integers_and_other_steps() -> None:
-    with pytest.raises(ModelError, match=r"^model: Pad node 'pad': value 0.123 is no multiple of its input's scale"):
+    with pytest.raises(ModelError, match=r"^model: Pad node 'pad': value 0.123 is not a multiple of its input's scale"):
         to_network(padding([0, 0, 1, 2, 0, 0, 3, 0], 0.123, to="t"), "model")
 
 

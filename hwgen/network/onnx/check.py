@@ -92,7 +92,7 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
                 raise ModelError(f"{name}: {what} {value.name!r} must be a tensor with a type of its elements")
             if value.type.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
                 element_type = value.type.tensor_type.elem_type
-                raise ModelError(f"{name}: {what} {value.name!r}: there is no type of elements {element_type}")
+                raise ModelError(f"{name}: {what} {value.name!r}: there is no element type {element_type}")
             if not value.type.tensor_type.HasField("shape"):
                 cause = None if what == "input" else cause_without_shape(model, value.name)
                 why = (

@@ -400,7 +400,7 @@ def _bytes(tensor: TensorProto, where: str) -> int:
     try:
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     except KeyError:
-        raise ModelError(f"{where}: there is no type of elements {tensor.data_type}") from None
+        raise ModelError(f"{where}: there is no element type {tensor.data_type}") from None
     if dtype.kind not in "biuf":
         raise ModelError(f"{where}: elements must be plain numbers, not {dtype}")
     return prod(tensor.dims) * dtype.itemsize

@@ -59,7 +59,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     if not isinstance(state, Reals):
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
     if not of_one_map(build, node):
-        raise build.refusal(node, "must take one feature map and constants, or maps that are quantised anew before it")
+        raise build.refusal(node, "must take one feature map and constants, or maps that are requantised before it")
     if len({value.view for value in build.operands}) > 1:
         raise build.refusal(node, "must take values of one shape")
     if build.map.type.bits > MAX_BITS:

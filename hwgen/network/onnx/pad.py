@@ -112,7 +112,7 @@ def _pad_reals(
         if (scale, zero, integer_type) != (state.scale, state.zero, here.type):
             raise build.refusal(
                 node,
-                f"value {value:g} is no multiple of its input's scale, so its output must be quantised as its input",
+                f"value {value:g} is not a multiple of its input's scale, so its output must be quantised as its input",
             )
         build.state = Integers()
         _emit(build, node, window, index, integer)

@@ -52,7 +52,7 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """Rounding functions of QONNX's Quant, by the attribute ``rounding_mode``."""
 _TO_EVEN = ("ROUND", "HALF_EVEN")
 """Rounding modes of QONNX's Quant that equal the rounding of QuantizeLinear."""
-_OTHERWISE = "or quantise the average or the sum in front of it anew, by a Quant with ROUND"
+_OTHERWISE = "or quantise the average or the sum before it again, by a Quant with ROUND"
 """Advice for a Trunc that can't be built."""
 _MAX_SUM = 1 << 20
 """Largest sum in front of a Trunc, which the float32 additions of an average pool still give, to less than a half."""
@@ -418,7 +418,7 @@ def _summed(at: Rewriter, node: onnx.NodeProto) -> tuple[str, float, dict[str, A
     window = {entry.name: helper.get_attribute_value(entry) for entry in before.attribute}
     counted = window.pop("count_include_pad", 0) or not (any(window.get("pads", ())) or "auto_pad" in window)
     if not counted or window.pop("ceil_mode", 0):
-        raise at.refusal(before, f"in front of a Trunc must count padding, and have ceil_mode 0; {_OTHERWISE}")
+        raise at.refusal(before, f"before a Trunc must count padding, and have ceil_mode 0; {_OTHERWISE}")
     return before.input[0], factor, window
 
 
