@@ -112,7 +112,9 @@ def instruction(**values: int) -> int:
 
 def run_cycles(engine: EngineConfig, pixels: Any, instructions: Any) -> Any:
     """Return the cycles of a job's instructions, which delay its ``finished`` (integers or arrays)."""
-    least = FixedUnitConfig(engine=engine).latency if engine.has_fixed_unit else 0
+    if not engine.has_fixed_unit:
+        return 0 * pixels
+    least = FixedUnitConfig(engine=engine).latency
     longer = pixels + (least - pixels) * (pixels < least)
     return (instructions > 0) * (_BEGIN + instructions * longer + _END)
 
