@@ -260,21 +260,22 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         self._arrives = delayed(m, "arrives", arrives, 1, reset_less=False)
         self._arrival_address = delayed(m, "arrival_address", (beat.columns << beat.low[:4])[:bits] | pixel, 1)
         places, words = range(_BYTES), []
-        enables = [is_sum | (now == place) | (top & (now < place)) for place in places]
+        enables = [is_sum | (now == byte_index) | (top & (now < byte_index)) for byte_index in places]
         for lane in range(LANES):
             sums = beat.sums[lane]
             byte_value = sums[:_BYTE] ^ (flips << _BYTE - 1)
             sign = named(byte_value[-1] & ~flips, f"sign_{lane}")
             wide = Cat(sums, sums[-1].replicate(VALUE_BITS - len(sums)))
             parts, begin = [], 0
-            for place, width in enumerate(_part_bits()):
-                narrow = Mux(now == place, Cat(byte_value, sign.replicate(width - _BYTE)), sign.replicate(width))
+            for byte_index, width in enumerate(_part_bits()):
+                narrow = Mux(now == byte_index, Cat(byte_value, sign.replicate(width - _BYTE)), sign.replicate(width))
                 parts.append(Mux(is_sum, wide[begin : begin + width], narrow))
                 begin += width
             words.append(parts)
         self._arrival_enables = delayed(m, "arrival_enables", Cat(enables), 1)
         self._arrival_words = [
-            delayed(m, f"arrival_part_{place}", Cat(lane[place] for lane in words), 1) for place in places
+            delayed(m, f"arrival_part_{byte_index}", Cat(lane[byte_index] for lane in words), 1)
+            for byte_index in places
         ]
 
     def _elaborate_program(self, m: Module) -> data.View:
@@ -293,9 +294,11 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
 
     def _elaborate_run(self, m: Module, fetched: data.View) -> None:
         """Add the counters of instructions and pixels, and the registers of the current instruction."""
-        least, bits = self.config.latency, counter_bits(self.config.engine.fixed_words)
+        min_cycles, bits = self.config.latency, counter_bits(self.config.engine.fixed_words)
         runs, fetches = Signal(name="runs"), Signal(name="fetches")
-        cycle = Signal(range(max(self.config.engine.fixed_words, least)), name="instruction_cycle", reset_less=True)
+        cycle = Signal(
+            range(max(self.config.engine.fixed_words, min_cycles)), name="instruction_cycle", reset_less=True
+        )
         self._now = now = Signal(INSTRUCTION, name="instruction", reset_less=True)
         self._pixel = Signal(self._slot, name="pixel", reset_less=True)
         self._bases = {
@@ -305,8 +308,8 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         takes = named(fetches | (ends & (self._index != self._count)), "takes_instruction")
         stops = named(ends & (self._index == self._count), "stops")
         self._works = Signal(name="has_pixel")
-        most = Mux(self._pixels < least, least, self._pixels)
-        longest = delayed(m, "longest_instruction", most - 1, 1)
+        cycles_needed = Mux(self._pixels < min_cycles, min_cycles, self._pixels)
+        longest = delayed(m, "longest_instruction", cycles_needed - 1, 1)
         m.d.sync += [fetches.eq(self.start), cycle.eq(cycle - 1), self._pixel.eq(self._pixel + 1)]
         with m.If(self._pixel == self._pixels - 1):
             m.d.sync += self._works.eq(0)
@@ -441,7 +444,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         """Add the walk over the output buffer: the rows of an output's bytes follow each other below each map row."""
         now = self._now
         left = Signal(_COLUMN_BITS, name="output_columns_left", reset_less=True)
-        place = Signal(16, name="output_place", reset_less=True)
+        output_place = Signal(16, name="output_place", reset_less=True)
         across = self._across[:_COLUMN_BITS]
         multiples = (across, across << 1, across + (across << 1))
         columns = [delayed(m, f"columns_times_{count}", value, 1) for count, value in enumerate(multiples, start=1)]
@@ -453,15 +456,18 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         works = delayed(m, "has_output", self._works & (now.code == Code.WRITE), 1, reset_less=False)
         ends_row = named(left == 0, "ends_row")
         with m.If(first):
-            m.d.sync += [place.eq(begin), left.eq(last)]
+            m.d.sync += [output_place.eq(begin), left.eq(last)]
         with m.Else():
-            m.d.sync += [place.eq(place + Mux(ends_row, below, 1)), left.eq(Mux(ends_row, last, left - 1))]
+            m.d.sync += [
+                output_place.eq(output_place + Mux(ends_row, below, 1)),
+                left.eq(Mux(ends_row, last, left - 1)),
+            ]
         byte = delayed(m, "written_byte", now.shift[:2], 3)
         flips = delayed(m, "inverts_byte", now.rounding.any(), 3)
         chosen = [value.word_select(byte, _BYTE) ^ (flips << _BYTE - 1) for value in values]
         m.d.comb += [
             self.valid.eq(delayed(m, "output_valid", works, 3, reset_less=False)),
-            self.address.eq(delayed(m, "output_address", place, 2)),
+            self.address.eq(delayed(m, "output_address", output_place, 2)),
             self.word.eq(delayed(m, "output_word", Cat(value[:_BYTE] for value in chosen), 1)),
         ]
 

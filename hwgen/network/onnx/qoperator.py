@@ -42,7 +42,7 @@ def between_quantisers(build: Builder, node: onnx.NodeProto, apply: Callable[[Bu
     plain = helper.make_node(node.op_type.removeprefix("QLinear").removeprefix("Q"), [], [result], name=name)
     plain.input.extend(node.input[index] for index in operands)
     plain.attribute.extend(entry for entry in node.attribute if entry.name != "alpha" or node.op_type != "QGemm")
-    known, given = {**build.constants.quantised}, [*build.operands]
+    known, outer_operands = {**build.constants.quantised}, [*build.operands]
     build.constants.owner = node
     try:
         _dequantise(build, node, plain, operands)
@@ -53,7 +53,7 @@ def between_quantisers(build: Builder, node: onnx.NodeProto, apply: Callable[[Bu
         if "Pool" in node.op_type and not (before == after and after.bits == 8):
             raise build.refusal(node, f"must take and give integers of one 8-bit type, not {before} and {after}")
     finally:
-        build.constants.owner, build.constants.quantised, build.operands = None, known, given
+        build.constants.owner, build.constants.quantised, build.operands = None, known, outer_operands
 
 
 def _dequantise(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, operands: Sequence[int]) -> None:
