@@ -8,25 +8,15 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.program import tiles
 from hwgen.program.array_pass import Pass
 from hwgen.program.layout import blocks
 from hwgen.program.split import UNDIVIDED
-from hwgen.program.tiles import (
-    Estimator,
-    Room,
-    Tiling,
-    TilingCost,
-    is_single,
-    max_folds,
-    max_pixels,
-    pitch,
-    plane_words,
-    pools,
-    steps,
-)
 
 
-def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> TilingCost:
+def tiling_cost(
+    task: Pass, engine: EngineConfig, tiling: tiles.Tiling, room: tiles.Room | None = None
+) -> tiles.TilingCost:
     """Check that a tiling of a pass fits the engine, and return the estimated cost of the pass with the tiling.
 
     By default the pass has the whole buffers.
@@ -36,22 +26,22 @@ def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | N
     PlanError
         If the engine can't compute the pass with this tiling.
     """
-    room = room or Room.whole(engine)
+    room = room or tiles.Room.whole(engine)
     _check_sizes(task, tiling)
     _check_boxes(task, tiling, room)
-    single = is_single(task, tiling.channels, tiling.taps) and tiling.tap_columns in (None, task.window.kernel[1])
-    pixel_limit = max_pixels(task, engine, single=single and not room.shared)
-    if tiling.rows * tiling.columns > pixel_limit or not pools(task, engine, tiling.columns):
+    single = tiles.is_single(task, tiling.channels, tiling.taps) and tiling.tap_columns in (None, task.window.kernel[1])
+    pixel_limit = tiles.max_pixels(task, engine, single=single and not room.shared)
+    if tiling.rows * tiling.columns > pixel_limit or not tiles.pools(task, engine, tiling.columns):
         raise PlanError(
             f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
             f"output buffer or its pool; {pixel_limit} pixels at most fit"
         )
-    fold_limit = max_folds(task, engine, np.array([tiling.rows * tiling.columns]), single=single).item()
+    fold_limit = tiles.max_folds(task, engine, np.array([tiling.rows * tiling.columns]), single=single).item()
     if not 1 <= tiling.folds <= fold_limit:
         raise PlanError(f"{task.name}: folds of a tiling must be from 1 to {fold_limit}, not {tiling.folds}")
     cost = _cost(task, engine, room, tiling)
     max_steps = engine.weight_steps if room.resident else room.weight_steps
-    job_steps = tiling.folds * steps(task, tiling.channels, tiling.taps, tiling.tap_columns)
+    job_steps = tiling.folds * tiles.steps(task, tiling.channels, tiling.taps, tiling.tap_columns)
     if cost is None or job_steps > max_steps:
         raise PlanError(
             f"{task.name}: the engine's buffers don't hold {tiling}; map_words {room.map_words} or weight_steps "
@@ -60,7 +50,7 @@ def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | N
     return cost
 
 
-def _check_sizes(task: Pass, tiling: Tiling) -> None:
+def _check_sizes(task: Pass, tiling: tiles.Tiling) -> None:
     rows, columns = task.window.kernel
     sizes = {
         "rows": (tiling.rows, 1 if task.has_single_rows else task.rows, task.edge),
@@ -76,7 +66,7 @@ def _check_sizes(task: Pass, tiling: Tiling) -> None:
             raise PlanError(f"{task.name}: {name} of a tiling must be from 1 to {maximum}{unit_text}, not {size}")
 
 
-def _check_boxes(task: Pass, tiling: Tiling, room: Room) -> None:
+def _check_boxes(task: Pass, tiling: tiles.Tiling, room: tiles.Room) -> None:
     rows, columns = task.window.kernel
     if task.maximum and (tiling.taps < rows or tiling.tap_columns not in (None, columns)):
         raise PlanError(f"{task.name}: a chunk of a maximum must have all {rows} x {columns} taps of the kernel")
@@ -90,27 +80,27 @@ def _check_boxes(task: Pass, tiling: Tiling, room: Room) -> None:
         raise PlanError(f"{task.name}: rolling boxes must have the map buffer to themselves, not side by side")
 
 
-def _cost(task: Pass, engine: EngineConfig, room: Room, tiling: Tiling) -> TilingCost | None:
+def _cost(task: Pass, engine: EngineConfig, room: tiles.Room, tiling: tiles.Tiling) -> tiles.TilingCost | None:
     """Return the estimated cost of a pass with a tiling, or ``None`` if the engine's buffers are too small.
 
     Boxes ``by_taps`` or ``rolling`` are estimated as if they loaded as much as plain boxes.
     """
     plain = replace(tiling, tap_columns=None, by_taps=False, rolling=False)
     if plain == tiling:
-        return Estimator(task, engine, room).cost(tiling)
+        return tiles.Estimator(task, engine, room).cost(tiling)
     if box_words(task, engine, tiling) > room.map_words:
         return None
-    return Estimator(task, engine, replace(room, map_words=1 << 30)).cost(plain)
+    return tiles.Estimator(task, engine, replace(room, map_words=1 << 30)).cost(plain)
 
 
-def box_words(task: Pass, engine: EngineConfig, tiling: Tiling) -> int:
+def box_words(task: Pass, engine: EngineConfig, tiling: tiles.Tiling) -> int:
     """Return the smallest number of words per bank of the map buffer with which a tiling can be computed."""
     taps = (0, tiling.taps) if tiling.by_taps else None
     rows = _longest(task, 0, tiling.box_rows, taps)
     width = _longest(task, 1, tiling.columns)
-    plane = plane_words(task, engine, rows, width, tiling.columns)
+    plane = tiles.plane_words(task, engine, rows, width, tiling.columns)
     if tiling.rolling:  # rows of a rolling box can begin at any bank
-        plane = -(-((rows - 1) * pitch(task, engine, width, tiling.columns) + width) // engine.pixels) + 1
+        plane = -(-((rows - 1) * tiles.pitch(task, engine, width, tiling.columns) + width) // engine.pixels) + 1
     return plane * (tiling.folds if task.channelwise else blocks(tiling.channels))
 
 

@@ -29,20 +29,7 @@ from hwgen.gateware.resample import ResampleLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
-from hwgen.schedule.events import (
-    CollectEvents,
-    JoinEvents,
-    LayerEvents,
-    LineEvents,
-    Origin,
-    Ports,
-    RegroupEvents,
-    ReorderEvents,
-    ResampleEvents,
-    RunningScaleEvents,
-    WholeMapEvents,
-    back_of,
-)
+from hwgen.schedule import events as layer_events
 from hwgen.schedule.pyramid import PyramidEvents
 from hwgen.schedule.rows import ProvedTimes, RowCut, Rows, UnsettledError, rates
 from hwgen.schedule.settle import StuckError, System, Times, Wait
@@ -101,14 +88,14 @@ class Cycles:
 
 
 #: Mapping from each class of layer configurations to the subclass of `LayerEvents` that schedules such layers.
-_EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
-    LayerConfig: LineEvents,
-    JoinLayerConfig: JoinEvents,
-    WholeMapLayerConfig: WholeMapEvents,
-    CollectLayerConfig: CollectEvents,
-    ReorderLayerConfig: ReorderEvents,
-    ResampleLayerConfig: ResampleEvents,
-    RunningScaleLayerConfig: RunningScaleEvents,
+_EVENTS: dict[type[LayerConfig], type[layer_events.LayerEvents[Any]]] = {
+    LayerConfig: layer_events.LineEvents,
+    JoinLayerConfig: layer_events.JoinEvents,
+    WholeMapLayerConfig: layer_events.WholeMapEvents,
+    CollectLayerConfig: layer_events.CollectEvents,
+    ReorderLayerConfig: layer_events.ReorderEvents,
+    ResampleLayerConfig: layer_events.ResampleEvents,
+    RunningScaleLayerConfig: layer_events.RunningScaleEvents,
     PyramidLayerConfig: PyramidEvents,
 }
 
@@ -239,15 +226,15 @@ class Schedule:
             sequences["left", self._fifo_of(stream_index)] = self._layers[stream.source].beats_stored[stream.output], 1
         return sequences | {("taken", stream_index): (self._beats(stream), 1)}
 
-    def _ports(self, layer: int) -> Ports:
-        return Ports(
+    def _ports(self, layer: int) -> layer_events.Ports:
+        return layer_events.Ports(
             tuple(("taken", stream) for stream in self._streams_into[layer]),
             tuple(self._offers(stream) if self._fifo_of(stream) >= 0 else None for stream in self._streams_into[layer]),
             tuple(self._departures(self._fifo_of(stream)) for stream in self._out_of[layer]),
             ("starts", layer),
         )
 
-    def _offers(self, stream_index: int) -> Origin:
+    def _offers(self, stream_index: int) -> layer_events.Origin:
         """Return when a stream behind a FIFO offers its beats to the reader, relative to earlier events (`Origin`)."""
         stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
@@ -285,11 +272,11 @@ class Schedule:
         self._proof = None
         if depth is not None:
             self.depths[index] = depth
-            self._system.change(self._room[index], back=back_of(depth))
+            self._system.change(self._room[index], back=layer_events.back_of(depth))
         if rows is not None:
             self.rows[index] = rows
             layer = self._layers[index]
-            if isinstance(layer, LineEvents):
+            if isinstance(layer, layer_events.LineEvents):
                 self._system.change(self._space[index], lead=layer.lead(rows))
 
     @property
@@ -380,12 +367,12 @@ class Schedule:
             return self._layers[stream.source].beats_out[stream.output]
         return self._layers[stream.sink].beats_in[stream.port]
 
-    def _regroup(self, stream: Link) -> RegroupEvents | None:
+    def _regroup(self, stream: Link) -> layer_events.RegroupEvents | None:
         """Return the events of the Regroup (width converter) after a stream's FIFO; ``None`` if it has none."""
         if stream.source < 0:
             return None
         config = self.config.layers[stream.source].regroups[stream.output]
-        return RegroupEvents(config) if config.needed and not config.always_ready else None
+        return layer_events.RegroupEvents(config) if config.needed and not config.always_ready else None
 
     def solve(self, latest: Times | None = None) -> bool:
         """Compute the cycle of each scheduled event, and return whether no event is later than its entry in ``latest``.

@@ -34,22 +34,7 @@ from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.weights import Weights
-from hwgen.network.ops import (
-    Add,
-    Concat,
-    Copy,
-    DepthToSpace,
-    Interpolate,
-    Lookup,
-    Max,
-    Mul,
-    Op,
-    Resample,
-    Select,
-    SpaceToDepth,
-    Sum,
-    Upsample,
-)
+from hwgen.network import ops
 from hwgen.network.ops.join import Recoded
 from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import Shares, find_shares
@@ -135,10 +120,10 @@ class RequantisedStage(StepStage[Kind]):
         return replace(layer, finish=finish)
 
 
-_KNOWN: WeakKeyDictionary[Add, Shares] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[ops.Add, Shares] = WeakKeyDictionary()
 
 
-class AddStage(StepStage[Add]):
+class AddStage(StepStage[ops.Add]):
     """Stage of a sum or difference of two maps: two tables and an adder per lane."""
 
     in_step = 2
@@ -182,7 +167,7 @@ class AddStage(StepStage[Add]):
         )
 
 
-class MulStage(StepStage[Mul]):
+class MulStage(StepStage[ops.Mul]):
     """Stage of a product of two maps: a multiplier per lane, and the thresholds between outputs."""
 
     @property
@@ -204,7 +189,11 @@ class MulStage(StepStage[Mul]):
 
 
 def thresholds(
-    op: Op, compute: LayerCompute, lanes: int, outputs: Callable[[np.ndarray], np.ndarray], sum_range: tuple[int, int]
+    op: ops.Op,
+    compute: LayerCompute,
+    lanes: int,
+    outputs: Callable[[np.ndarray], np.ndarray],
+    sum_range: tuple[int, int],
 ) -> ThresholdConfig:
     """Return the configuration of the circuit that maps a layer's integer results to outputs by thresholds.
 
@@ -248,7 +237,7 @@ def as_integers(tables: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ..
     return tuple(map(tuple, integers)), exponent
 
 
-class SumStage(StepStage[Sum]):
+class SumStage(StepStage[ops.Sum]):
     """Stage of a sum of several maps: tables of real values, rounded additions, and thresholds between outputs."""
 
     @property
@@ -279,7 +268,7 @@ class SumStage(StepStage[Sum]):
         return thresholds(self.op, compute, lanes, outputs, compute.sum_range)
 
 
-class ExtremeStage(StepStage[Max]):
+class ExtremeStage(StepStage[ops.Max]):
     """Stage of a maximum or minimum of several maps: a table for each input whose values change, and comparators."""
 
     @property
@@ -305,7 +294,7 @@ def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
     )
 
 
-class ConcatStage(StepStage[Concat]):
+class ConcatStage(StepStage[ops.Concat]):
     """Stage of a concatenation: a table for each input whose values change."""
 
     @property
@@ -323,14 +312,14 @@ class ConcatStage(StepStage[Concat]):
         )
 
 
-class CopyStage(StepStage[Copy]):
+class CopyStage(StepStage[ops.Copy]):
     """Stage of a copy: wires only."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         return _as_they_are(JoinConfig(device=self.device, inputs=tuple(sources), in_turn=True))
 
 
-class UpsampleStage(StepStage[Upsample]):
+class UpsampleStage(StepStage[ops.Upsample]):
     """Stage of an upsampling: a memory of one row."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
@@ -338,10 +327,10 @@ class UpsampleStage(StepStage[Upsample]):
         return _as_they_are(UpsampleConfig(device=self.device, input=source, factors=self.op.factors))
 
 
-_TABLES: WeakKeyDictionary[Lookup, Weights] = WeakKeyDictionary()
+_TABLES: WeakKeyDictionary[ops.Lookup, Weights] = WeakKeyDictionary()
 
 
-class LookupStage(StepStage[Lookup]):
+class LookupStage(StepStage[ops.Lookup]):
     """Stage of a lookup: a table in LUTs per lane, or a memory of the tables of the lane's channels if they differ."""
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -371,7 +360,7 @@ class LookupStage(StepStage[Lookup]):
         return replace(layer, compute=replace(layer.compute, tables_in=plan.tables_in))
 
 
-class SelectStage(StepStage[Select]):
+class SelectStage(StepStage[ops.Select]):
     """Stage of a selection of channels: registers of one pixel, and a multiplexer per lane."""
 
     @property
@@ -405,7 +394,7 @@ class SinglePixelStage(StepStage[Kind]):
             raise PlanError(f"{self.op.name}: unroll pixels of a layer that moves pixels must be 1, not {plan.tp!r}")
 
 
-class ResampleStage(SinglePixelStage[Resample]):
+class ResampleStage(SinglePixelStage[ops.Resample]):
     """Stage of a reader at constant rows and columns: a memory of some rows."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
@@ -420,7 +409,7 @@ class ResampleStage(SinglePixelStage[Resample]):
         return self._layer(ResampleLayerConfig, self.compute(sources), plan, sinks)
 
 
-class InterpolateStage(SinglePixelStage[Interpolate], RequantisedStage[Interpolate]):
+class InterpolateStage(SinglePixelStage[ops.Interpolate], RequantisedStage[ops.Interpolate]):
     """Stage of a linear interpolation: a memory of some rows, weighted sums of four pixels, thresholds between outputs.
 
     A requantiser gives outputs in fixed point. Sums are integers if float32 rounds none of them, else float32.
@@ -487,7 +476,7 @@ def _numbered(weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]
     return tuple(numbers), tuple(numbers[weight] for weight in weights)
 
 
-class ReorderStage(SinglePixelStage[DepthToSpace | SpaceToDepth]):
+class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
     """Stage of a move between pixels and channels (DepthToSpace, SpaceToDepth): a memory of some rows."""
 
     @property

@@ -42,50 +42,11 @@ from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
+from hwgen.network import ops
 from hwgen.network.maps import signed_bits
-from hwgen.network.ops import (
-    LRN,
-    Add,
-    AveragePool,
-    Concat,
-    Conv,
-    Copy,
-    Crop,
-    DepthToSpace,
-    FixedPoint,
-    GlobalAveragePool,
-    Interpolate,
-    Lookup,
-    Max,
-    MaxPool,
-    Min,
-    Mul,
-    Op,
-    Pad,
-    Resample,
-    Select,
-    SpaceToDepth,
-    Sub,
-    Sum,
-    SumPool,
-    Upsample,
-)
 from hwgen.network.requantise import Requantisation, Rule
+from hwgen.templates import joins
 from hwgen.templates.fixed_point import FixedPointStage
-from hwgen.templates.joins import (
-    AddStage,
-    ConcatStage,
-    CopyStage,
-    ExtremeStage,
-    InterpolateStage,
-    LookupStage,
-    MulStage,
-    ReorderStage,
-    ResampleStage,
-    SelectStage,
-    SumStage,
-    UpsampleStage,
-)
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.levels import MAX_THRESHOLDS, replaces, threshold_config
 from hwgen.templates.normalise import LRNStage
@@ -105,7 +66,7 @@ from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll
 SAMPLE_CHANNELS, SAMPLE_TERMS = 8, 27
 
 
-class MaxPoolStage(WindowStage[MaxPool | Crop]):
+class MaxPoolStage(WindowStage[ops.MaxPool | ops.Crop]):
     """Stage of a maximum pool: comparators. A crop or a padding has windows of one tap, and no comparators."""
 
     def compute_and_finish(
@@ -134,7 +95,7 @@ def _luts(multiplier: LutMultiplier, dots: DotProducts) -> float:
 
 
 @dataclass(frozen=True)
-class ConvStage(WindowStage[Conv]):
+class ConvStage(WindowStage[ops.Conv]):
     """Configuration and costs of a convolution's multiply-add chains, and of its requantiser, if it has one."""
 
     @property
@@ -357,7 +318,7 @@ class ConvStage(WindowStage[Conv]):
 
 
 def _loaded_requantiser(
-    op: Op, rule: Rule | None, channels: dict[str, Any], fraction: int = 0
+    op: ops.Op, rule: Rule | None, channels: dict[str, Any], fraction: int = 0
 ) -> LoadedRequantiseConfig:
     """Return the configuration of a requantiser whose biases, factors and shifts are loaded at run time.
 
@@ -378,10 +339,10 @@ def _loaded_requantiser(
     return LoadedRequantiseConfig(**channels, **rule_fields(op, rule), fraction=fraction)
 
 
-_KNOWN: WeakKeyDictionary[Conv, Weights] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[ops.Conv, Weights] = WeakKeyDictionary()
 
 
-def _weights(op: Conv) -> Weights:
+def _weights(op: ops.Conv) -> Weights:
     """Return a convolution's weights for its circuit; repeated calls return one object."""
     if op not in _KNOWN:
         _KNOWN[op] = Weights(op.weights.astype(np.intc).tobytes())
@@ -389,7 +350,7 @@ def _weights(op: Conv) -> Weights:
 
 
 @dataclass(frozen=True)
-class AveragePoolStage(WindowStage[AveragePool]):
+class AveragePoolStage(WindowStage[ops.AveragePool]):
     """Stage of an average pool: sums of windows, and thresholds between outputs.
 
     Sums are integers if float32 rounds none of them, else float32.
@@ -485,7 +446,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
         )
 
 
-class WholeMapStage(Stage[GlobalAveragePool]):
+class WholeMapStage(Stage[ops.GlobalAveragePool]):
     """Stage of a global average pool: one running sum per channel while the map comes in, and a requantiser."""
 
     has_rows = False
@@ -531,7 +492,7 @@ class WholeMapStage(Stage[GlobalAveragePool]):
 
 
 @dataclass(frozen=True)
-class SumPoolStage(WindowStage[SumPool]):
+class SumPoolStage(WindowStage[ops.SumPool]):
     """Stage of a sum pool, also of a global average in a pyramid: integer sums of windows, and a requantiser."""
 
     @property
@@ -564,45 +525,47 @@ class SumPoolStage(WindowStage[SumPool]):
         return make(self.op, self.op.requantisation, channels)
 
 
-STAGES: dict[type[Op], type[Stage[Any]]] = {
-    Conv: ConvStage,
-    MaxPool: MaxPoolStage,
-    AveragePool: AveragePoolStage,
-    GlobalAveragePool: WholeMapStage,
-    SumPool: SumPoolStage,
-    Add: AddStage,
-    Sub: AddStage,
-    Sum: SumStage,
-    Mul: MulStage,
-    Max: ExtremeStage,
-    Min: ExtremeStage,
-    Concat: ConcatStage,
-    Copy: CopyStage,
-    FixedPoint: FixedPointStage,
-    Upsample: UpsampleStage,
-    Resample: ResampleStage,
-    Interpolate: InterpolateStage,
-    Lookup: LookupStage,
-    LRN: LRNStage,
-    Select: SelectStage,
-    Crop: MaxPoolStage,
-    Pad: MaxPoolStage,
-    DepthToSpace: ReorderStage,
-    SpaceToDepth: ReorderStage,
+STAGES: dict[type[ops.Op], type[Stage[Any]]] = {
+    ops.Conv: ConvStage,
+    ops.MaxPool: MaxPoolStage,
+    ops.AveragePool: AveragePoolStage,
+    ops.GlobalAveragePool: WholeMapStage,
+    ops.SumPool: SumPoolStage,
+    ops.Add: joins.AddStage,
+    ops.Sub: joins.AddStage,
+    ops.Sum: joins.SumStage,
+    ops.Mul: joins.MulStage,
+    ops.Max: joins.ExtremeStage,
+    ops.Min: joins.ExtremeStage,
+    ops.Concat: joins.ConcatStage,
+    ops.Copy: joins.CopyStage,
+    ops.FixedPoint: FixedPointStage,
+    ops.Upsample: joins.UpsampleStage,
+    ops.Resample: joins.ResampleStage,
+    ops.Interpolate: joins.InterpolateStage,
+    ops.Lookup: joins.LookupStage,
+    ops.LRN: LRNStage,
+    ops.Select: joins.SelectStage,
+    ops.Crop: MaxPoolStage,
+    ops.Pad: MaxPoolStage,
+    ops.DepthToSpace: joins.ReorderStage,
+    ops.SpaceToDepth: joins.ReorderStage,
 }
 """Class of stage for each class of layer, for groups that are computed row by row."""
 
-IN_TILES: dict[type[Op], type[Stage[Any]]] = {
-    Conv: ConvStage,
-    MaxPool: MaxPoolStage,
-    AveragePool: AveragePoolStage,
-    GlobalAveragePool: SumPoolStage,
-    SumPool: SumPoolStage,
+IN_TILES: dict[type[ops.Op], type[Stage[Any]]] = {
+    ops.Conv: ConvStage,
+    ops.MaxPool: MaxPoolStage,
+    ops.AveragePool: AveragePoolStage,
+    ops.GlobalAveragePool: SumPoolStage,
+    ops.SumPool: SumPoolStage,
 }
 """Class of stage for each class of layer that can be computed tile by tile, for groups in pyramids."""
 
 
-def stage_of(op: Op, device: Device = DEFAULT, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> Stage[Any]:
+def stage_of(
+    op: ops.Op, device: Device = DEFAULT, stages: Mapping[type[ops.Op], type[Stage[Any]]] = STAGES
+) -> Stage[Any]:
     """Return the stage of a layer on a device family, found by the layer's class in ``stages``.
 
     Raises

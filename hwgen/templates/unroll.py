@@ -19,22 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.templates.factor_paths import (
-    ROUNDING,
-    Budget,
-    CostWeights,
-    FactorFront,
-    FactorGraph,
-    FactorLevel,
-    FactorPath,
-    FactorTable,
-    LayerOrder,
-    Pixels,
-    PixelStates,
-    bound,
-    cheapest,
-    feasible,
-)
+from hwgen.templates import factor_paths
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 
@@ -55,7 +40,7 @@ Rank = tuple[float, int, int, int, int]
 Cost = Callable[[LayerWork, Unroll], Any]
 
 #: Function that returns the choices of a layer within a budget, as a table for each of the given ``Tp``.
-Tables = Callable[[LayerWork, Sequence[int], Budget], Sequence[Any]]
+Tables = Callable[[LayerWork, Sequence[int], factor_paths.Budget], Sequence[Any]]
 
 
 def fabric(work: LayerWork, unroll: Unroll) -> Any:
@@ -87,7 +72,7 @@ def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
 
 
 @dataclass(frozen=True)
-class _Options(FactorTable):
+class _Options(factor_paths.FactorTable):
     """Choices of a layer's unroll factors with the same ``Tp``, the preferred first: by cost, then as in `choices`."""
 
     tp: int
@@ -105,11 +90,11 @@ class _Options(FactorTable):
     def different_beats(self) -> np.ndarray:
         return np.unique(self.beats)
 
-    def front(self, max_cycles: int, max_beats: int) -> FactorFront:
+    def front(self, max_cycles: int, max_beats: int) -> factor_paths.FactorFront:
         fitting = (self.cycles <= max_cycles) & (self.beats <= max_beats)
         first = int(fitting.argmax())
         end = first + int(fitting[first])
-        return FactorFront(
+        return factor_paths.FactorFront(
             self.cost[first:end], self.luts[first:end], np.arange(first, end), np.zeros(end - first, int)
         )
 
@@ -233,16 +218,16 @@ class Search:
         self,
         works: Sequence[LayerWork],
         tables: Tables,
-        budget: Budget,
+        budget: factor_paths.Budget,
         copies: Mapping[int, LayerWork] | None = None,
     ):
         self._all, self._begin, self._end = tuple(works), 0, len(works)
         self._make_tables, self.budget = tables, budget
         self._copies = copies or {}
-        self._counts: dict[tuple[LayerWork, bool, Pixels], np.ndarray] = {}
+        self._counts: dict[tuple[LayerWork, bool, factor_paths.Pixels], np.ndarray] = {}
         self._tables: dict[tuple[LayerWork, bool, float], Sequence[Any]] = {}
         self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
-        self._unrollings: dict[tuple[int, int, int, Budget], Unrolling | None] = {}
+        self._unrollings: dict[tuple[int, int, int, factor_paths.Budget], Unrolling | None] = {}
         self._last_fastest: dict[tuple[int, int], int] = {}
         """Index of the shortest interval of the last `fastest_within` of each part."""
 
@@ -254,7 +239,7 @@ class Search:
             vars(other).pop(name, None)
         return other
 
-    def under(self, budget: Budget) -> Search:
+    def under(self, budget: factor_paths.Budget) -> Search:
         """Return this search under another budget; both searches share their caches."""
         other = copy(self)
         other.budget = budget
@@ -272,9 +257,9 @@ class Search:
         return (*(() if front is None else (front,)), *self._all[self._begin : self._end])
 
     @cached_property
-    def sweep(self) -> LayerOrder:
+    def sweep(self) -> factor_paths.LayerOrder:
         """Order in which the search adds the layers of this part."""
-        return LayerOrder(self.works)
+        return factor_paths.LayerOrder(self.works)
 
     @cached_property
     def intervals(self) -> list[int]:
@@ -318,16 +303,18 @@ class Search:
         return self._fronts[key]
 
     @cached_property
-    def _steps(self) -> list[PixelStates]:
+    def _steps(self) -> list[factor_paths.PixelStates]:
         """Edges between the states of each step, for any interval."""
-        states: tuple[Pixels, ...] = ((),)
+        states: tuple[factor_paths.Pixels, ...] = ((),)
         steps = []
         for step in self.sweep.steps:
-            steps.append(PixelStates.of(step, states, tuple(table.tp for table in self.tables(step.index))))
+            steps.append(
+                factor_paths.PixelStates.of(step, states, tuple(table.tp for table in self.tables(step.index)))
+            )
             states = steps[-1].states
         return steps
 
-    def _graph(self, max_cycles: int) -> FactorGraph | None:
+    def _graph(self, max_cycles: int) -> factor_paths.FactorGraph | None:
         """Return the levels of the search at an interval; ``None`` if some layer has no choice at all."""
         levels = []
         for step, states in zip(self.sweep.steps, self._steps, strict=True):
@@ -335,7 +322,7 @@ class Search:
             if level is None:
                 return None
             levels.append(level)
-        graph = FactorGraph(levels)
+        graph = factor_paths.FactorGraph(levels)
         return graph if graph.min_cost(self.budget.weights) < inf else None
 
     def cheapest(self, max_cycles: int) -> Unrolling | None:
@@ -347,7 +334,7 @@ class Search:
         key = self._begin, self._end, max_cycles, budget
         if key not in self._unrollings:
             graph = self._graph(max_cycles)
-            path = None if graph is None else cheapest(graph, budget)
+            path = None if graph is None else factor_paths.cheapest(graph, budget)
             self._unrollings[key] = None if graph is None or path is None else self._unrolling(graph, path)
         unrolling = self._unrollings[key]
         return None if unrolling is None or unrolling.cost > self.budget.slices else unrolling
@@ -380,7 +367,7 @@ class Search:
         if self.budget.is_single:
             return self.cheapest(max_cycles) is not None
         graph = self._graph(max_cycles)
-        return graph is not None and feasible(graph, self.budget)[0] is not None
+        return graph is not None and factor_paths.feasible(graph, self.budget)[0] is not None
 
     def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
         """Return the shortest interval from ``floor`` on whose cheapest factors fit, and these factors; else ``None``.
@@ -412,7 +399,7 @@ class Search:
         """Unroll factors with the fewest LUTs at the longest interval."""
         graph = self._graph(self.intervals[-1])
         assert graph is not None
-        return self._unrolling(graph, graph.best(CostWeights(ROUNDING, 1)))
+        return self._unrolling(graph, graph.best(factor_paths.CostWeights(factor_paths.ROUNDING, 1)))
 
     def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
         """Return given factors with the cheapest division between slices and LUTs, or ``None`` above the budgets."""
@@ -420,25 +407,25 @@ class Search:
         for index in self.sweep.order:
             unroll = unrolls[index]
             table = next(table for table in self.tables(index) if table.tp == unroll.tp)
-            levels.append(FactorLevel.single(table, table.division(unroll)))
-        graph = FactorGraph(levels)
-        path = cheapest(graph, self.budget)
+            levels.append(factor_paths.FactorLevel.single(table, table.division(unroll)))
+        graph = factor_paths.FactorGraph(levels)
+        path = factor_paths.cheapest(graph, self.budget)
         return None if path is None else self._unrolling(graph, path)
 
-    def weights(self, max_cycles: int) -> CostWeights:
+    def weights(self, max_cycles: int) -> factor_paths.CostWeights:
         """Return weights of both resources, and the weighted budgets, as they limit an interval of ``max_cycles``.
 
         The weighted budgets are about the number of DSP slices, with LUTs by the price of a slice.
         """
         graph, budget = self._graph(max_cycles), self.budget
         assert graph is not None
-        *_, last = bounds = feasible(graph, budget)[1]
+        *_, last = bounds = factor_paths.feasible(graph, budget)[1]
         if len(bounds) == 2:  # one resource suffices
-            last = bound(budget, 1 / (budget.slices + 1), 1 / (budget.luts + 1))
+            last = factor_paths.bound(budget, 1 / (budget.slices + 1), 1 / (budget.luts + 1))
         scale = (budget.slices + budget.luts / budget.slice_price) / last.limit
-        return CostWeights(last.slices * scale, last.luts * scale, last.limit * scale)
+        return factor_paths.CostWeights(last.slices * scale, last.luts * scale, last.limit * scale)
 
-    def _unrolling(self, graph: FactorGraph, path: FactorPath) -> Unrolling:
+    def _unrolling(self, graph: factor_paths.FactorGraph, path: factor_paths.FactorPath) -> Unrolling:
         unrolls, ranks = [], []
         for level, (edge, point) in zip(graph.levels, path.points, strict=True):
             table, front = level.pairs[level.fronts[edge]]
@@ -451,7 +438,9 @@ class Search:
 
 def by_cost(works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None) -> Search:
     """Return the search for the unroll factors with the lowest cost, then with the fewest LUTs by `fabric`."""
-    return Search(works, lambda work, pixels, budget: _options(work, cost, pixels), Budget(inf, inf, 1, 1j), copies)
+    return Search(
+        works, lambda work, pixels, budget: _options(work, cost, pixels), factor_paths.Budget(inf, inf, 1, 1j), copies
+    )
 
 
 def min_text(search: Search) -> str:
