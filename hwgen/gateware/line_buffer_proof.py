@@ -10,22 +10,11 @@ and ``tokens`` assumes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from hwgen.gateware import window_proof
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.window_proof import (
-    IN_PIECES,
-    Counts,
-    WindowFacts,
-    has_tap,
-    in_range,
-    patch_offsets,
-    steps,
-    tap_asserts,
-    token_beat,
-    token_words,
-    word_marks,
-)
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, register
@@ -37,18 +26,18 @@ __all__ = ["PROOFS", "frame_range", "max_frames", "obligations"]
 
 def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a line buffer; empty if its banks are in pieces."""
-    if config.pieces > 1:
+    if config.banks.pieces > 1:
         return []
     values = config.pixels * config.taps * config.input.lanes * config.input.bits
     bits = bits_of_values(site, config.input.bits, config.input.data_bits, values)
     return [*_obligations(config, site), bits]
 
 
-def _steps(config: LineBufferConfig) -> Counts:
+def _steps(config: LineBufferConfig) -> window_proof.Counts:
     """Return the counts of the walk over windows, from the outermost to the innermost."""
     counts = {
         "row_0": config.output_height,
-        "column_0": config.row_steps,
+        "column_0": config.grid.row_steps,
         "output_fold_0": config.output_folds,
         "tap_fold_0": config.tap_folds,
         "inner_0": config.group_folds,
@@ -59,19 +48,13 @@ def _steps(config: LineBufferConfig) -> Counts:
 def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
     latency = config.latency
     invariants = Invariants(config, site)
-
-    def is_present(stage: int, window: int, tap: int) -> str:
-        return _is_present(config, stage, window, tap)
-
-    def is_marked(stage: int, window: int, tap: int) -> str:
-        return _is_marked(config, stage, window, tap)
-
+    is_present, is_marked = partial(_is_present, config), partial(_is_marked, config)
     taps = [(window, tap) for window in range(config.pixels) for tap in range(config.taps)]
     asserts = {
         "a step reads only pixels that were stored": " & ".join(
             f"!(has_step_0 & {is_marked(0, *tap)} & {is_present(0, *tap)}) | (stored >= 1)" for tap in taps
         ),
-        **tap_asserts(config, latency, is_present, is_marked, lambda *tap: _is_padding(config, *tap)),
+        **window_proof.tap_asserts(config, latency, is_present, is_marked, partial(_is_padding, config)),
     }
     marked = [f"({is_present(latency, *tap)} & {is_marked(latency, *tap)})" for tap in taps]
     shared: dict[str, Any] = {
@@ -80,8 +63,8 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
                 f"(y < {config.input.height}) & (x < {config.input.width}) & (z < {config.input.folds})"
             )
         },
-        "observer": (*_writer_lines(config), *steps(_steps(config), latency), *_mark_lines(config)),
-        "drives": {"i__payload": token_beat(config.input)},
+        "observer": (*_writer_lines(config), *window_proof.steps(_steps(config), latency), *_mark_lines(config)),
+        "drives": {"i__payload": window_proof.token_beat(config.input)},
         "run": _example_run(config),
     }
     return [
@@ -149,7 +132,7 @@ def _writer_lines(config: LineBufferConfig) -> list[str]:
         *counter("in_step", source.row_steps, "in_fold_ends"),
         *counter("in_row", source.height, "in_step_ends"),
         f"wire comes = taken & (in_row == y) & (in_step == {step}) & (in_fold == z);",
-        f"wire [{source.lanes - 1}:0] came = {choice('pixel', token_words(config))};",
+        f"wire [{source.lanes - 1}:0] came = {choice('pixel', window_proof.token_words(config))};",
     ]
 
 
@@ -158,7 +141,7 @@ def _mark_lines(config: LineBufferConfig) -> list[str]:
     count = f"reg signed {frame_range(config)}"
     return [
         f"{count} stored = 0; {count} ahead = 0;",
-        *word_marks(config, config.latency),
+        *window_proof.word_marks(config, config.latency),
         "always @(posedge clk) stored <= rst ? 0 : stored + $signed({1'b0, comes}) - $signed({1'b0, row_0_ends});",
         "always @(posedge clk) ahead <= marks ? stored - $signed({1'b0, row_0_ends}) : "
         "ahead - $signed({1'b0, row_0_ends & (ahead >= 0)});",
@@ -172,7 +155,7 @@ def _positions(config: LineBufferConfig, stage: int, window: int, tap: int) -> t
     """
     (down, across), (below, beside) = config.stride, config.dilation
     top, left, _, _ = config.padding
-    offsets = [taps[tap] if tap < len(taps) else (0, 0) for taps in config.step_taps]
+    offsets = [taps[tap] if tap < len(taps) else (0, 0) for taps in config.patches.step_taps]
     row = choice(f"tap_fold_{stage}", [i * below for i, _ in offsets])
     column = choice(f"tap_fold_{stage}", [j * beside for _, j in offsets])
     return (
@@ -200,9 +183,9 @@ def _is_marked(config: LineBufferConfig, stage: int, window: int, tap: int) -> s
 
 def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
     """Return whether a step has the tap, and the output map has the window."""
-    present = has_tap(config, stage, tap)
+    present = window_proof.has_tap(config, stage, tap)
     if config.output_width % config.pixels and window >= config.output_width % config.pixels:
-        present = f"({present} & (column_{stage} != {config.row_steps - 1}))"
+        present = f"({present} & (column_{stage} != {config.grid.row_steps - 1}))"
     return present
 
 
@@ -215,17 +198,17 @@ def _is_padding(config: LineBufferConfig, stage: int, window: int, tap: int) -> 
         return f"(({position} < {before}) | ({position} >= {size + before}))"
 
     beyond = f"{outside(row, above, source.height)} | {outside(column, beside, source.width)}"
-    missing = choice(f"tap_fold_{stage}", [f"1'b{int(tap >= len(taps))}" for taps in config.step_taps])
+    missing = choice(f"tap_fold_{stage}", [f"1'b{int(tap >= len(taps))}" for taps in config.patches.step_taps])
     window_there = "1'b1"
     if config.output_width % config.pixels and window >= config.output_width % config.pixels:
-        window_there = f"(column_{stage} != {config.row_steps - 1})"
+        window_there = f"(column_{stage} != {config.grid.row_steps - 1})"
     return f"({missing} | ({window_there} & ({beyond})))"
 
 
 def max_frames(config: LineBufferConfig) -> int:
     """Return how many frames the writer can be ahead of the reader, at most."""
     source = config.input
-    return -(-(config.rows * source.width + config.skipped) // source.frame_pixels) + 1
+    return -(-(config.rows * source.width + config.grid.skipped) // source.frame_pixels) + 1
 
 
 def frame_range(config: LineBufferConfig) -> str:
@@ -233,7 +216,7 @@ def frame_range(config: LineBufferConfig) -> str:
     return f"[{(max_frames(config) + 2).bit_length()}:0]"
 
 
-class Invariants(WindowFacts):
+class Invariants(window_proof.WindowFacts):
     """Invariants of one line buffer: what each of its counters is, as a function of the beats and steps counted so far.
 
     Names without ``its_`` are the observer's: ``in_row``, ``in_step`` and ``in_fold`` of the next beat, ``row_0``,
@@ -244,8 +227,8 @@ class Invariants(WindowFacts):
     def __init__(self, config: LineBufferConfig, site: Site) -> None:
         source = config.input
         self._max_frames = max_frames(config)
-        largest = (self._max_frames + 3) * source.frame_pixels + config.rows * source.width + config.skipped
-        super().__init__(site, max(largest, 2 * config.bank_depth, 4 * config.rows + 4).bit_length() + 2)
+        largest = (self._max_frames + 3) * source.frame_pixels + config.rows * source.width + config.grid.skipped
+        super().__init__(site, max(largest, 2 * config.banks.depth, 4 * config.rows + 4).bit_length() + 2)
         self._config = config
         self._positions()
         self._state_writer()
@@ -261,7 +244,7 @@ class Invariants(WindowFacts):
         The entry is the sum of the row's first entry and of the difference from it. Rows with the same differences
         share a table of them by column, so that no table has an entry per window: Yosys could not read its expression.
         """
-        width = self._config.row_steps
+        width = self._config.grid.row_steps
         rows = [entries[start : start + width] for start in range(0, len(entries), width)]
         differences = [tuple(entry - row[0] for entry in row) for row in rows]
         tables = {of_row: f"{name}_by_column_{index}" for index, of_row in enumerate(dict.fromkeys(differences))}
@@ -285,21 +268,21 @@ class Invariants(WindowFacts):
             f"frames * {self._number(source.frame_pixels)} + n_in_row * {self._number(source.width)} + "
             f"n_in_step * {self._number(source.pixels)}",
         )
-        self._table("next_beat", "in_step", [source.pixels] * (source.row_steps - 1) + [config.last_pixels])
+        self._table("next_beat", "in_step", [source.pixels] * (source.row_steps - 1) + [source.last_pixels])
         self._table("x_step", "x", [column // source.pixels for column in range(source.width)])
         self.observer += [
             "wire is_beyond = (n_in_step > x_step) | ((n_in_step == x_step) & (in_fold > z));",
             "wire is_past = (in_row > y) | ((in_row == y) & is_beyond);",
         ]
         beats = {"in_row": (source.height, ""), "in_step": (source.row_steps, ""), "in_fold": (source.folds, "")}
-        self.facts["counts are in their ranges"] = in_range({**beats, **_steps(config)})
+        self.facts["counts are in their ranges"] = window_proof.in_range({**beats, **_steps(config)})
         self.facts["frames are counted"] = f"(frames >= -1) & (frames <= {self._max_frames})"
         self.facts["stored words are counted"] = "stored == frames + $signed({1'b0, is_past})"
 
     def _state_writer(self) -> None:
         """State the writer's counters: which beat of a row is written next, into which ring row, bank and address."""
         config, source = self._config, self._config.input
-        banks, rows = config.column_banks, config.rows
+        banks, rows = config.banks.columns, config.rows
         starts = [step * source.pixels for step in range(source.row_steps)]
         self.observer += [
             f"reg {bits_for(rows - 1)} in_slot = 0;",
@@ -314,13 +297,13 @@ class Invariants(WindowFacts):
         self._is("write_fold_index_next_word", f"n_in_fold + {self._number(source.folds)}")
         self._is("write_slot_index", "n_in_slot")
         self._is("write_bank_index", "in_bank")
-        row = f" + n_in_slot * {self._number(config.row_words)}" if config.row_banks == 1 else ""
+        row = f" + n_in_slot * {self._number(config.banks.row_words)}" if config.banks.rows == 1 else ""
         self._is("write_word_address", f"in_word{row}")
 
     def _state_reader(self) -> None:
         """State the reader's counters: which window, output fold, tap fold and input fold the next step reads."""
         config, source = self._config, self._config.input
-        banks, folds = config.column_banks, source.folds
+        banks, folds = config.banks.columns, source.folds
         self._state_steps(config)
         for signal, expression in {
             "window_top_row": f"n_row_0 * {self._number(config.stride[0])} - {self._number(config.padding[0])}",
@@ -329,8 +312,8 @@ class Invariants(WindowFacts):
             ),
         }.items():
             self._is(signal, expression)
-        beside = [column for _, column in patch_offsets(config)]
-        lefts = [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.row_steps)]
+        beside = [column for _, column in window_proof.patch_offsets(config)]
+        lefts = [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.grid.row_steps)]
 
         def by_left(name: str, value: Callable[[int], int]) -> None:
             """Add ``window_NAME`` and ``patch_NAME``: ``value`` of the first map column of the window and the patch."""
@@ -378,15 +361,14 @@ class Invariants(WindowFacts):
 
     def _flow(self) -> None:
         """State what ``margin`` and ``space`` are, and that no window starts and no beat is taken too early."""
-        config, source = self._config, self._config.input
-        windows = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
-        needs = [config.needed(row, step) for row, step in windows]
-        released = [config.released(row, step) for row, step in windows]
+        config, source, grid = self._config, self._config.input, self._config.grid
+        needs = grid.needed(*grid.windows).ravel().tolist()
+        released = grid.released(*grid.windows).ravel().tolist()
         frame = source.frame_pixels
         self._table_by_window("need", needs)
         self._table_by_window("need_next", [*needs[1:], frame + needs[0]])
         self._table_by_window("need_before", [needs[-1] - frame, *needs[:-1]])
-        self._table_by_window("release_before", [config.skipped, *released[:-1]])
+        self._table_by_window("release_before", [grid.skipped, *released[:-1]])
         self._table_by_window("release_after", released)
         width = f"reg signed [{self._bits - 1}:0]"
         self.observer += [
@@ -416,7 +398,7 @@ class Invariants(WindowFacts):
                 "($signed(its_space) >= 0) | ((in_fold == 0) & ($signed(its_space) >= -next_beat))"
             )
         self.facts["a window has all of its pixels"] = "lead >= (is_running ? need : need_before)"
-        largest_release = self._number(frame + config.skipped)
+        largest_release = self._number(frame + grid.skipped)
         self.facts["releases are at most a frame"] = " & ".join(
             f"(release_{stage} >= 0) & (release_{stage} <= {largest_release})" for stage in (1, 2)
         )
@@ -453,21 +435,21 @@ class Invariants(WindowFacts):
     def _state_memory(self) -> None:
         """State that the marked word's address has the marked word until it is overwritten."""
         config, source = self._config, self._config.input
-        banks, bits = config.column_banks, source.bits
+        banks, bits = config.banks.columns, source.bits
         self._table("mark_bank", "x", [column % banks for column in range(source.width)])
         self._table("mark_word", "x", [column // banks * source.folds for column in range(source.width)])
-        row = f" + n_mark_slot * {self._number(config.row_words)}" if config.row_banks == 1 else ""
+        row = f" + n_mark_slot * {self._number(config.banks.row_words)}" if config.banks.rows == 1 else ""
         self._wire("mark_address", f"mark_word + n_z{row}")
         word = ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(source.lanes)))
         same = []
-        for bank_row in range(config.row_banks):
+        for bank_row in range(config.banks.rows):
             for column in range(banks):
-                probed = self._probe(f"bank_{bank_row}_{column}", config.bank_depth, config.word_bits, "mark_address")
+                probed = self._probe(f"bank_{bank_row}_{column}", config.banks.depth, config.word_bits, "mark_address")
                 here = f"(mark_bank == {column})"
-                if config.row_banks > 1:
+                if config.banks.rows > 1:
                     here += f" & (mark_slot == {bank_row})"
                 same.append(f"(!({here}) | ({probed} == {{{word}}}))")
         self.facts["the memory has the marked word until it is overwritten"] = f"!is_kept | ({' & '.join(same)})"
 
 
-PROOFS = {LineBufferConfig: Proofs((obligations,), reasons=IN_PIECES)}
+PROOFS = {LineBufferConfig: Proofs((obligations,), reasons=window_proof.IN_PIECES)}

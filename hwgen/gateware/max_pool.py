@@ -65,7 +65,7 @@ class MaxPoolConfig(ChannelwisePoolConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         lowest, _ = self.input_range
-        if len(self.window.step_taps[-1]) < self.window.taps and self.window.pad_value != lowest:
+        if len(self.window.patches.step_taps[-1]) < self.window.taps and self.window.pad_value != lowest:
             raise ConfigError(
                 f"window.pad_value must be {lowest} where {self.window.taps} taps don't divide the kernel, "
                 f"not {self.window.pad_value!r}"

@@ -142,3 +142,14 @@ class Interleaving(NamedTuple):
             rounds = (divmod(first_bank + offset, self.banks) for offset in offsets)
             words[first_bank] = next((index * self.pitch for index, pixel_bank in rounds if pixel_bank == bank), 0)
         return sparse_table(first, words)
+
+
+def banks_apart(offsets: Sequence[int], minimum: int = 1) -> int:
+    """Return the smallest number of memory banks that stores pixels at different ``offsets`` in different banks.
+
+    A pixel at position ``x`` is in bank ``x`` modulo the number of banks. The result is at least ``minimum``.
+    """
+    banks = max(len(offsets), minimum)
+    while len({offset % banks for offset in offsets}) < len(offsets):
+        banks += 1
+    return banks

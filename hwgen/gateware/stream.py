@@ -89,6 +89,11 @@ class BeatFormat:
         return -(-self.width // self.pixels)
 
     @property
+    def last_pixels(self) -> int:
+        """Number of pixels in the last beat of a map row."""
+        return self.width - (self.row_steps - 1) * self.pixels
+
+    @property
     def beats(self) -> int:
         """Number of beats per frame of the feature map."""
         return self.height * self.row_steps * self.folds

@@ -193,7 +193,7 @@ def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
     values = []
     for group in range(window.input.groups):
         for first in range(0, group_outputs, config.lanes):
-            for taps in window.step_taps:
+            for taps in window.patches.step_taps:
                 for channel in range(offset, offset + config.group_channels, lanes):
                     is_used = first + lane < group_outputs and tap < len(taps) and channel < config.group_channels
                     output = group * group_outputs + first + lane

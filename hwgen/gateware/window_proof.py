@@ -115,7 +115,7 @@ class WindowFacts:
         The wires ``down`` and ``beside`` are the rows and columns from the window's first pixel to the step's.
         """
         offsets = patch_offsets(window)
-        rows_on, members = window.patch_advance[0], window.group_output_folds
+        rows_on, members = window.patches.advance[0], window.group_output_folds
         self._table("group", "output_fold_0", [fold // members for fold in range(window.output_folds)])
         self._table("member", "output_fold_0", [fold % members for fold in range(window.output_folds)])
         self._table("down", "tap_fold_0", [down for down, _ in offsets])
@@ -217,14 +217,14 @@ def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
 
 def patch_offsets(window: LineBufferConfig) -> list[tuple[int, int]]:
     """Return the rows and columns from a window's first pixel to the first one of each step's patch."""
-    across = 1 if window.chooses else window.kernel[1] // window.patch[1]
-    down, beside = (0, 0) if window.chooses else window.patch_advance
+    across = 1 if window.patches.chooses else window.kernel[1] // window.patches.size[1]
+    down, beside = (0, 0) if window.patches.chooses else window.patches.advance
     return [(fold // across * down, fold % across * beside) for fold in range(window.tap_folds)]
 
 
 def has_tap(window: LineBufferConfig, stage: int, tap: int) -> str:
     """Return the condition that the step in a stage of the pipeline has a tap: the last tap fold can have fewer."""
-    return choice(f"tap_fold_{stage}", [f"1'b{int(tap < len(taps))}" for taps in window.step_taps])
+    return choice(f"tap_fold_{stage}", [f"1'b{int(tap < len(taps))}" for taps in window.patches.step_taps])
 
 
 def marked_word(window: LineBufferConfig) -> str:
@@ -290,7 +290,7 @@ def tap_asserts(
                 asserts[f"the flag of tap {tap} of window {index} is high inside of the map"] = (
                     f"!({here}) | ({flag} == !({is_padding(latency, index, tap)}))"
                 )
-            if window.padded or window.chooses:
+            if window.padded or window.patches.chooses:
                 asserts[f"tap {tap} of window {index} has the padding's value outside of the map"] = (
                     f"!({is_padding(latency, index, tap)} & o__valid) | ({value} == {{{lanes}{{{bits}'d{pad}}}}})"
                 )

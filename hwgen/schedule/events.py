@@ -16,7 +16,6 @@ import numpy as np
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
 from hwgen.gateware.resample import ResampleLayerConfig
@@ -184,9 +183,10 @@ class LineEvents(LayerEvents[LayerConfig]):
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.window
         source = window.input
-        bottoms = (np.array([window.needed(row, 0) for row in range(window.output_height)]) - 1) // source.width
-        rights = (np.array([window.needed(0, step) for step in range(window.row_steps)]) - 1) % source.width
-        steps = bottoms[:, None] * source.row_steps + rights // source.pixels
+        rows, row_steps = window.grid.windows
+        bottoms = (window.grid.needed(rows, 0) - 1) // source.width
+        rights = (window.grid.needed(0, row_steps) - 1) % source.width
+        steps = bottoms * source.row_steps + rights // source.pixels
         # Last input beat that each window of a frame needs, or a beat before it. Several rows of windows can end with
         # the map's last row.
         needed = np.maximum.accumulate(((steps + 1) * source.folds - 1).ravel())
@@ -203,8 +203,8 @@ class LineEvents(LayerEvents[LayerConfig]):
         # Window whose end releases the last pixel of each input step of a frame.
         ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
         pixels = (np.arange(source.height)[:, None] * source.width + ends).ravel()
-        releasing = np.searchsorted(_released(window), pixels, side="right")
-        releasing[pixels < window.skipped] = -1  # released by the last window of the frame before
+        releasing = np.searchsorted(window.grid.released(*window.grid.windows).ravel(), pixels, side="right")
+        releasing[pixels < window.grid.skipped] = -1  # released by the last window of the frame before
         return Wait(
             ports.taken[0],
             ports.starts,
@@ -222,20 +222,6 @@ class LineEvents(LayerEvents[LayerConfig]):
         Each step stores ``Tp`` neighbouring pixels.
         """
         return rows * self.config.window.input.row_steps
-
-
-def _released(window: LineBufferConfig) -> Times:
-    """Return, for each window of a frame, how many input pixels a line buffer has released after the window."""
-    height, width, last = window.input.height, window.input.width, window.row_steps - 1
-    top = np.arange(window.output_height) * window.stride[0] - window.padding[0]
-    left = (np.arange(last) + 1) * window.pixels * window.stride[1] - window.padding[1]
-    result = np.empty((len(top), last + 1), dtype=np.int64)
-    result[:, :last] = top.clip(0, height)[:, None] * width
-    inside = (top + window.stride[0] > 0) & (top < height)
-    result[inside, :last] += left.clip(0, width)
-    result[:, last] = (top + window.stride[0]).clip(0, height) * width
-    result[-1, last] = height * width + window.skipped
-    return result.ravel()
 
 
 class JoinEvents(LayerEvents[JoinLayerConfig]):

@@ -96,7 +96,7 @@ def ultra_moves_of(group: Group, board: Board) -> list[Move]:
 def _of_layer_to_ultra(index: int, layer: LayerConfig, ultra_ram: UltraRam) -> Iterator[Move]:
     """Yield the moves to UltraRAM of a layer's memories that fill a fair share of it."""
     window, suits = layer.window, ultra_ram.suits
-    if layer.has_line_buffer and window.memory == "block" and suits(window.word_bits, window.bank_depth):
+    if layer.has_line_buffer and window.banks.memory == "block" and suits(window.word_bits, window.banks.depth):
         moved = replace(window, memory_in="ultra").resources
         yield _make_move(index, "line_in", 0, window.resources, moved, is_ram=False)
     for reader, fifo in enumerate(layer.fifos):
@@ -133,7 +133,7 @@ def _of_layer(index: int, layer: LayerConfig) -> Iterator[Move]:
     def move(field: str, now: ComponentConfig, moved: ComponentConfig, fifo: int = 0, *, is_ram: bool = False) -> Move:
         return _make_move(index, field, fifo, now.resources, moved.resources, is_ram=is_ram)
 
-    if layer.has_line_buffer and window.memory == "block" and window.bank_depth <= memories.deepest_lut_ram:
+    if layer.has_line_buffer and window.banks.memory == "block" and window.banks.depth <= memories.deepest_lut_ram:
         yield move("line_in", window, replace(window, memory_in="lut"), is_ram=True)
     for reader, fifo in enumerate(layer.fifos):
         if fifo.memory == "block" and fifo.depth <= memories.deepest_lut_ram:

@@ -239,7 +239,7 @@ def start_of_first_fold(layer: LayerConfig, trace: Trace) -> int:
     source = layer.window.input
     if isinstance(layer, WholeMapLayerConfig):
         return trace.taken[source.beats - source.folds]
-    row, column = divmod(layer.window.needed(0, 0) - 1, source.width)
+    row, column = divmod(layer.window.grid.needed(0, 0) - 1, source.width)
     step = row * source.row_steps + column // source.pixels
     return trace.taken[(step + 1) * source.folds - 1] + layer.window.write_delay
 

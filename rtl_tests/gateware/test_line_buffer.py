@@ -78,11 +78,11 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
     assert folds == list(range(config.output_folds)) * (config.windows * frames)
 
     row_beats = -(-source.width // source.pixels)
-    places = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
+    places = [(row, step) for row in range(config.output_height) for step in range(config.grid.row_steps)]
     needed = []
     for frame in range(frames):
         for place in places:
-            row, column = divmod(config.needed(*place) - 1, source.width)
+            row, column = divmod(config.grid.needed(*place) - 1, source.width)
             beat = (frame * source.height + row) * row_beats + column // source.pixels
             needed.append((beat + 1) * source.folds - 1)
     free = 0
@@ -92,7 +92,7 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
         assert start == next_high(watched["room"], earliest), f"output fold {number}"
         free = start + config.steps
 
-    released = np.array([config.released(*place) for place in places])
+    released = np.array([config.grid.released(*place) for place in places])
     ring = config.rows * source.width
     ends = [starts[window * config.output_folds + config.output_folds - 1] for window in range(len(needed))]
     free = 0
@@ -103,7 +103,7 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
         if pixel >= 0:
             frame, pixel = divmod(pixel, source.frame_pixels)
             window = frame * len(places) + int(np.searchsorted(released, pixel, side="right"))
-            if pixel < config.skipped:
+            if pixel < config.grid.skipped:
                 window = frame * len(places) - 1
             if window >= 0:
                 earliest = max(free, ends[window] + config.steps - 1 + config.release_delay)
@@ -191,7 +191,7 @@ def test_needed_and_released(config):
     """Against the pixels that each window touches: never too early, and never later than there is reason to."""
     source = config.input
     touched, all_touch = [], True
-    places = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
+    places = [(row, step) for row in range(config.output_height) for step in range(config.grid.row_steps)]
     for row, step in places:
         top = row * config.stride[0] - config.padding[0]
         columns = range(step * config.pixels, min((step + 1) * config.pixels, config.output_width))
@@ -209,9 +209,9 @@ def test_needed_and_released(config):
     released_before = 0
     for number, place in enumerate(places):
         if touched[number]:
-            assert config.needed(*place) == max(touched[number]) + 1
+            assert config.grid.needed(*place) == max(touched[number]) + 1
         later = [pixel for pixels in touched[number + 1 :] for pixel in pixels]
-        released = config.released(*place)
+        released = config.grid.released(*place)
         assert released_before <= released <= min(later, default=source.frame_pixels)
         released_before = released
         below = (place[0] + 1) * config.stride[0] > config.padding[0] or place[0] < config.output_height - 1
@@ -224,21 +224,21 @@ def test_windows_right_of_the_map_need_nothing():
     """The second of two windows begins at column 3 of three: it waits for no pixel but the first window's one."""
     config = make(height=1, width=3, kernel=(1, 1), stride=(1, 3), padding=(0, 0, 0, 1), taps=1, rows=1, pixels=2)
     assert config.output_width == 2
-    assert config.needed(0, 0) == 1
+    assert config.grid.needed(0, 0) == 1
 
 
 @cases_in_the_long_run(300)
 @given(config=line_buffers(max_side=12, cropped=True))
 def test_steps_from_window_to_window(config):
     """The tables add up to what each window needs and releases."""
-    windows = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
+    windows = [(row, step) for row in range(config.output_height) for step in range(config.grid.row_steps)]
     pixels = config.input.frame_pixels
-    needs = [config.needed(*window) for window in windows] + [pixels + config.needed(0, 0)]
-    releases = [config.skipped] + [config.released(*window) for window in windows]
-    for steps, counts in ((config.need_steps, needs), (config.release_steps, releases)):
+    needs = [config.grid.needed(*window) for window in windows] + [pixels + config.grid.needed(0, 0)]
+    releases = [config.grid.skipped] + [config.grid.released(*window) for window in windows]
+    for steps, counts in ((config.grid.need_steps, needs), (config.grid.release_steps, releases)):
         assert len(steps.ends) == len(steps.counts) == config.output_height
         growth = [
-            steps.ends[row] if step == config.row_steps - 1 else steps.columns[step] * steps.counts[row]
+            steps.ends[row] if step == config.grid.row_steps - 1 else steps.columns[step] * steps.counts[row]
             for row, step in windows
         ]
         assert growth == [after - before for before, after in pairwise(counts)]
@@ -248,19 +248,19 @@ def test_steps_from_window_to_window(config):
 @given(config=line_buffers(max_side=12))
 def test_cost(config):
     taps = [(row, column) for row in range(config.kernel[0]) for column in range(config.kernel[1])]
-    assert sorted(tap for fold in config.step_taps for tap in fold) == taps  # each once
-    assert [len(fold) for fold in config.step_taps[:-1]] == [config.taps] * (config.tap_folds - 1)
-    assert len(config.step_taps[-1]) == len(taps) - config.taps * (config.tap_folds - 1)
+    assert sorted(tap for fold in config.patches.step_taps for tap in fold) == taps  # each once
+    assert [len(fold) for fold in config.patches.step_taps[:-1]] == [config.taps] * (config.tap_folds - 1)
+    assert len(config.patches.step_taps[-1]) == len(taps) - config.taps * (config.tap_folds - 1)
     assert config.tap_folds == -(-len(taps) // config.taps)
-    if config.chooses:
-        assert config.patch == config.kernel
+    if config.patches.chooses:
+        assert config.patches.size == config.kernel
     else:
-        assert config.patch[0] * config.patch[1] == config.taps
+        assert config.patches.size[0] * config.patches.size[1] == config.taps
     assert config.windows == config.output_height * -(-config.output_width // config.pixels)
     assert config.window_cycles == config.steps * config.output_folds
     assert config.steps == config.tap_folds * (1 if config.channelwise else config.input.folds // config.input.groups)
     # Every pixel of the ring has its own word; banks are read side by side.
-    words = config.row_banks * config.column_banks * config.bank_depth
+    words = config.banks.rows * config.banks.columns * config.banks.depth
     assert words >= config.rows * config.input.width * config.input.folds
 
 
@@ -290,7 +290,7 @@ def test_beats_across_the_ring_of_banks(pixels, kernel, taps, height):
     """Column banks that a beat's pixels do not divide: some of a beat lie a word further than its first."""
     shape = {"channels": 5, "height": height, "width": 11, "lanes": 2}
     config = make(input_pixels=pixels, kernel=kernel, taps=taps, rows=kernel[0] + 1, **shape)
-    assert config.column_banks % pixels
+    assert config.banks.columns % pixels
     assert config.input.folds > 1
     frames = frames_for(config, 3, 11)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
@@ -314,8 +314,8 @@ def test_dilation(dilation, taps, pixels, columns, banks):
     """The column banks are the fewest in which the columns that are read together never meet."""
     shape = {"height": 11, "width": 13, "padding": (dilation, dilation, dilation, 0), "input_pixels": pixels}
     config = make(dilation=(dilation,) * 2, taps=taps, pixels=pixels, rows=2 * dilation + 1, **shape)
-    assert list(config.read_columns) == columns
-    assert (config.row_banks, config.column_banks) == banks
+    assert list(config.patches.read_columns) == columns
+    assert (config.banks.rows, config.banks.columns) == banks
     frames = frames_for(config, 2, 5)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert masked(config, frames, trace.words) == expected_steps(config, frames)
@@ -348,8 +348,8 @@ def test_several_output_folds_a_group():
 def test_words_in_output_registers(changes, pieces):
     """Where much is chosen behind block RAM its words are registered, and deep banks are made of several memories."""
     config = make(output_folds=1, **changes)
-    assert config.registers_words
-    assert config.pieces == pieces
+    assert config.banks.registers_words
+    assert config.banks.pieces == pieces
     frames = frames_for(config, 2, 5)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert trace.words == expected_steps(config, frames)
@@ -368,7 +368,7 @@ def test_words_in_output_registers(changes, pieces):
 def test_deep_banks_in_lut_ram(changes, depth):
     """Words come as if banks were shallow, whatever their depth."""
     config = make(output_folds=1, memory_in="lut", **changes)
-    assert (config.bank_depth, config.memory, config.registers_words) == (depth, "lut", False)
+    assert (config.banks.depth, config.banks.memory, config.banks.registers_words) == (depth, "lut", False)
     assert config.resources.bram36 == 0 < replace(config, memory_in=None).resources.bram36
     frames = frames_for(config, 2, 5)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
@@ -387,9 +387,9 @@ def test_deep_banks_in_lut_ram(changes, depth):
 def test_banks_in_ultra_ram(changes):
     """Words pass the output registers of UltraRAM, whatever follows it."""
     config = make(output_folds=1, memory_in="ultra", device=ULTRASCALE_PLUS, **changes)
-    assert (config.memory, config.registers_words) == ("ultra", True)
+    assert (config.banks.memory, config.banks.registers_words) == ("ultra", True)
     assert config.resources.bram36 == 0
-    assert config.resources.uram == config.row_banks * config.column_banks * -(-config.word_bits // 72)
+    assert config.resources.uram == config.banks.rows * config.banks.columns * -(-config.word_bits // 72)
     frames = frames_for(config, 2, 5)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert trace.words == expected_steps(config, frames)
@@ -400,5 +400,5 @@ def test_steps_are_shared():
     """A search for unroll factors computes the tables of a row of 65,535 columns once, not for each candidate."""
     wide = {"height": 3, "width": 65_535, "kernel": (1, 3), "stride": (1, 1), "padding": (0, 0, 0, 0), "rows": 1}
     one, other = make(taps=1, **wide), make(taps=3, **wide)
-    assert one.need_steps is other.need_steps
-    assert one.release_steps is other.release_steps
+    assert one.grid.need_steps is other.grid.need_steps
+    assert one.grid.release_steps is other.grid.release_steps

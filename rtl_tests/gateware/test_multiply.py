@@ -614,7 +614,7 @@ def test_contents(drawn):
         for step, word in enumerate(words):
             fold, within = divmod(step, window.steps)
             turn, input_fold = divmod(within, -(-size // tn))
-            taps = window.step_taps[turn]
+            taps = window.patches.step_taps[turn]
             values = iter(unpack(word, bits, True, config.lanes * len(products)))
             group, first = divmod(fold, group_folds)
             for output in range(first * config.lanes, (first + 1) * config.lanes):

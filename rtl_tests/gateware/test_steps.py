@@ -386,7 +386,7 @@ def maxima(config: MaxPoolConfig, words: list[int]) -> list[list[int]]:
 def pools(**limits) -> st.SearchStrategy[LineBufferConfig]:
     """Walks that a pool can do: taps that a last step lacks must not win."""
     return line_buffers(channelwise=True, **limits).map(
-        lambda window: replace(window, pad_value=value_range(window)[0]) if window.chooses else window
+        lambda window: replace(window, pad_value=value_range(window)[0]) if window.patches.chooses else window
     )
 
 

@@ -182,12 +182,12 @@ def test_plans_say_where_buffers_lie(model, written, tmp_path):
     """A plan says it where it isn't as their depths would have it, and is written again as it was read."""
     assert "memory" not in json.dumps(written)
     plain = model.plan(BOARD_OF_BUFFERS, dsp=SLICES, multipliers="dsp")
-    rows = {layer.name: {"line_memory": "lut"} for layer in plain.config.layers if layer.window.memory == "block"}
+    rows = {layer.name: {"line_memory": "lut"} for layer in plain.config.layers if layer.window.banks.memory == "block"}
     assert len(rows) > 2
     fifos = {"conv1": {"depth": 80, "memory": "lut"}, "conv2": {"memory": "block"}}
     moved = model.plan(BOARD_OF_BUFFERS, plan=changed(written, tmp_path, rows=rows, fifos=fifos))
     for layer in moved.config.layers:
-        assert layer.window.memory == "lut"
+        assert layer.window.banks.memory == "lut"
         assert layer.fifos[0].memory == ("block" if layer.name == "conv2" else "lut")
     again = tmp_path / "again.json"
     again.write_text(moved.to_json())
@@ -200,10 +200,12 @@ def test_plans_say_where_buffers_lie(model, written, tmp_path):
 def in_ultra_ram(model, written, tmp_path):
     """The plan on a board with UltraRAM, with all deep line buffers and two FIFOs there."""
     plain = model.plan(BOARD_OF_BUFFERS, dsp=SLICES, multipliers="dsp")
-    rows = {layer.name: {"line_memory": "ultra"} for layer in plain.config.layers if layer.window.memory == "block"}
+    rows = {
+        layer.name: {"line_memory": "ultra"} for layer in plain.config.layers if layer.window.banks.memory == "block"
+    }
     fifos = {"conv1": {"depth": 80, "memory": "ultra"}, "conv2": {"memory": "ultra"}}
     design = model.plan("kv260", plan=changed(written, tmp_path, rows=rows, fifos=fifos))
-    assert [layer.window.memory for layer in design.config.layers].count("ultra") == len(rows) > 2
+    assert [layer.window.banks.memory for layer in design.config.layers].count("ultra") == len(rows) > 2
     return design
 
 
@@ -214,7 +216,7 @@ def test_plans_say_what_ultra_ram_holds(model, in_ultra_ram, tmp_path):
     used = in_ultra_ram.resources["uram"]
     layers = in_ultra_ram.config.layers
     banks = sum(
-        layer.window.row_banks * layer.window.column_banks for layer in layers if layer.window.memory == "ultra"
+        layer.window.banks.rows * layer.window.banks.columns for layer in layers if layer.window.banks.memory == "ultra"
     )
     assert used == banks + 2  # no bank or FIFO is wider than 72 bits or deeper than 4,096 words
     assert re.search(

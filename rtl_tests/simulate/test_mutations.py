@@ -22,13 +22,16 @@ from hwgen.gateware import layer as layer_module
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.convolution.multiplier_units import MultiplierKinds
 from hwgen.gateware.fifo import Fifo
-from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
 from hwgen.gateware.multipliers.packing import PackedFields
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantisation.ranges import SumRanges
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.unload import Unload
 from hwgen.gateware.weights import Weights
+from hwgen.gateware.windows.pixel_counts import PixelCounts
+from hwgen.gateware.windows.ring_banks import RingWriter
+from hwgen.gateware.windows.window_grid import WindowGrid
+from hwgen.gateware.windows.window_walk import WindowWalk
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
@@ -238,16 +241,17 @@ def test_wrong_padding(layer, value):
 
 
 @contextmanager
-def other_geometry(monkeypatch, owner: type, method: str, **changes):
-    """One part of every line buffer is built for slightly different fields than the rest."""
+def another_row(monkeypatch, owner: type, method: str, field: str):
+    """One part of every line buffer is built for a ring of one row more than the rest."""
     right = getattr(owner, method)
 
     def wrong(self, *args):
-        config, self._config = self._config, replace(self._config, **{n: f(self._config) for n, f in changes.items()})
+        parameters = vars(self)[field]
+        vars(self)[field] = replace(parameters, rows=parameters.rows + 1)
         try:
             return right(self, *args)
         finally:
-            self._config = config
+            vars(self)[field] = parameters
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, method, wrong)
@@ -255,30 +259,30 @@ def other_geometry(monkeypatch, owner: type, method: str, **changes):
 
 
 @pytest.mark.parametrize(
-    ("owner", "method"),
+    ("owner", "method", "field"),
     [
-        (LineBuffer, "_elaborate_flow"),  # a row more may be written than there is
-        (LineBuffer, "_elaborate_writer"),  # the writer wraps a row late
-        pytest.param(_Walk, "_count_slots", marks=pytest.mark.long),  # the reader does
+        (PixelCounts, "add_to", "parameters"),  # a row more may be written than there is
+        (RingWriter, "add_to", "parameters"),  # the writer wraps a row late
+        pytest.param(WindowWalk, "_count_slots", "_parameters", marks=pytest.mark.long),  # the reader does
     ],
 )
-def test_slot_count(monkeypatch, owner, method):
-    with other_geometry(monkeypatch, owner, method, rows=lambda config: config.rows + 1):
+def test_slot_count(monkeypatch, owner, method, field):
+    with another_row(monkeypatch, owner, method, field):
         caught(exact)
 
 
 @pytest.mark.parametrize("by", [-1, 1])
 def test_needed_off_by_one(monkeypatch, by):
     """A window starts a pixel before what it needs is there (or a pixel late)."""
-    right = LineBufferConfig.needed
+    right = WindowGrid.needed
     subject()
-    monkeypatch.setattr(LineBufferConfig, "needed", lambda self, row, column: right(self, row, column) + by)
+    monkeypatch.setattr(WindowGrid, "needed", lambda self, row, column: right(self, row, column) + by)
     caught(exact)
 
 
 def test_released_early(monkeypatch):
     """A pixel is given back while the window after next still wants it."""
-    right = LineBufferConfig.release_steps.func
+    right = WindowGrid.release_steps.func
     subject()
 
     def wrong(self):
@@ -286,7 +290,7 @@ def test_released_early(monkeypatch):
         first, *others = steps.ends
         return replace(steps, ends=(first + 1, *others[:-1], others[-1] - 1))
 
-    monkeypatch.setattr(LineBufferConfig, "release_steps", property(wrong))
+    monkeypatch.setattr(WindowGrid, "release_steps", property(wrong))
     caught(exact)
 
 

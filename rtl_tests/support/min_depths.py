@@ -103,11 +103,13 @@ def order(config: LayerConfig) -> Order:
 def _order_of_lines(config: LayerConfig) -> Order:
     window, source = config.window, config.window.input
     needs, takes = [], []
-    released = [window.released(row, step) for row in range(window.output_height) for step in range(window.row_steps)]
+    released = [
+        window.grid.released(row, step) for row in range(window.output_height) for step in range(window.grid.row_steps)
+    ]
     for frame in range(FRAMES):
         for row in range(window.output_height):
-            for step in range(window.row_steps):
-                pixel = window.needed(row, step) - 1
+            for step in range(window.grid.row_steps):
+                pixel = window.grid.needed(row, step) - 1
                 steps = pixel // source.width * source.row_steps + pixel % source.width // source.pixels + 1
                 needs += [frame * source.beats + steps * source.folds] * window.output_folds
         for pixels in range(source.height * source.row_steps):
@@ -117,7 +119,7 @@ def _order_of_lines(config: LayerConfig) -> Order:
             of_frame, place = divmod(above, source.height * source.row_steps)
             row, step = divmod(place, source.row_steps)
             last = row * source.width + min((step + 1) * source.pixels, source.width) - 1
-            if above >= 0 and last < window.skipped:
+            if above >= 0 and last < window.grid.skipped:
                 folds = of_frame * window.windows * window.output_folds
             elif above >= 0:
                 windows = next(number for number, count in enumerate(released) if count > last) + 1

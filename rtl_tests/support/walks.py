@@ -74,7 +74,7 @@ def line_buffers(
     if inside and any(config.padding) and draw(st.booleans()):
         config = replace(config, taps=kernel[0] * kernel[1], inside=True)
     config = replace(config, pixels=draw(st.sampled_from([1, min(2, most), draw(st.integers(1, most))])))
-    if not memories or config.bank_depth < 2:
+    if not memories or config.banks.depth < 2:
         return config
     return replace(config, memory_in=draw(st.sampled_from([None, "lut", "block"])))
 
@@ -127,7 +127,7 @@ def steps_of(config: LineBufferConfig, windows: np.ndarray) -> list[list[int]]:
     for window in windows:
         for output_fold in range(config.output_folds):
             group = output_fold // (config.output_folds // folds)
-            for taps in config.step_taps:
+            for taps in config.patches.step_taps:
                 for fold in range(group * seen, (group + 1) * seen):
                     part = window[:, fold * lanes : (fold + 1) * lanes]
                     step = np.full((config.pixels, config.taps, lanes), config.pad_value)

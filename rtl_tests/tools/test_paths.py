@@ -154,8 +154,8 @@ def layers() -> dict[str, object]:
     (layer,) = config_of(replace(shapes["conv3x3-deep"], tn=2, tk=9, tm=2)).layers
     # So deep that a bank is stacked of several memories, which takes a choice of its own behind them.
     window = replace(layer.window, input=replace(layer.window.input, width=224))
-    assert window.row_banks > 1
-    assert window.bank_depth > 2048
+    assert window.banks.rows > 1
+    assert window.banks.depth > 2048
     parts["window"] = window
     (tiled,) = config_of(shapes["tile-pool3x3"]).layers
     assert isinstance(tiled, PyramidLayerConfig)
@@ -177,7 +177,7 @@ def layers() -> dict[str, object]:
         lanes=8, bits=8, signed=False, beats=4000, depth=MEMORIES.deepest_lut_ram, memory_in="lut"
     )
     (layer,) = config_of(shapes["conv3x3-deep"]).layers
-    assert MEMORIES.deepest_lut_ram - 64 < layer.window.bank_depth <= MEMORIES.deepest_lut_ram
+    assert MEMORIES.deepest_lut_ram - 64 < layer.window.banks.depth <= MEMORIES.deepest_lut_ram
     parts["window in LUT RAM"] = replace(layer.window, memory_in="lut")
     return parts
 

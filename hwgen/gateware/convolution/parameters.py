@@ -95,7 +95,7 @@ class ProductOrder(HasWindow):
         height, width = self.window.kernel
         tn, channels = self._input_lanes, self.group_channels
         steps = []
-        for taps in self.window.step_taps:
+        for taps in self.window.patches.step_taps:
             for first in range(0, channels, tn):
                 step: list[int | None] = []
                 for lane in range(self.products):

@@ -20,20 +20,15 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, HasWindow
 from hwgen.gateware.cost import Cost, Resources, counter_bits, table_bits, trailing_zeros
-from hwgen.gateware.line_buffer import (
-    LineBufferConfig,
-    banks_apart,
-    choose_taps,
-    group_first_folds,
-    turn,
-    walk_ports,
-)
+from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
 from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, registered, sparse_table
 from hwgen.gateware.naming import named
-from hwgen.gateware.nest import Interleaving, Loop
+from hwgen.gateware.nest import Interleaving, Loop, banks_apart
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.pyramid.spans import Cut, Span, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
+from hwgen.gateware.windows.patch_reader import choose_taps, turn
+from hwgen.gateware.windows.window_walk import group_first_folds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +88,12 @@ class PyramidBufferConfig(HasWindow):
     @property
     def row_banks(self) -> int:
         """Number of memory banks over which the rows of a tile are interleaved."""
-        return banks_apart(self.window.patch_rows)
+        return banks_apart(self.window.patches.rows)
 
     @property
     def column_banks(self) -> int:
         """Number of memory banks over which the columns of a tile are interleaved."""
-        return banks_apart(self.window.patch_columns, self.window.input.pixels)
+        return banks_apart(self.window.patches.columns, self.window.input.pixels)
 
     @property
     def row_words(self) -> int:
@@ -134,8 +129,8 @@ class PyramidBufferConfig(HasWindow):
         The width is 0 if all windows begin in the first bank.
         """
         window, banks = self.window, (self.row_banks, self.column_banks)[axis]
-        several = window.patch[axis] < window.kernel[axis]
-        moves = window.stride[axis] % banks or (several and window.patch_advance[axis] % banks)
+        several = window.patches.size[axis] < window.kernel[axis]
+        moves = window.stride[axis] % banks or (several and window.patches.advance[axis] % banks)
         return (banks - 1).bit_length() if moves else 0
 
     @cached_property
@@ -154,7 +149,7 @@ class PyramidBufferConfig(HasWindow):
     @property
     def latency(self) -> int:
         """Clock cycles from a step (the read of some taps of a window) to its taps at the output ``o``."""
-        return 4 + (self.row_banks > 1 or self.registers_words) + self.window.chooses
+        return 4 + (self.row_banks > 1 or self.registers_words) + self.window.patches.chooses
 
     @property
     def windows(self) -> int:
@@ -193,21 +188,21 @@ class PyramidBufferConfig(HasWindow):
         # Data path behind the memories. Registers insert padding by their reset.
         stage = 3
         if self.row_banks > 1 or self.registers_words:
-            rows = self.row_banks * self.pieces if self.registers_words else window.patch[0]
+            rows = self.row_banks * self.pieces if self.registers_words else window.patches.size[0]
             cost.ff += rows * self.column_banks * word + 2 * banks * counter_bits(self.pieces)
             cost.multiplexer(banks * word, self.pieces)
             stage += 1
         if self.row_banks > 1:
-            cost.multiplexer(window.patch[0] * self.column_banks * word * bool(row_phase), self.row_banks)
+            cost.multiplexer(window.patches.size[0] * self.column_banks * word * bool(row_phase), self.row_banks)
             cost.delay(row_phase, 3)
             cost.ff += row_phase * self.registers_words
         cost.delay(column_phase, stage)
-        pixels = window.patch[0] * window.patch[1]
+        pixels = window.patches.size[0] * window.patches.size[1]
         cost.ff += pixels * (word + window.inside)
         cost.luts(pixels * word * (1.5 if turned == 4 else cost.logic.rotation(turned, padded=False)))
-        if window.chooses:
+        if window.patches.chooses:
             cost.ff += window.taps * word
-            cost.luts(word * window.choice_luts)
+            cost.luts(word * window.patches.choice_luts(cost.logic))
             cost.delay(counter_bits(window.tap_folds), self.latency - 1)
         cost.ff += self.latency
         cost.delay(2, self.latency)
@@ -245,7 +240,7 @@ class PyramidBufferConfig(HasWindow):
     def _axis_ff(self, axis_index: int) -> int:
         """Return the number of flip-flops in the tile buffer's row counters (0) or column counters (1)."""
         axis, cuts = (self.rows, self.columns)[axis_index], (self.row_cuts, self.column_cuts)[axis_index]
-        banks, patch = (self.row_banks, self.column_banks)[axis_index], self.window.patch[axis_index]
+        banks, patch = (self.row_banks, self.column_banks)[axis_index], self.window.patches.size[axis_index]
         pitch, base = ((self.row_words, self.half_depth), (self.window.input.folds, 0))[axis_index]
         # Writer.
         words = counter_bits(base + ((axis.tile + cuts[0].pixels) // banks + 1) * pitch + 1) - trailing_zeros(pitch)
@@ -258,7 +253,7 @@ class PyramidBufferConfig(HasWindow):
         phase = self.phase_bits(axis_index)
         total += counter_bits(len(axis.walks)) + counter_bits(max(span.windows for span in axis.walks)) + words + phase
         if patch < self.window.kernel[axis_index]:
-            total += words + phase + counter_bits(axis.extent) - trailing_zeros(self.window.patch_advance[axis_index])
+            total += words + phase + counter_bits(axis.extent) - trailing_zeros(self.window.patches.advance[axis_index])
         total += (banks if phase else 1) * min(words + 1, counter_bits(self.bank_depth) - trailing_zeros(pitch))
         if limits := _limits(axis):
             total += counter_bits(axis.tile) - trailing_zeros(axis.stride) + 3 * counter_bits(axis.tile + 1) + 2
@@ -642,8 +637,8 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     def _elaborate_reader(self, m: Module, ports: dict, has_tile: Value) -> Value:
         """Add the logic that reads the windows of complete tiles, and return whether a tile's last step is issued."""
         config, window = self.config, self.config.window
-        row = _ReadAddress(m, config.rows, "row", window.patch_rows, config.row_interleaving)
-        column = _ReadAddress(m, config.columns, "column", window.patch_columns, config.column_interleaving)
+        row = _ReadAddress(m, config.rows, "row", window.patches.rows, config.row_interleaving)
+        column = _ReadAddress(m, config.columns, "column", window.patches.columns, config.column_interleaving)
         tap_folds = Loop("tap_fold_index", range(window.tap_folds))
         folds = Loop("output_fold", range(window.output_folds), index=self.fold)
         inner = Loop("inner_fold_index", range(window.group_folds))
@@ -699,11 +694,12 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             return result
 
         window = config.window
-        rows = words(row, "row_word_address", window.patch_rows, config.row_interleaving)
-        columns = words(column, "column_word_address", window.patch_columns, config.column_interleaving)
+        rows = words(row, "row_word_address", window.patches.rows, config.row_interleaving)
+        columns = words(column, "column_word_address", window.patches.columns, config.column_interleaving)
         for (bank_row, bank_column), (read, _) in ports.items():
-            address = Signal(shape, name=f"read_address_{bank_row}_{bank_column}", reset_less=True)
-            m.d.sync += address.eq(rows[bank_row] + columns[bank_column] + offset_1)
+            address = registered(
+                m, f"read_address_{bank_row}_{bank_column}", rows[bank_row] + columns[bank_column] + offset_1, shape
+            )
             m.d.comb += read.eq(address)
 
     def _elaborate_rotation(self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress) -> dict:
@@ -717,8 +713,8 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         if config.row_banks > 1:
             phase = delayed_fast(m, "patch_row_bank_index", row.place.bank, stage)
             values = {
-                (patch_row, column): self._bank_at(m, f"patch_row_{patch_row}_{column}", phase, offset, banks)
-                for patch_row, offset in enumerate(window.patch_rows)
+                (patch_row, column): turn(m, f"patch_row_{patch_row}_{column}_selected", phase, offset, banks)
+                for patch_row, offset in enumerate(window.patches.rows)
                 for column in range(config.column_banks)
                 for banks in [[values[bank, column] for bank in range(config.row_banks)]]
             }  # by row of the patch and by column bank
@@ -735,30 +731,23 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             m.d.comb += self.o.payload.inside.eq(delayed_inside)
         pad = self.config.window.pad_word
         pixels = {}
-        for pixel in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
-            banks = [values[pixel[0], bank] for bank in range(config.column_banks)]
-            value = self._bank_at(m, f"patch_pixel_{pixel[0]}_{pixel[1]}", phase, window.patch_columns[pixel[1]], banks)
+        height, width = window.patches.size
+        for i, j in [(i, j) for i in range(height) for j in range(width)]:
+            value = values[i, 0]
+            if config.column_banks > 1:
+                banks = [values[i, bank] for bank in range(config.column_banks)]
+                value = turn(m, f"patch_pixel_{i}_{j}_selected", phase, window.patches.columns[j], banks)
             if inside is not None:
-                value = Mux(inside[pixel[0] * window.patch[1] + pixel[1]], value, pad)
-            register = registered(m, f"pixel_{pixel[0]}_{pixel[1]}", value, window.word_bits)
-            pixels[pixel] = register
+                value = Mux(inside[i * width + j], value, pad)
+            pixels[i, j] = registered(m, f"pixel_{i}_{j}", value, window.word_bits)
         return pixels
-
-    @staticmethod
-    def _bank_at(m: Module, name: str, phase: Value, offset: int, banks: list[Value]) -> Value:
-        """Add a multiplexer that selects the word of the bank ``offset`` behind bank ``phase``, counted cyclically."""
-        if len(banks) == 1:
-            return banks[0]
-        result = Signal(banks[0].shape(), name=f"{name}_selected")
-        turn(m, result, phase, offset, banks)
-        return result
 
     def _inside_bits(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
         """Return a bit per pixel that a step reads, set if the pixel is in the map; ``None`` if no tile has padding.
 
         The bits are in the order of the patch's rows.
         """
-        height, width = self.config.window.patch
+        height, width = self.config.window.patches.size
         rows, columns = row.inside(), column.inside()
         if rows is None and columns is None:
             return None
@@ -774,7 +763,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     def _elaborate_taps(self, m: Module, pixels: dict, tap_fold: Value) -> None:
         """Drive the output ``o`` with the kernel taps of a step, selected from the pixels that were read."""
         window = self.config.window
-        if window.chooses:
+        if window.patches.chooses:
             tap_fold = delayed(m, "tap_fold_index", tap_fold, self.config.latency - 1)
         taps = choose_taps(m, window, 0, tap_fold, pixels)
         for tap, value in zip(self.o.payload.taps[0], taps, strict=True):

@@ -10,22 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from hwgen.gateware import window_proof
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
-from hwgen.gateware.window_proof import (
-    IN_PIECES,
-    Counts,
-    WindowFacts,
-    has_tap,
-    in_range,
-    marked_word,
-    steps,
-    tap_asserts,
-    token_beat,
-    token_words,
-    word_marks,
-)
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, register, stages
@@ -49,7 +37,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
     halves = Halves(config, site)
 
     def is_present(stage: int, index: int, tap: int) -> str:
-        return has_tap(window, stage, tap)
+        return window_proof.has_tap(window, stage, tap)
 
     def is_marked(stage: int, index: int, tap: int) -> str:
         return _is_marked(config, stage, tap)
@@ -61,12 +49,12 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
     marked = [f"({is_present(latency, 0, tap)} & {is_marked(latency, 0, tap)})" for tap in range(window.taps)]
     asserts = {
         "a step reads only pixels that were stored": f"!(has_step_0 & ({' | '.join(reads)})) | (stored >= 1)",
-        **tap_asserts(window, latency, is_present, is_marked, is_padding),
+        **window_proof.tap_asserts(window, latency, is_present, is_marked, is_padding),
     }
     shared: dict[str, Any] = {
         "rules": {"the marked word is in the map, under the windows of its tile": _in_map(config)},
         "observer": (*_marks(config), *_reader(config), *_writer_lines(config)),
-        "drives": {"i__payload": token_beat(window.input)},
+        "drives": {"i__payload": window_proof.token_beat(window.input)},
     }
     return [
         halves.obligation(
@@ -148,7 +136,7 @@ def _marks(config: PyramidBufferConfig) -> list[str]:
     return lines
 
 
-def _steps(config: PyramidBufferConfig) -> Counts:
+def _steps(config: PyramidBufferConfig) -> window_proof.Counts:
     """Return the counts of the walk over the windows of all tiles, from the outermost to the innermost."""
     window = config.window
     return {
@@ -165,7 +153,7 @@ def _steps(config: PyramidBufferConfig) -> Counts:
 def _reader(config: PyramidBufferConfig) -> list[str]:
     """Return lines that count the steps tile by tile, and the cycles since a tile's last step."""
     released = stages("release", 1, "tile_ends", config.release_delay - 1, resets=True)
-    return [*steps(_steps(config), config.latency), "wire tile_ends = row_0_ends;", *released]
+    return [*window_proof.steps(_steps(config), config.latency), "wire tile_ends = row_0_ends;", *released]
 
 
 def _windows_of(axis: TiledAxis, span: str) -> tuple[int, str]:
@@ -178,7 +166,7 @@ def _beats_of(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
     return max(cut.used for cut in cuts), choice(span, [max(cut.used - 1, 0) for cut in cuts])
 
 
-def _beats(config: PyramidBufferConfig) -> Counts:
+def _beats(config: PyramidBufferConfig) -> window_proof.Counts:
     """Return the counts of the beats that are taken, from the outermost to the innermost."""
     return {
         "in_row_span": (len(config.row_cuts), ""),
@@ -222,9 +210,9 @@ def _writer_lines(config: PyramidBufferConfig) -> list[str]:
         "wire is_mark_tile_in = (in_row_span == mark_row_span) & (in_column_span == mark_column_span);",
         "wire is_mark_tile_out = (row_span_0 == mark_row_span) & (column_span_0 == mark_column_span);",
         "wire comes = taken & is_mark_tile_in & (in_row == mark_row) & (in_step == mark_step) & (in_fold == z);",
-        f"wire [{source.lanes - 1}:0] came = {choice('column_lane', token_words(config.window))};",
+        f"wire [{source.lanes - 1}:0] came = {choice('column_lane', window_proof.token_words(config.window))};",
         f"reg {small} stored = 0; reg {small} ahead = 0; reg {small} since = 0; reg mark_half = 0;",
-        *word_marks(config.window, config.latency),
+        *window_proof.word_marks(config.window, config.latency),
         "always @(posedge clk) stored <= rst ? 0 : stored + $signed({1'b0, comes}) - "
         "$signed({1'b0, tile_ends & is_mark_tile_out});",
         "always @(posedge clk) if (marks) mark_half <= write_half;",
@@ -237,7 +225,7 @@ def _writer_lines(config: PyramidBufferConfig) -> list[str]:
 def _positions(config: PyramidBufferConfig, stage: int, tap: int) -> tuple[str, str]:
     """Return a tap's row and column, from the first pixel of the tile's first window, in a stage of the pipeline."""
     window = config.window
-    offsets = [taps[tap] if tap < len(taps) else (0, 0) for taps in window.step_taps]
+    offsets = [taps[tap] if tap < len(taps) else (0, 0) for taps in window.patches.step_taps]
     row = choice(f"tap_fold_{stage}", [i * window.dilation[0] for i, _ in offsets])
     column = choice(f"tap_fold_{stage}", [j * window.dilation[1] for _, j in offsets])
     return (
@@ -275,7 +263,7 @@ def _is_padding(config: PyramidBufferConfig, stage: int, tap: int) -> str:
         outside(row, config.rows, f"row_span_{stage}"),
         outside(column, config.columns, f"column_span_{stage}"),
     ]
-    return f"(!{has_tap(config.window, stage, tap)} | {' | '.join(beyond)})"
+    return f"(!{window_proof.has_tap(config.window, stage, tap)} | {' | '.join(beyond)})"
 
 
 #: Value of ``ahead`` at the marked tile's end, after which it falls with each tile, and where it stays.
@@ -295,7 +283,7 @@ def released(config: PyramidBufferConfig) -> str:
     return " + ".join(f"$signed({{1'b0, release_{cycles}}})" for cycles in range(1, config.release_delay))
 
 
-class Halves(WindowFacts):
+class Halves(window_proof.WindowFacts):
     """Invariants of one tile buffer: what each of its counters is, as a function of the beats and steps counted so far.
 
     Names without ``its_`` are the observer's. The next beat is in the tile ``in_row_span``, ``in_column_span``, at
@@ -329,7 +317,7 @@ class Halves(WindowFacts):
         counts = {**_beats(self._config), **_steps(self._config)}
         for name in (*counts, "mark_row_span", "mark_column_span", "p", "q", "z"):
             self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
-        self.facts["counts are in their ranges"] = in_range(counts)
+        self.facts["counts are in their ranges"] = window_proof.in_range(counts)
         self.facts["a tile without beats has none"] = "!is_none | ((in_row == 0) & (in_step == 0) & (in_fold == 0))"
 
     def _tiles(self) -> None:
@@ -465,8 +453,8 @@ class Halves(WindowFacts):
                     continue
                 word = self._probe(memory, config.bank_depth, window.word_bits, "mark_address")
                 here = f"(mark_row_bank == {row}) & (mark_column_bank == {column})"
-                same.append(f"(!({here}) | ({word} == {{{marked_word(window)}}}))")
+                same.append(f"(!({here}) | ({word} == {{{window_proof.marked_word(window)}}}))")
         self.facts["the memory has the marked word until its tile is overwritten"] = f"!is_kept | ({' & '.join(same)})"
 
 
-PROOFS = {PyramidBufferConfig: Proofs((obligations,), reasons=IN_PIECES)}
+PROOFS = {PyramidBufferConfig: Proofs((obligations,), reasons=window_proof.IN_PIECES)}

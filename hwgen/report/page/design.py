@@ -257,8 +257,8 @@ def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dic
     if layer.has_line_buffer:
         beat = layer.window.input
         bits = plan.line_rows * beat.width * beat.channels * beat.bits
-        memory = getattr(layer.window, "memory", None)
-        lines = {"bits": bits, "rows": plan.line_rows, "place": "" if memory is None else _MEMORIES[memory]}
+        banks = getattr(layer.window, "banks", None)
+        lines = {"bits": bits, "rows": plan.line_rows, "place": "" if banks is None else _MEMORIES[banks.memory]}
     return {
         "name": plan.name,
         "weights": weights,

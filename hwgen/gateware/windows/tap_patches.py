@@ -1,0 +1,107 @@
+"""Patches of a window's taps: what a line buffer reads in one cycle, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hwgen.devices import Logic
+
+
+@dataclass(frozen=True)
+class TapPatches:
+    """Patches of taps of ``Tp`` neighbouring windows, each of which is read in one cycle.
+
+    Parameters
+    ----------
+    kernel, dilation : tuple of int
+        Rows and columns of the kernel, and from one tap to the next.
+    taps : int
+        Number of taps that are output per cycle, ``Tk``.
+    pixels : int
+        Number of neighbouring windows that are read together, ``Tp``.
+    stride : int
+        Columns from one window to the next.
+    """
+
+    kernel: tuple[int, int]
+    dilation: tuple[int, int]
+    taps: int
+    pixels: int
+    stride: int
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Number of rows and of columns of the patch of taps that is read in one cycle, with as few rows as possible.
+
+        If patches of ``taps`` taps tile the kernel, a patch has just these taps. Otherwise the patch is the whole
+        window, and multiplexers behind the memory select the taps of a step.
+        """
+        height, width = self.kernel
+        for columns in range(min(self.taps, width), 0, -1):
+            if self.taps % columns == width % columns == 0 and height % (self.taps // columns) == 0:
+                return self.taps // columns, columns
+        return self.kernel
+
+    @property
+    def chooses(self) -> bool:
+        """Whether more taps are read per cycle than are used, so that multiplexers select the taps of each cycle."""
+        return self.size[0] * self.size[1] > self.taps
+
+    @cached_property
+    def step_taps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Kernel taps (row, column) that are output together, one tuple for each of the cycles that read a window.
+
+        The cycles are in the order of the walk. The last entry, or tap fold, can have fewer taps.
+        """
+        height, width = self.kernel
+        if self.chooses:
+            taps = [(i, j) for i in range(height) for j in range(width)]
+            return tuple(tuple(taps[first : first + self.taps]) for first in range(0, len(taps), self.taps))
+        rows, columns = self.size
+        return tuple(
+            tuple((top + i, left + j) for i in range(rows) for j in range(columns))
+            for top in range(0, height, rows)
+            for left in range(0, width, columns)
+        )
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds of a window's walk: one for each tap fold, or for each row of patches."""
+        return len(self.step_taps) if self.chooses else self.kernel[0] // self.size[0]
+
+    @property
+    def advance(self) -> tuple[int, int]:
+        """Distance between neighbouring patches of taps within a window: in rows, and in columns."""
+        return self.size[0] * self.dilation[0], self.size[1] * self.dilation[1]
+
+    @property
+    def rows(self) -> range:
+        """Image rows that are read in one cycle for one patch of taps, relative to the patch's first row."""
+        return range(0, self.advance[0], self.dilation[0])
+
+    @property
+    def columns(self) -> range:
+        """Image columns that are read in one cycle for one patch of taps, relative to the patch's first column."""
+        return range(0, self.advance[1], self.dilation[1])
+
+    @cached_property
+    def read_columns(self) -> Sequence[int]:
+        """Image columns that are read in one cycle for ``Tp`` windows together, relative to the first column read.
+
+        Without a dilation, all columns from the first to the last are read.
+        """
+        columns = self.used_columns
+        return range(columns[-1] + 1) if self.dilation[1] == 1 else columns
+
+    @cached_property
+    def used_columns(self) -> Sequence[int]:
+        """Image columns that contain taps, among the ``read_columns`` of a cycle; synthesis removes the others."""
+        lefts = range(0, self.pixels * self.stride, self.stride)
+        return sorted({left + column for left in lefts for column in self.columns})
+
+    def choice_luts(self, logic: Logic) -> int:
+        """Return the LUTs, per bit of a word and per window, that select a cycle's taps from all taps that are read."""
+        counts = (sum(tap < len(taps) for taps in self.step_taps) for tap in range(self.taps))
+        return sum(map(logic.mux_luts, counts))

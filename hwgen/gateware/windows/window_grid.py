@@ -1,0 +1,191 @@
+"""Positions of a feature map's windows, and the pixels that must be stored for each window or that each releases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hwgen.gateware.cost import table_bits, uncommon
+
+#: Type of one index, or of several.
+Indices = int | np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSteps:
+    """Tables of a line buffer's flow control: growth of a count of needed or released pixels from window to window.
+
+    The count is that of needed or of released pixels. The windows are groups of ``Tp`` neighbouring windows, the row
+    steps. Every window at the end of an output row has an entry of its own. Inside a row, the growth is the entry of
+    the row step times the entry of the row, which is 1 or 0.
+
+    Parameters
+    ----------
+    ends : tuple of int
+        Growth at the last row step, for each output row.
+    columns : tuple of int
+        Growth inside rows, for each row step but the last.
+    counts : tuple of int
+        Factor of ``columns`` for each output row: 1 if the count grows inside the row, otherwise 0.
+    """
+
+    ends: tuple[int, ...]
+    columns: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @cached_property
+    def uncommon(self) -> int:
+        """Number of flow-control table entries that differ from their table's most frequent value.
+
+        Each of these entries costs a comparator.
+        """
+        return sum(map(uncommon, (self.ends, self.columns, self.counts if self.columns else ())))
+
+    @cached_property
+    def bits(self) -> int:
+        """Number of flip-flops of a register for one growth (an entry of ``ends`` or ``columns``, or 0)."""
+        return table_bits({0, *self.ends, *self.columns})
+
+
+@dataclass(frozen=True)
+class WindowGrid:
+    """Windows of a feature map, in raster order, in groups of ``Tp`` neighbouring windows of an output row.
+
+    Parameters
+    ----------
+    map_size : tuple of int
+        Height and width of the feature map.
+    extent : tuple of int
+        Number of rows and of columns that a window covers.
+    stride : tuple of int
+        Rows and columns from one window to the next.
+    padding : tuple of int
+        Padding at the top, left, bottom and right, in pixels. A negative padding crops rows or columns of the map.
+    pixels : int
+        Number of windows in a group, ``Tp``.
+    """
+
+    map_size: tuple[int, int]
+    extent: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    pixels: int
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of the output map, in pixels: number of window rows, and of windows per output row."""
+        (height, width), (top, left, bottom, right) = self.map_size, self.padding
+        return (
+            (height + top + bottom - self.extent[0]) // self.stride[0] + 1,
+            (width + left + right - self.extent[1]) // self.stride[1] + 1,
+        )
+
+    @property
+    def row_steps(self) -> int:
+        """Number of groups of windows in an output row: ``ceil(W_out / Tp)``."""
+        return -(-self.output_size[1] // self.pixels)
+
+    @property
+    def tops(self) -> range:
+        """Image row of the top of the windows in each output row; negative in the padding."""
+        top, stride = -self.padding[0], self.stride[0]
+        return range(top, top + self.output_size[0] * stride, stride)
+
+    @property
+    def lefts(self) -> range:
+        """Image column of the left edge of each group of windows of an output row; negative in the padding."""
+        left, stride = -self.padding[1], self.stride[1] * self.pixels
+        return range(left, left + self.row_steps * stride, stride)
+
+    @property
+    def skipped(self) -> int:
+        """Number of pixels of a frame's first rows that no window reads, as a negative top padding crops the rows.
+
+        They are released before the frame begins.
+        """
+        return max(-self.padding[0], 0) * self.map_size[1]
+
+    @property
+    def windows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of all groups of windows, as a column, and their steps in a row: arguments for `needed`, `released`."""
+        rows, steps = np.ogrid[: self.output_size[0], : self.row_steps]
+        return rows, steps
+
+    @cached_property
+    def _last_columns(self) -> np.ndarray:
+        """Map column of the last pixel that each group of windows along an output row needs."""
+        width, (_, left) = self.map_size[1], self.padding[:2]
+        # Windows that begin right of the map need no pixel of the map.
+        last = min(self.output_size[1], (width - 1 + left) // self.stride[1] + 1)
+        return self._columns(last, self.extent[1] - 1 - left, width - 1)
+
+    @cached_property
+    def _dropped_pixels(self) -> np.ndarray:
+        """Number of first pixels of a map row that later windows do not need, after each group of windows."""
+        return self._columns(self.row_steps * self.pixels, self.stride[1] - self.padding[1], self.map_size[1])
+
+    def _columns(self, last: int, offset: int, limit: int) -> np.ndarray:
+        """Return the map column ``n * stride + offset`` of the last window ``n`` of each group, within 0 .. ``limit``.
+
+        Only the first ``last`` windows of a row count.
+        """
+        windows = np.minimum(np.arange(1, self.row_steps + 1) * self.pixels, last) - 1
+        return np.clip(windows * self.stride[1] + offset, 0, limit)
+
+    def needed(self, row: Indices, step: Indices) -> np.ndarray:
+        """Return how many first pixels of a frame must be stored before group ``step`` of windows in ``row`` begins."""
+        height, width = self.map_size
+        bottom = np.asarray(row) * self.stride[0] - self.padding[0] + self.extent[0] - 1
+        return np.clip(bottom, 0, height - 1) * width + self._last_columns[step] + 1
+
+    def released(self, row: Indices, step: Indices) -> np.ndarray:
+        """Return how many first pixels of a frame can be overwritten after group ``step`` of windows in ``row``.
+
+        No later window needs these pixels. After the last window of the frame, the skipped pixels of the next frame are
+        included.
+        """
+        height, width = self.map_size
+        top = np.asarray(row) * self.stride[0] - self.padding[0]
+        following = top + self.stride[0]
+        inside = (following > 0) & (top < height)
+        in_row = np.clip(top, 0, height) * width + np.where(inside, self._dropped_pixels[step], 0)
+        ends_frame = np.asarray(row) == self.output_size[0] - 1
+        at_end = np.where(ends_frame, height * width + self.skipped, np.clip(following, 0, height) * width)
+        return np.where(np.asarray(step) == self.row_steps - 1, at_end, in_row)
+
+    @cached_property
+    def need_steps(self) -> WindowSteps:
+        """Growth, from each window to the next, of the number of pixels that must be stored before a window starts.
+
+        The next frame follows the last window of a frame.
+        """
+        rows = np.arange(self.output_size[0])
+        firsts, (height, width) = self.needed(rows, 0), self.map_size
+        following = np.append(firsts[1:], height * width + firsts[0])
+        ends = following - self.needed(rows, self.row_steps - 1)
+        columns = np.diff(self._last_columns)
+        grows = int(columns.any())
+        return WindowSteps(
+            ends=tuple(ends.tolist()), columns=tuple(columns.tolist()), counts=(grows,) * self.output_size[0]
+        )
+
+    @cached_property
+    def release_steps(self) -> WindowSteps:
+        """Growth, at the end of each window, of the number of a frame's pixels that can be overwritten."""
+        rows, last = np.arange(self.output_size[0]), self.row_steps - 1
+        row_ends = self.released(rows, last)
+        befores = np.append(self.skipped, row_ends[:-1])
+        ends = row_ends - (self.released(rows, last - 1) if last else befores)
+        # The count grows inside a row, unless the next row begins at map row 0 or above, or this row below the map.
+        tops = np.array(self.tops)
+        counts = (tops + self.stride[0] > 0) & (tops < self.map_size[0])
+        columns = np.zeros(last, int)
+        if last and counts.any():
+            row = int(counts.argmax())
+            columns = np.append(self.released(row, 0) - befores[row], np.diff(self._dropped_pixels)[: last - 1])
+        counts &= columns.any()
+        return WindowSteps(
+            ends=tuple(ends.tolist()), columns=tuple(columns.tolist()), counts=tuple(counts.astype(int).tolist())
+        )
