@@ -111,7 +111,7 @@ def _check_bits(op: Op) -> None:
     """Refuse a layer whose maps have more bits than the engine computes for such a layer."""
     is_taken = type(op) in (FixedPoint, *WIDE_POOLS)
     for feature_map in (*op.inputs, op.output):
-        if is_wide(feature_map) and not (is_taken or (isinstance(op, Conv) and feature_map is op.output)):
+        if is_wide(feature_map) and not (is_taken or (type(op) in (Conv, UnfoldedConv) and feature_map is op.output)):
             raise ModelError(
                 f"{op.name}: the engine computes {op.kind} with values of at most 8 bits, not with a map of "
                 f"{feature_map}; use --template stream"
