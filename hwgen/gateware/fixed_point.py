@@ -1,7 +1,7 @@
 """Pipelined data path of a layer of fixed-point steps: tables, shifts, products, sums, bounds and curves of values.
 
-A `DataPath` builds the circuit of one lane and counts its cost at the same time. A `PathNumber` knows the cycle in
-which it is valid, and adds registers if a step needs it later. A configuration finds its latency and its cost by
+A `DataPath` builds the circuit of one lane and counts its cost at the same time. A `PathNumber` knows its first
+valid cycle, and adds registers if a step needs it later. A configuration finds its latency and its cost by
 building one lane in a module that it discards.
 """
 

@@ -86,7 +86,7 @@ class LineBufferConfig(WindowParameters):
 
     @cached_property
     def counts(self) -> PixelCounts:
-        """Counters of pixels, which decide when windows start and beats are taken."""
+        """Counters of pixels, which decide when windows start and when the writer accepts a beat."""
         return PixelCounts(self)
 
     @cached_property

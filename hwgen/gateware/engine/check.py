@@ -376,12 +376,12 @@ class _Operands:
         return offset % WORD_BITS, width
 
     def field(self, field: str, last: int) -> Value:
-        """Return the value of a job field, in the cycle in which the job's word ``last`` is checked."""
+        """Return the value of a job field while the job's word ``last`` is checked."""
         first, width = self._bits(field)
         return self._stored(field, self._word[first : first + width], last, field)
 
     def length(self, field: str, last: int) -> Value:
-        """Return the bit length of a job field's value, in the cycle in which the job's word ``last`` is checked."""
+        """Return the bit length of a job field's value while the job's word ``last`` is checked."""
         first, width = self._bits(field)
         length = self._shared.get((first, width))
         if length is None:

@@ -103,7 +103,7 @@ class FinishConfig:
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat of sums to the first cycle in which its output word can be read from the output buffer.
+        """Cycles from a beat of sums until its output word can be read from the output buffer.
 
         In this cycle ``finished`` is high.
         """

@@ -1,4 +1,4 @@
-"""Flow control of a line buffer: counters of pixels, which decide when windows start and beats are taken."""
+"""Flow control of a line buffer: counters of pixels decide when windows start and when the writer accepts a beat."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PixelCounts:
     - ``margin``: number of pixels written beyond those that the next window needs. A window can start unless it is
       negative.
     - ``space``: number of pixels that can be written before a pixel is overwritten that a window of its frame needs,
-      less the pixels of the next beat. The next beat is taken unless it is negative.
+      less the pixels of the next beat. The writer accepts the next beat unless it is negative.
     """
 
     parameters: WindowParameters
@@ -57,7 +57,10 @@ class PixelCounts:
         return total + grid.need_steps.bits if self.parameters.window_cycles > 1 else total
 
     def add_to(self, m: Module, walk: WindowWalk, pixels: WrittenPixels) -> Value:
-        """Add the counters and return whether the next beat is taken. A window starts when its pixels are stored."""
+        """Add the counters and return whether the writer accepts the next beat.
+
+        A window starts when its pixels are stored.
+        """
         grid = self.parameters.grid
         need = self._by_window(walk, grid.need_steps)
         margin = Signal(self.margin_shape, name="margin", init=-int(grid.needed(0, 0)))

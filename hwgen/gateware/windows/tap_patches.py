@@ -1,4 +1,4 @@
-"""Patches of a window's taps: what a line buffer reads in one cycle, in which order."""
+"""Patches of a window's taps: the taps that a line buffer reads in one cycle, and their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hwgen.devices import Logic
 
 @dataclass(frozen=True)
 class TapPatches:
-    """Patches of taps of ``Tp`` neighbouring windows, each of which is read in one cycle.
+    """Patches of taps of ``Tp`` neighbouring windows. Each patch is read in one cycle.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ _grid_of = lru_cache(maxsize=64)(WindowGrid)
 
 @dataclass(frozen=True, kw_only=True)
 class WindowParameters(OnDevice):
-    """Parameters of a line buffer: its ring of image rows, and the order in which it outputs window taps.
+    """Parameters of a line buffer: its ring of image rows, and the output order of window taps.
 
     Parameters
     ----------
