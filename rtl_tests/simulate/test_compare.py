@@ -185,7 +185,7 @@ def test_all_three_are_equal(here, capfd):
 
 def test_wrong_hardware_is_found(here, capfd, monkeypatch):
     """One value of the second layer is 5 too large in frame 1: the layer is named, and the status is 1."""
-    run = AcceleratorDesign._run
+    run = AcceleratorDesign._simulate_frames
     network = hwgen.load(SMALL).network
     layer = network.layers[1]
     columns = layer.output.shape[2]
