@@ -39,4 +39,5 @@ def multiplications(config: AcceleratorConfig, run: Run) -> tuple[int, ...]:
 def _windows(layer: LayerConfig, steps: int) -> int:
     """Return the number of windows in ``steps`` steps: ``Tp`` windows in ``window_steps``, except past a row's end."""
     window = layer.window
-    return steps // layer.window_steps * window.output_width // window.grid.row_steps
+    row_steps = -(-window.output_width // window.pixels)
+    return steps // layer.window_steps * window.output_width // row_steps
