@@ -118,18 +118,18 @@ class _Writer:
     ) -> _Value:
         """Add or subtract two values, or a constant; the result is within ``ends`` if they are known."""
         low, high = second.ends if isinstance(second, _Value) else (int(np.min(second)), int(np.max(second)))
-        least, most = sorted((sign * low, sign * high))
-        ends = ends or (first.ends[0] + least, first.ends[1] + most)
+        added_low, added_high = sorted((sign * low, sign * high))
+        ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
         return self.add(Code.ADD if sign > 0 else Code.SUBTRACT, ends, first, second)
 
     def limited(self, value: _Value, low: int, high: int) -> _Value:
         """Limit a value to constant bounds."""
         for code, bound, acts in (
-            (Code.GREATEST, low, value.ends[0] < low),
-            (Code.LEAST, high, value.ends[1] > high),
+            (Code.MAXIMUM, low, value.ends[0] < low),
+            (Code.MINIMUM, high, value.ends[1] > high),
         ):
             if acts:
-                function = max if code == Code.GREATEST else min
+                function = max if code == Code.MAXIMUM else min
                 ends = function(value.ends[0], bound), function(value.ends[1], bound)
                 self.release(value)
                 value = self.add(code, ends, value, bound)
@@ -222,7 +222,7 @@ class _Writer:
         return self.times(total, np.array(1), size + step.guard, Rounding.DOWN)
 
     def requantised(self, value: _Value, rule: OutputRule | None) -> _Value:
-        """Requantise a value by a layer's rule. The value is not used any more."""
+        """Requantise a value by a layer's rule. The value's slot becomes free."""
         if rule is None:
             return value
         if not isinstance(rule, Requantisation) or rule.float32:
@@ -369,12 +369,12 @@ def _computed(writer: _Writer, step: steps.Operation, values: Sequence[_Value]) 
         case steps.Times():
             return writer.times(values[0], values[1], step.shift)
         case steps.Extremum():
-            code, function = (Code.GREATEST, max) if step.greatest else (Code.LEAST, min)
+            code, function = (Code.MAXIMUM, max) if step.greatest else (Code.MINIMUM, min)
             low, high = (function(ends) for ends in zip(values[0].ends, values[1].ends, strict=True))
             return writer.add(code, (low, high), values[0], values[1])
         case steps.Limits():
             low, high = (max(end, step.low) for end in values[0].ends)
-            copied = writer.add(Code.GREATEST, (low, high), values[0], step.low)
+            copied = writer.add(Code.MAXIMUM, (low, high), values[0], step.low)
             return writer.limited(copied, step.low, step.high)
         case steps.Curve():
             return writer.curve(values[0], step)

@@ -63,9 +63,9 @@ def calculated(now: dict[str, int], first: int, second: int, constant: int, look
         return first + value
     if code == Code.SUBTRACT:
         return first - value
-    if code == Code.LEAST:
+    if code == Code.MINIMUM:
         return min(first, value)
-    if code == Code.GREATEST:
+    if code == Code.MAXIMUM:
         return max(first, value)
     if code == Code.LOOK_UP:
         return int(lookups[(first + now["base"]) % len(lookups)])

@@ -3,10 +3,10 @@
 A layer of fixed-point steps computes values of up to `VALUE_BITS` bits from maps of 8 to 32 bits, and a convolution
 with a wide output requantises its sums to such a map. Both are programs here. The unit has a register file of slots.
 A slot holds one value of 8 channels for each pixel of the tile. An instruction reads one or two slots and writes one,
-pixel by pixel, so that one instruction of a long pipeline follows the other without a hazard.
+pixel by pixel, so that an instruction reads its operands after earlier ones have written them.
 
 A job of the unit is a job whose drain part has both ``add`` and ``multiply``. Its sums arrive in a slot (`Arrival`).
-If it has instructions, they begin when all its sums have arrived, and its output words are written by them.
+If it has instructions, they begin when all its sums have arrived, and they write its output words.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ PROGRAM_TABLE, LOOKUP_TABLE = 4, 8
 #: Width of a part of a value with a memory of its own, in bits: bytes of a wide map arrive one after the other.
 _BYTE = 8
 _BYTES = 4
-#: Numbers of LUTs and of registers of a lane's pipeline without its products, its memories and its lookups.
+#: Numbers of LUTs and of registers of a lane's pipeline without its products, its memories and its lookups, by Yosys
+#: for the 7 series. They include an eighth of the unit's control.
 _LANE_LUTS, _LANE_REGISTERS = 695, 764
 #: Width of a number of columns of a tile, in bits.
 _COLUMN_BITS = 12
@@ -53,8 +54,8 @@ class Code(IntEnum):
 
     ADD = 0
     SUBTRACT = 1
-    LEAST = 2
-    GREATEST = 3
+    MINIMUM = 2
+    MAXIMUM = 3
     MULTIPLY = 4
     """Product, divided by ``2**shift`` and rounded (`Rounding`)."""
     LOOK_UP = 5
@@ -114,8 +115,8 @@ def run_cycles(engine: EngineConfig, pixels: Any, instructions: Any) -> Any:
     """Return the cycles of a job's instructions, which delay its ``finished`` (integers or arrays)."""
     if not engine.has_fixed_unit:
         return 0 * pixels
-    least = FixedUnitConfig(engine=engine).latency
-    longer = pixels + (least - pixels) * (pixels < least)
+    min_cycles = FixedUnitConfig(engine=engine).latency
+    longer = pixels + (min_cycles - pixels) * (pixels < min_cycles)
     return (instructions > 0) * (_BEGIN + instructions * longer + _END)
 
 
@@ -153,7 +154,7 @@ class FixedUnitConfig:
         cost.ram(64, engine.parameter_words, copies=lanes)
         cost.ram(INSTRUCTION.size, MAX_INSTRUCTIONS + 1, "lut")
         cost.add(self._product_path[0], lanes)
-        cost.lut += lanes * _LANE_LUTS  # as measured, with the control in shares of the lanes
+        cost.lut += lanes * _LANE_LUTS
         cost.ff += lanes * _LANE_REGISTERS
         if engine.lookup_words:  # an address, two registers per word, and the choice of the word
             cost.ram(VALUE_BITS, engine.lookup_words, "block", copies=lanes)
@@ -235,7 +236,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return m
 
     def _elaborate_arrival(self, m: Module) -> None:
-        """Add the counters of arriving sums, and the registers of what the last job's drain part says."""
+        """Add the counters of arriving sums, and registers for the fields of the last job's drain part."""
         beat, bits = self.beats.payload, counter_bits(self.config.engine.fixed_words)
         arrives = named(self.beats.valid & beat.add & beat.multiply, "sums_arrive")
         begins = Signal(name="is_first_beat", init=1)
@@ -374,7 +375,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         is_less = delayed(m, f"is_less_{lane}", first < second, 1)
         pair = delayed(m, f"compared_{lane}", Cat(first, second), 1)
         later = delayed(m, f"code_{lane}", code, 1)
-        chosen = Mux(is_less ^ (later == Code.GREATEST), pair[:VALUE_BITS], pair[VALUE_BITS:])
+        chosen = Mux(is_less ^ (later == Code.MAXIMUM), pair[:VALUE_BITS], pair[VALUE_BITS:])
         simple = Mux(later[1], chosen, total)
         other = delayed(m, f"simple_{lane}", simple, 1)
         if self.config.engine.lookup_words:
@@ -449,7 +450,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         multiples = (across, across << 1, across + (across << 1))
         columns = [delayed(m, f"columns_times_{count}", value, 1) for count, value in enumerate(multiples, start=1)]
         columns.insert(0, Const(0, _COLUMN_BITS))
-        last = delayed(m, "columns_behind_first", across - 1, 1)[:_COLUMN_BITS]
+        last = delayed(m, "columns_after_first", across - 1, 1)[:_COLUMN_BITS]
         below = delayed(m, "step_to_row_below", self._chosen(columns, now.second) + 1, 1)
         begin = delayed(m, "first_place", (self._base + self._chosen(columns, now.target))[:16], 1)
         first = delayed(m, "is_first_pixel", self._pixel == 0, 1)

@@ -27,10 +27,10 @@ _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
 _MAX_SIDE = 1024
 """Largest number of rows or columns of all windows together, with pixels repeated until windows are of one size."""
 
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
+_PAIR = _QUANTISE, _DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
 """ONNX operators that change no value after a DequantizeLinear of the same scale and zero point."""
 _MAX_NUMBERS = 16
-"""Largest number of groups of pixels that are divided by numbers of their own."""
+"""Maximum number of groups of pixels that are divided by different numbers."""
 _EXACT = 1 << 24
 """Bound of integers that float32 holds exactly."""
 
@@ -56,7 +56,7 @@ def _map_before(at: Rewriter, tensor: str) -> str:
         return tensor
     earlier = _map_before(at, quantiser.input[0])
     first = at.graph.producers.get(earlier)
-    is_same = first is not None and first.op_type == _PAIR[1] and first.input[1:] == quantiser.input[1:]
+    is_same = first is not None and first.op_type == _DEQUANTISE and first.input[1:] == quantiser.input[1:]
     return earlier if is_same and quantiser.input[1:] == node.input[1:] else tensor
 
 
@@ -177,7 +177,7 @@ def _divisors_of_pixels(at: Rewriter, node: onnx.NodeProto) -> Made:
     while reader is not None and reader.op_type == "Reshape":
         reader, *others = [*at.graph.readers(reader.output[0]), *others]
     shape = at.graph.shapes.for_batch(BATCHES[0]).of(node.input[0])
-    if divisors is None or reader is None or reader.op_type != _PAIR[0] or others != [None] or shape is None:
+    if divisors is None or reader is None or reader.op_type != _QUANTISE or others != [None] or shape is None:
         return None
     if len(shape) != 4 or divisors.shape[-2:] != shape[2:] or divisors.size != prod(shape[2:]):
         return None
@@ -194,8 +194,8 @@ def _divisors_of_pixels(at: Rewriter, node: onnx.NodeProto) -> Made:
         divisor = at.keep(f"{node.output[0]}_divisor", divisors[inside[0][0], inside[1][0]])
         nodes += _gathers(at, node.input[0], shape[2:], inside, part)
         nodes.append(helper.make_node("Div", [part, divisor], [ratio]))
-        nodes.append(helper.make_node(_PAIR[0], [ratio, *reader.input[1:]], [integers]))
-        nodes.append(helper.make_node(_PAIR[1], [integers, *reader.input[1:]], [real]))
+        nodes.append(helper.make_node(_QUANTISE, [ratio, *reader.input[1:]], [integers]))
+        nodes.append(helper.make_node(_DEQUANTISE, [integers, *reader.input[1:]], [real]))
         places = [
             [of_axis.index(index) if index in of_axis else len(of_axis) for index in range(size)]
             for of_axis, size in zip(inside, shape[2:], strict=True)

@@ -1,7 +1,7 @@
 """Types and shapes of a model's tensors, by one walk over its nodes for a batch of so many frames.
 
 ONNX's shape inference comes first. It sees ONNX Runtime's own operators as the ONNX operators whose outputs have the
-same shapes. It stops at operators of other domains and at shapes that the model computes. Behind these, each node's
+same shapes. It stops at operators of other domains and at shapes that the model computes. After these, each node's
 outputs are inferred from its inputs, and sizes of tensors are evaluated.
 """
 
