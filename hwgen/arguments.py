@@ -24,11 +24,12 @@ _SHOWN = 60
 #: Largest length of a file or folder name that file systems accept, in bytes.
 _LONGEST_NAME = 255
 _OWN_CHECKS = {"sweep": ("board",)}
-"""Parameters that a function checks itself, by the function's name: `hwgen.sweep` also accepts several boards."""
+"""Parameters whose types `checked` leaves to the function itself, by the function's name: `hwgen.sweep` also accepts
+several boards."""
 
 
 def checked(function: Function) -> Function:
-    """Wrap a function of the interface to check the types of its arguments before it runs; a decorator.
+    """Decorate a function of hwgen's Python interface, so that the types of its arguments are checked before it runs.
 
     An argument that is its parameter's default is always accepted.
 
@@ -66,7 +67,7 @@ def _check(name: str, value: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a short text of a value for a message: texts and numbers as Python writes them, others by their type."""
+    """Return a value as a short text for an error message: strings and numbers as in Python code, others by type."""
     if not isinstance(value, str | bytes | int | float | None):
         type_name = type(value).__name__
         return f"{'an' if type_name[0].lower() in 'aeiou' else 'a'} {type_name}"
@@ -101,7 +102,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _as_float(value: Any) -> float:
-    """Return a real number as a float: infinity if it is too large, NaN if the value is no number."""
+    """Return a real number as a float: infinity if it is too large, NaN for any other value."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return math.nan
     try:
@@ -115,7 +116,7 @@ def _is_rate(value: Any) -> bool:
 
 
 def are_texts(value: Any) -> bool:
-    """Return whether a value is a text, or a sequence of texts."""
+    """Return whether a value is a string, or a sequence of strings."""
     return isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(text, str) for text in value)
 
 
@@ -130,7 +131,7 @@ def _is_range(value: Any) -> bool:
 
 
 def _are_frames(value: Any) -> bool:
-    """Return whether a value can be frames: an array, a sequence (not text), or a mapping from names.
+    """Return whether a value can be the frames of a model's inputs: an array, a sequence, or a mapping from names.
 
     The number and types of the arrays are checked later, against the model's inputs.
     """
@@ -140,12 +141,12 @@ def _are_frames(value: Any) -> bool:
 
 
 def are_frames_or_path(value: Any) -> bool:
-    """Return whether a value can be frames, as `_are_frames` checks, or is a path that file systems accept."""
+    """Return whether a value can be frames (an array, a sequence or a mapping from names), or the path of a file."""
     return _are_frames(value) or _is_path(value)
 
 
 def _are_tensors(value: Any) -> bool:
-    """Return whether a value is a tensor of PyTorch, or a sequence of tensors."""
+    """Return whether a value is a PyTorch tensor, or a non-empty list or tuple of tensors."""
     values = value if isinstance(value, list | tuple) else [value]
     return bool(values) and all(hasattr(tensor, "detach") for tensor in values)
 
@@ -192,4 +193,4 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "waves": (_is_path, "the path of a .vcd or .fst file"),
     "x": (_are_frames, "an array of frames, or one for each input in a sequence or by name"),
 }
-"""Pairs of check and description of accepted values, by the name of a parameter in the Python interface."""
+"""Check function and description of the accepted values, by the name of a parameter in the Python interface."""

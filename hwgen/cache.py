@@ -5,8 +5,9 @@ entry visible in one step. The entry lists the sizes and digests of its files, s
 counts as missing and is computed again. If several processes need the same entry, one computes it and the others wait.
 All entries together take at most `LIMIT` bytes; the least recently used entries are dropped first.
 
-Simulators in the cache are programs that hwgen runs. So hwgen refuses a cache that another user owns or can write, and
-an entry that another user owns or can write counts as missing. The cache folder is created for its user alone.
+Simulators in the cache are programs that hwgen runs. Therefore hwgen refuses a cache that another user owns or can
+write, and an entry that another user owns or can write counts as missing. The cache folder is created with access for
+its user only.
 """
 
 from __future__ import annotations
@@ -35,32 +36,32 @@ except ImportError:  # not on Windows, where several processes can compute the s
     fcntl = None
 
 LIMIT = 4 << 30
-"""Largest number of bytes of all entries together; ``HWGEN_CACHE_LIMIT`` overrides it, in MB."""
+"""Maximum size of the whole cache in bytes; the environment variable ``HWGEN_CACHE_LIMIT`` overrides it, in MB."""
 GRACE = 600.0
-"""Seconds after an entry's last use during which it is not dropped, because a process can be about to read it."""
+"""Seconds after a cache entry's last use during which it is not dropped, because a process may be about to read it."""
 STALE = 86400.0
-"""Seconds after which an unfinished entry is removed on file systems without locks."""
+"""Age in seconds after which `trim` removes an unfinished cache entry; on file systems with locks they go earlier."""
 KINDS = ("plans", "verilog", "proofs", "simulators", "objects", "runtimes")
-"""Kinds of cache entries: plans, Verilog and memory files, simulators, and objects that simulators are linked from.
-
-The objects are those of components (``objects``) and of Verilator's runtime (``runtimes``).
+"""Kinds of cache entries, each a subfolder of the cache: plans, Verilog with memory files, proofs, simulators, and
+object files. Simulators are linked from the object files of components (``objects``) and of Verilator's runtime
+(``runtimes``).
 """
 _LIST = "entry.json"
 _LOCK = ".lock-"
 _UNFINISHED = (".build-", ".made-", ".broken-", ".gone-")
-"""Prefixes of the names of temporary folders in which entries are made or removed."""
+"""Name prefixes of the temporary folders where cache entries are prepared, or removed."""
 _OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
 
 
 def folder() -> Path:
-    """Return the folder of the cache: ``$HWGEN_CACHE``, or a folder of hwgen in the user's cache folder."""
+    """Return the path of the cache: ``$HWGEN_CACHE``, or by default ``hwgen`` in the user's cache folder."""
     if configured := os.environ.get("HWGEN_CACHE"):
         return Path(configured).absolute()
     return platformdirs.user_cache_path("hwgen", appauthor=False)
 
 
 def limit() -> int:
-    """Return the largest size of all entries together, in bytes, from ``$HWGEN_CACHE_LIMIT`` (MB), or `LIMIT`.
+    """Return the maximum size of the whole cache in bytes: ``$HWGEN_CACHE_LIMIT`` (in MB), or `LIMIT`.
 
     Raises
     ------
@@ -75,18 +76,18 @@ def limit() -> int:
     return int(configured) << 20
 
 
-def refused(error: OSError) -> ToolError:
-    """Return a ToolError on a cache that can't be written, with the file system's reason in ``error``."""
+def write_error(error: OSError) -> ToolError:
+    """Return a ToolError which says that the cache can't be written, and why, from the file system's ``error``."""
     return ToolError(f"the cache {folder()} can't be written: {error.strerror or error}; set HWGEN_CACHE")
 
 
 def check() -> None:
-    """Refuse a cache folder that another user owns or can write, because hwgen runs programs from the cache.
+    """Raise ToolError if another user owns or can write the cache folder, because hwgen runs programs from it.
 
     Raises
     ------
     ToolError
-        If the cache is unsafe, or its limit is no number.
+        If the cache is unsafe, or its limit is not a number.
     """
     limit()
     root = folder()
@@ -100,7 +101,7 @@ def check() -> None:
 
 
 def _unsafe_reason(status: os.stat_result) -> str | None:
-    """Return why a file or folder is unsafe, by its ``stat`` and with ``{}`` for its path; ``None`` if it is safe."""
+    """Return why a file or folder with this ``stat`` is unsafe, with ``{}`` for its path; ``None`` if it is safe."""
     if os.name != "posix":
         return None
     if status.st_uid != os.geteuid():
@@ -117,15 +118,15 @@ def _remove_unfinished(path: Path) -> None:
         processes.remove_abandoned(path / kind, *_UNFINISHED)
 
 
-def _kind(kind_name: str) -> Path:
-    """Return the folder of all entries of a kind, which is created for its user alone if it is missing.
+def _kind_folder(kind_name: str) -> Path:
+    """Return the folder of all cache entries of a kind; create it, with access for its user only, if it is missing.
 
     Raises
     ------
     OSError
         If the folder can't be created.
     ToolError
-        If the cache is unsafe, or its limit is no number.
+        If the cache is unsafe, or its limit is not a number.
     """
     root = folder()
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -139,14 +140,14 @@ def _kind(kind_name: str) -> Path:
 
 
 def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
-    """Check an entry, mark it as used, and return its folder; ``None`` if it is missing or was changed.
+    """Check the files of a cache entry, mark it as used, and return its folder; ``None`` if it is missing or damaged.
 
     With ``sums`` the digests of all files are checked, else only their sizes, because reading all files can take long.
 
     Raises
     ------
     ToolError
-        If the cache is unsafe, or its limit is no number.
+        If the cache is unsafe, or its limit is not a number.
     """
     check()
     _remove_unfinished(folder())
@@ -157,7 +158,7 @@ def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
         listed = json.loads((path / _LIST).read_bytes())
         for name, expected in listed.items():
             status = (path / name).stat()
-            if status.st_size != expected[0] or _unsafe_reason(status) or (sums and _sum(path / name) != expected):
+            if status.st_size != expected[0] or _unsafe_reason(status) or (sums and _digest(path / name) != expected):
                 return None
         os.utime(path / _LIST)
     except (OSError, ValueError, AttributeError, LookupError, TypeError):
@@ -166,7 +167,7 @@ def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
 
 
 def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
-    """Make an entry from files, which are moved into its folder, and return the folder; replace a broken entry.
+    """Move files into a new cache entry, which replaces a damaged one, and return the entry's folder.
 
     Returns
     -------
@@ -178,9 +179,9 @@ def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
     OSError
         If the cache can't be written.
     ToolError
-        If the cache is unsafe, or its limit is no number.
+        If the cache is unsafe, or its limit is not a number.
     """
-    path = _kind(kind_name) / key
+    path = _kind_folder(kind_name) / key
     with _make_temporary(path) as made:
         for file in files:
             os.replace(file, made / file.name)
@@ -189,9 +190,12 @@ def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
 
 
 def keep_files(kind_name: str, key: str, files: Mapping[str, bytes]) -> None:
-    """Make an entry from file contents by file name, then trim the cache. Errors of the file system are ignored."""
+    """Store file contents, given by file name, as a cache entry, then trim the cache.
+
+    Errors of the file system are ignored.
+    """
     with suppress(OSError):
-        path = _kind(kind_name) / key
+        path = _kind_folder(kind_name) / key
         with _make_temporary(path) as made:
             for name, content in files.items():
                 (made / name).write_bytes(content)
@@ -201,7 +205,7 @@ def keep_files(kind_name: str, key: str, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def locked(kind_name: str, key: str) -> Iterator[None]:
-    """Lock an entry during the ``with`` block, so that only one process at a time makes the entry.
+    """Lock a cache entry during the ``with`` block, so that only one process at a time makes the entry.
 
     Raises
     ------
@@ -211,7 +215,7 @@ def locked(kind_name: str, key: str) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    path = _kind(kind_name) / f"{_LOCK}{key}"
+    path = _kind_folder(kind_name) / f"{_LOCK}{key}"
     with _lock(path):
         try:
             yield
@@ -221,7 +225,7 @@ def locked(kind_name: str, key: str) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Wait for the lock of a file, and hold the lock during the ``with`` block.
+    """Wait for the lock of the file ``path``, and hold it during the ``with`` block.
 
     The previous holder can remove the file while other processes wait for its lock. They then lock the new file.
     """
@@ -240,14 +244,17 @@ def _lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _make_temporary(path: Path) -> Iterator[Path]:
-    """Create a temporary folder beside the entry ``path`` for the ``with`` block, in which the entry is made."""
+    """Create a temporary folder for the ``with`` block, where the files of the cache entry ``path`` are prepared."""
     with processes.folder(prefix=".made-", dir=path.parent) as made:
         yield made
 
 
 def _store_entry(made: Path, path: Path) -> None:
-    """Rename the folder ``made`` to the entry ``path``, with the list of its files; a broken entry is replaced."""
-    listed = {file.name: _sum(file) for file in sorted(made.iterdir())}
+    """Turn the temporary folder ``made`` into the cache entry ``path``, with a list of its files.
+
+    A damaged entry is replaced.
+    """
+    listed = {file.name: _digest(file) for file in sorted(made.iterdir())}
     (made / _LIST).write_text(json.dumps(listed, indent=1))
     for file in made.iterdir():
         file.chmod(file.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
@@ -260,8 +267,8 @@ def _store_entry(made: Path, path: Path) -> None:
                 os.rename(made, path)
 
 
-def _sum(file: Path) -> list[int | str]:
-    """Return the size of a file in bytes, and its SHA-256 digest."""
+def _digest(file: Path) -> list[int | str]:
+    """Return a list of a file's size in bytes and its SHA-256 digest, in hexadecimal."""
     with file.open("rb") as opened:
         return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]
 
@@ -304,7 +311,7 @@ def entries() -> list[CacheEntry]:
 
 
 def clear() -> int:
-    """Remove all entries of the cache, and no other files, and return the number of removed bytes.
+    """Remove all entries of the cache, but no foreign files, and return the number of bytes removed.
 
     Raises
     ------
@@ -333,7 +340,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def trim() -> None:
-    """Remove stale unfinished entries, and the least recently used entries until the cache is within its limit.
+    """Remove stale unfinished cache entries, and the least recently used ones until the cache is within its limit.
 
     Entries used in the last `GRACE` seconds stay.
     """

@@ -47,7 +47,7 @@ def source() -> str:
 
 
 class _Walk:
-    """Computation of digests of nested values, in which an object that occurs several times is digested once."""
+    """Computation of digests of nested values, which digests an object only once even if it occurs several times."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[bytes, object]] = {}

@@ -24,7 +24,7 @@ class HwgenError(Exception):
 
 
 class ConfigError(HwgenError, ValueError):
-    """Error of a component whose configuration contradicts itself."""
+    """Error of a hardware component whose parameters contradict each other."""
 
 
 class ModelError(HwgenError):
@@ -43,7 +43,7 @@ class ObstaclesError(ModelError):
         return self._lines
 
     def __reduce__(self) -> tuple[type[ObstaclesError], tuple[str, tuple[str, ...]]]:
-        """Return the class and its arguments for pickle, which would otherwise keep the text alone.
+        """Return the class and its arguments for pickle, which would otherwise keep only the message.
 
         Returns
         -------
@@ -54,7 +54,7 @@ class ObstaclesError(ModelError):
 
 
 class InputError(HwgenError):
-    """Error of an input array, an input file or an option that does not fit."""
+    """Error of an input array, an input file or an option with a wrong form or value."""
 
 
 class PlanError(HwgenError):

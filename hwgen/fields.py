@@ -1,4 +1,4 @@
-"""Fields of JSON and TOML objects: declared once, as fields of a dataclass; read, checked and written from there.
+"""Reading, checking and writing of JSON and TOML objects whose fields are declared as fields of a dataclass.
 
 An `Entries` reads an object of a file. It reads a whole dataclass by the types of the dataclass's fields, and by a
 `Rule` for a field that has limits, a key of another name, or a choice of texts (`entry`). `written` is the way back. A
@@ -31,7 +31,7 @@ Record = TypeVar("Record")
 
 
 class _Needed:
-    """Type of the default value that marks a field without a default, which must be present."""
+    """Type of the marker for "no default": a JSON field whose default is the marker must be present."""
 
 
 _NEEDED = _Needed()
@@ -39,7 +39,7 @@ _NEEDED = _Needed()
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Rule for the JSON value of a dataclass's field, beyond the field's type.
+    """Rule for the JSON value of a dataclass field, beyond its type: its key, limits, multiple or allowed values.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Rule:
     minimum, maximum : int
         Limits of an integer, or of each integer in an array or an object.
     unit : int
-        Number of which an integer must be a multiple.
+        Number that an integer must be a multiple of.
     of : sequence
         Allowed values; all if empty.
     reason : str
@@ -56,7 +56,7 @@ class Rule:
     is_brief : bool
         Whether a value that equals the default is not written.
     inner_rules : mapping of str to Rule
-        Rules for the fields of a nested object, by name, which replace those of the object's own class.
+        Rules for the fields of a nested object, by name, which replace the rules in the object's own class.
     """
 
     key: str = ""
@@ -73,13 +73,13 @@ _RULE, _PLAIN = "rule", Rule()
 
 
 def entry(default: Any = MISSING, *, default_factory: Any = MISSING, **rule: Any) -> Any:
-    """Return a dataclass field whose JSON value has a `Rule`, given by the rule's parameters."""
+    """Return a dataclass field whose JSON value must follow a `Rule` with the parameters ``rule`` (key, limits, ..)."""
     return field(default=default, default_factory=default_factory, metadata={_RULE: Rule(**rule)})
 
 
 @cache
 def _declared(record: type) -> dict[str, tuple[Any, Any, Rule]]:
-    """Return the type, the default value and the rule of each field of a dataclass that documents have, by name."""
+    """Return, by name, the type, default value and `Rule` of each field of a dataclass that JSON documents contain."""
     types, parts = get_type_hints(record), [part for part in fields(record) if not frozen.is_never_digested(part)]
     return {part.name: (types[part.name], _default(part), part.metadata.get(_RULE, _PLAIN)) for part in parts}
 
@@ -91,7 +91,7 @@ def _default(part: Field[Any]) -> Any:
 
 
 def written(record: Any, *, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """Return the JSON object of a dataclass, without the fields ``leave_out`` and those that digests leave out."""
+    """Return a dataclass as a JSON object (a dictionary), without fields in ``leave_out`` or left out of digests."""
     document: dict[str, Any] = {}
     for part in fields(record):
         if part.name in leave_out or not frozen.is_digested(record, part):
@@ -116,7 +116,9 @@ def _jsonable(value: Any) -> Any:
 
 
 def content_of(path: Path, help: str, what: str = "") -> bytes:
-    """Return the contents of a file, called ``what`` in messages; raise InputError, with a remedy, if it can't be read.
+    """Return the bytes of a file, or raise InputError, with the remedy ``help``, if it can't be read.
+
+    The message calls the file ``what``.
 
     A path with a null character can't, either.
     """
@@ -128,7 +130,7 @@ def content_of(path: Path, help: str, what: str = "") -> bytes:
 
 
 def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Any:
-    """Parse a JSON text, and return its value, or raise ``error`` if it is not JSON, or an object has a key twice.
+    """Parse a JSON text, and return its value; raise ``error`` if it is not JSON, or if an object has a key twice.
 
     The message begins with ``where``, the name of the text, and ends with ``help``.
     """
@@ -151,7 +153,7 @@ def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, h
 
 
 def shown(value: Any) -> str:
-    """Return the text of a JSON value for a message, cut to 40 characters; objects and arrays by their type."""
+    """Return a JSON value as text for a message, cut to 40 characters; an object or array is named by its type."""
     if isinstance(value, dict | list):
         return _NAMES[type(value)]
     try:
@@ -163,14 +165,14 @@ def shown(value: Any) -> str:
 
 
 def any_of(values: Iterable[Any]) -> str:
-    """Return the text of JSON values among which a field can choose, for a message: ``"lut", "block" or null``."""
+    """Return the allowed JSON values of a field as a list in words, for a message: ``"lut", "block" or null``."""
     *others, last = map(shown, values)
     return f"{', '.join(others)}{' or ' * bool(others)}{last}"
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Reader of the fields of one JSON or TOML object, which refuses wrong fields.
+    """Reader of one JSON or TOML object, which checks the fields that it reads and raises an error for a wrong one.
 
     Parameters
     ----------
@@ -191,7 +193,7 @@ class Entries:
 
     @classmethod
     def of(cls, value: Any, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Return a reader of a JSON object; refuse any other JSON value."""
+        """Return a reader of the JSON value ``value``; raise ``error`` if it is not an object."""
         reader = cls({}, where, error, help)
         if not isinstance(value, dict):
             reader.refuse(f"must be an object, not {shown(value)}")
@@ -199,11 +201,11 @@ class Entries:
 
     @classmethod
     def parsed(cls, text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Parse a JSON text, and return a reader of its object; refuse any other text."""
+        """Parse a JSON text, and return a reader of its object; raise ``error`` for any other text."""
         return cls.of(parse(text, where, error, help), where, error, help)
 
     def refuse(self, why: str, key: str | None = None) -> NoReturn:
-        """Raise the reader's error, with the text ``why``, for the field ``key`` or for the whole object.
+        """Raise the reader's error with the reason ``why``, for the JSON field ``key`` or for the whole object.
 
         With an empty ``key``, ``why`` is a whole sentence.
         """
@@ -214,17 +216,17 @@ class Entries:
         return key in self.values
 
     def only(self, known: Collection[str]) -> Entries:
-        """Refuse an object with fields other than ``known``, and return the reader itself."""
+        """Check that the JSON object has no fields other than ``known``, and return the reader itself."""
         if unknown := sorted(set(self.values) - set(known)):
             self.refuse(f"has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
         return self
 
     def exact(self, record: type[Record]) -> Record:
-        """Return a dataclass that is read from the object, and refuse fields that the dataclass lacks."""
+        """Return an instance of the dataclass ``record`` read from the JSON object, which must have no other fields."""
         return self.only(_declared(record)).record(record)
 
     def record(self, record: type[Record], rules: Mapping[str, Rule] | None = None, **known: Any) -> Record:
-        """Return a dataclass that is read from the object, or refuse the object.
+        """Return an instance of the dataclass ``record`` read from the JSON object, or raise the reader's error.
 
         Parameters
         ----------
@@ -250,7 +252,7 @@ class Entries:
             self.refuse(str(error), "")
 
     def value(self, key: str, value_type: Any, rule: Rule = _PLAIN, default: Any = _NEEDED) -> Any:
-        """Return the value of a field, or ``default`` if the field is missing; refuse a value of another type.
+        """Return the value of a JSON field, or ``default`` if it is missing; refuse a value not of ``value_type``.
 
         The type is ``str``, ``int``, ``bool``, ``float``, ``dict``, a dataclass, ``Any``, a tuple or mapping of such
         types, or a union of them. With the default ``None``, the value can be null.
@@ -274,7 +276,7 @@ class Entries:
         return self._value_of_type(key, value, outer, rule)
 
     def _array(self, key: str, types: tuple[Any, ...], rule: Rule) -> tuple[Any, ...]:
-        """Return the values of an array whose types are given, or one type and an ellipsis."""
+        """Return the values of an array field as a tuple; ``types`` are theirs, or one type and an ellipsis."""
         items = self._items(key)
         if types[-1] is Ellipsis:
             types = types[:1] * len(items.values)
@@ -283,11 +285,11 @@ class Entries:
         return tuple(items.value(name, each, rule) for name, each in zip(items.values, types, strict=True))
 
     def _items(self, key: str) -> Entries:
-        """Return a reader of the items of an array, each as a field called ``key[0]``, ``key[1]``, and so on."""
+        """Return a reader of the items of an array field, each as a field called ``key[0]``, ``key[1]``, and so on."""
         return replace(self, values={f"{key}[{index}]": item for index, item in enumerate(self.value(key, list))})
 
     def _value_of_type(self, key: str, value: Any, value_type: type, rule: Rule) -> Any:
-        """Return a text, a number, a boolean, an array, an object, or any of them, or refuse it."""
+        """Return a field's JSON value if it has the type ``value_type`` and follows the rule; otherwise, refuse it."""
         why = f" ({rule.reason})" * bool(rule.reason)
         if rule.of and value not in rule.of:
             self.refuse(f"must be {any_of(rule.of)}{why}, not {shown(value)}", key)
@@ -315,19 +317,22 @@ class Entries:
         return real
 
     def text(self, key: str, default: Any = _NEEDED, *, of: Sequence[str] = ()) -> Any:
-        """Return the string in a field, or ``default``; refuse a string that is not in ``of``, if ``of`` is given."""
+        """Return the string in a JSON field, or ``default``; refuse one that is not in ``of``, if ``of`` is given."""
         return self.value(key, str, Rule(of=of), default)
 
     def integer(self, key: str, minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER, default: Any = _NEEDED) -> Any:
-        """Return the integer in a field, or ``default``; refuse one outside of ``minimum`` to ``maximum``."""
+        """Return the integer in a JSON field, or ``default``; refuse one below ``minimum`` or above ``maximum``."""
         return self.value(key, int, Rule(minimum=minimum, maximum=maximum), default)
 
     def entries(self, key: str, default: Any = _NEEDED, where: str = "") -> Entries:
-        """Return a reader of the object in a field, or of ``default``; by default its place is named by the field."""
+        """Return a reader of the object in a JSON field, or of ``default``.
+
+        Messages name its place ``where``, by default the field.
+        """
         return replace(self, values=self.value(key, dict, default=default), where=where or f"{self.where}: {key}")
 
     def objects(self, key: str, where: str = "") -> list[Entries]:
-        """Return a reader of each object in a field, which must be an array of objects, called ``where`` if given."""
+        """Return a list with a reader of each object in a JSON field, which must be an array of objects."""
         items = self._items(key)
         return [
             Entries.of(item, where or f"{self.where}: {name}", self.error, self.help)

@@ -1,7 +1,7 @@
 """Frozen names: the names of classes and fields in digests, which stay when the Python name changes.
 
-Users hold digests of engines and of designs with weights at run time, in circuits, programs and files of weights. So a
-renamed class or field keeps its old name as its *frozen name*::
+Users hold digests of engines and of designs with weights at run time, in circuits, programs and files of weights.
+Therefore a renamed class or field keeps its old name as its *frozen name*::
 
     @dataclass(frozen=True)
     class BeatFormat:  # StreamFormat until 0.2
@@ -18,17 +18,17 @@ _KEY, _ADDED, _NEVER = "frozen_name", "added", "never_digested"
 
 
 def frozen(name: str) -> dict[str, str]:
-    """Return the metadata of a dataclass field with which digests use the field's former name ``name``."""
+    """Return metadata for a renamed dataclass field, so that digests still use its former name ``name``."""
     return {_KEY: name}
 
 
 def added() -> dict[str, bool]:
-    """Return the metadata of a dataclass field that was added later: digests leave it out while it has its default."""
+    """Return metadata for a dataclass field that was added later: digests leave it out while it has its default."""
     return {_ADDED: True}
 
 
 def never_digested() -> dict[str, bool]:
-    """Return the metadata of a dataclass field that digests leave out, because no program and no load depends on it."""
+    """Return metadata for a dataclass field that digests leave out: no program or weights file depends on it."""
     return {_NEVER: True}
 
 
@@ -38,14 +38,14 @@ def field_name(field: Field[Any]) -> str:
 
 
 def is_never_digested(field: Field[Any]) -> bool:
-    """Return whether no digest includes a field of a dataclass. Documents don't have it either."""
+    """Return whether a dataclass field is left out of all digests and JSON documents."""
     return _NEVER in field.metadata
 
 
 def is_digested(value: Any, field: Field[Any]) -> bool:
-    """Return whether digests include a field of a dataclass.
+    """Return whether digests include a field of the dataclass ``value``: not if new with its default, or excluded.
 
-    They leave out a field that was added later and has its default, and a field that is never digested.
+    `added` marks a new field, `never_digested` one that is always left out.
     """
     if is_never_digested(field):
         return False

@@ -25,7 +25,7 @@ def command(package: str) -> str:
 
 
 def _requirement(package: str) -> str:
-    """Return hwgen's requirement of a package, with extras and versions; the bare name of any other package."""
+    """Return hwgen's requirement on a package as text, with extras and versions, or another package's bare name."""
     try:
         stated = metadata.requires("hwgen") or []
     except metadata.PackageNotFoundError:  # run from a folder, without an installation

@@ -1,7 +1,7 @@
 """Printable text for terminals and pages: unprintable characters become escapes.
 
 A model's names can contain anything. A terminal obeys control characters in them: it changes its title, moves its
-cursor or hides a line. Marks of direction, such as U+202E, change the order in which text is shown. So all printed text
+cursor or hides a line. Marks of direction, such as U+202E, reorder the text that is shown. Therefore all printed text
 passes through `Escaped`, and all text in a table, a report or a comment through `line`. Data files keep the original
 names.
 """
@@ -55,7 +55,7 @@ class Escaped:
     raw : text stream
         Stream that receives the escaped text. Callers that move the cursor on purpose write to it directly.
     name : str
-        Name of the stream in errors of the file system, such as that of a full disk. Without a name these errors are
+        Name of the stream in errors of the file system, such as a full disk. Without a name these errors are
         ignored, and what can't be written is lost.
     """
 
@@ -63,19 +63,19 @@ class Escaped:
         self.raw, self._name = raw, name
 
     def write(self, string: str) -> int:
-        """Write a string with escapes, and return the length of the original string."""
+        """Write a string with its unprintable characters escaped, and return the length of the original string."""
         with self._named_errors():
             self.raw.write(text(string))
         return len(string)
 
     def flush(self) -> None:
-        """Pass on all that was written."""
+        """Flush the wrapped stream."""
         with self._named_errors():
             self.raw.flush()
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """Add the stream's name to errors in the ``with`` block, or ignore the errors."""
+        """Add the stream's name to file system errors in the ``with`` block; ignore them if the stream has no name."""
         try:
             yield
         except OSError as error:
@@ -83,7 +83,7 @@ class Escaped:
                 raise OSError(error.errno, error.strerror, self._name) from None
 
     def writelines(self, strings: list[str]) -> None:
-        """Write several strings with escapes."""
+        """Write several strings with their unprintable characters escaped."""
         for string in strings:
             self.write(string)
 

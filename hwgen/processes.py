@@ -1,11 +1,12 @@
-"""External programs and temporary folders of hwgen, which end and disappear with the work in every case.
+"""External programs and temporary folders of hwgen, which are always ended and removed with the work that uses them.
 
 Each program has its own process group and writes its temporary files into a folder of hwgen. If an exception leaves the
 call that waits for a program, hwgen kills the whole group. `watch` turns SIGINT, SIGTERM and SIGHUP into such
 exceptions. If the work does not end within two seconds after a signal, hwgen exits anyway.
 
-A process killed by SIGKILL can clean nothing up. So a guardian process beside each program ends the program when hwgen
-is gone. Each folder is locked as long as its process lives, and the next process removes all unlocked folders.
+A process killed by SIGKILL can't clean anything up. Therefore each program has a guardian process, which ends the
+program when hwgen is gone. Each folder is locked as long as its process lives, and the next process removes all
+unlocked folders.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ _GUARDIAN = "read -r _; kill -KILL 0"
 _DIGITS = 24
 """Number of hexadecimal digits at the end of a temporary folder's name; versions of hwgen without locks used 16."""
 _programs: dict[subprocess.Popen[Any], _Program] = {}
-"""Running external programs."""
+"""Running external programs, each with its waiting thread and its process group."""
 _folders: set[Path] = set()
 
 
 class _Program(NamedTuple):
-    """Running external program: the thread that waits for it, and the process group that it is in."""
+    """Description of a running external program: id of the thread that waits for it, and its process group."""
 
     thread: int
     group: int | None
 
 
 class Stopped(BaseException):
-    """Exception that a signal to end hwgen (SIGINT, SIGTERM, SIGHUP) raises in the work."""
+    """Exception raised in the main thread's work by a signal to end hwgen (SIGINT, SIGTERM, SIGHUP)."""
 
     def __init__(self, signal_number: int):
         super().__init__(signal_number)
@@ -78,7 +79,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def program(command: Sequence[str], directory: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run a program in a folder during the ``with`` block, in which an exception kills the program.
+    """Run a program in a folder during the ``with`` block, and kill it if the block raises an exception.
 
     The program writes its temporary files into the same folder. ``options`` are options of ``subprocess.Popen``. By
     default the program has no input.
@@ -101,9 +102,9 @@ def program(command: Sequence[str], directory: str | Path, **options: Any) -> It
 
 @contextmanager
 def _guardian() -> Iterator[int | None]:
-    """Start a guardian for the ``with`` block: a shell that kills its group once this process is gone, even killed.
+    """Start a guardian for the ``with`` block: a shell that kills its process group when this process is gone.
 
-    Yields the guardian's process group, which the guarded program joins when it starts. Where there are no process
+    Yields the guardian's process group, which the guarded program joins when it starts. On systems without process
     groups, it yields None.
     """
     if os.name != "posix":
@@ -120,7 +121,7 @@ def _guardian() -> Iterator[int | None]:
 def call(
     command: Sequence[str], directory: str | Path, *, timeout: float | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, and return its printed text and its exit status.
+    """Run a program to its end, and return its standard output, its error output and its exit status.
 
     Raises
     ------
@@ -209,7 +210,7 @@ def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Pa
 
 
 def remove_abandoned(parent: Path, *prefixes: str) -> None:
-    """Remove the folders in ``parent`` with one of the prefixes that `folder` made in processes since killed."""
+    """Remove folders in ``parent`` with one of the prefixes that `folder` made in processes that were killed."""
     names = re.compile(f"({'|'.join(map(re.escape, prefixes))})[0-9a-f]{{{_DIGITS}}}")
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
@@ -249,7 +250,7 @@ def _lock(directory: Path, *, wait: bool = True) -> int | None:
 
 @contextmanager
 def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a folder with room") -> Iterator[Path]:
-    """Create a temporary folder, in which programs work, for the ``with`` block; report a full disk as the cause.
+    """Create a temporary folder for the programs of the ``with`` block; name a full disk as the cause of errors.
 
     If an error occurs in the block while the folder can't be written, the message names this reason.
 
@@ -274,7 +275,7 @@ def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a fold
 
 
 def full(directory: str | Path) -> str | None:
-    """Try to write a file to a folder, and return the reason if there is no room (disk full, quota), else ``None``.
+    """Return why a folder has no room (disk full, quota), found by writing a test file; ``None`` if it has room.
 
     Programs that fail for this reason often do not report it.
     """
@@ -296,7 +297,7 @@ _watched: _Watch | None = None
 
 @contextmanager
 def watch() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP raise `Stopped` in the ``with`` block, and exit if the work does not end then.
+    """Let SIGINT, SIGTERM and SIGHUP raise `Stopped` in the ``with`` block; exit if it then runs over `PATIENCE`.
 
     Ignored signals (as under nohup) stay ignored. When `Stopped` leaves the block, all programs have ended and all
     folders are removed. Outside the main thread the block changes nothing.
@@ -323,7 +324,7 @@ def watch() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delay the exception for a signal, which `watch` raises, until the end of the ``with`` block."""
+    """Delay the exception that `watch` raises for a signal until the end of the ``with`` block."""
     this = _watched
     if this is None:
         yield

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 PAUSE = 10.0
-"""Seconds before the first line of progress, and between two lines, if stderr is no terminal."""
+"""Seconds before the first line of progress, and between two lines, if stderr is not a terminal."""
 
 VARIABLE = "HWGEN_PROGRESS"
-"""Environment variable with another number of seconds than `PAUSE`, or ``off`` for no lines."""
+"""Name of the environment variable that overrides `PAUSE` (seconds between progress lines); ``off`` prints none."""
 
 STEP_SHARE = 0.5
-"""Share of what is left to do that each step takes in `in_one`."""
+"""Share of the remaining progress (0 to 1) that `in_one` gives to each new step, as it can't know how many follow."""
 
 SHARES = 100
-"""Total of a step whose numbers are shares."""
+"""Total of a progress step that counts shares of its work (percent) instead of units."""
 
 DELAY = 1.0
 """Seconds that a step must take before its progress bar appears on a terminal."""
@@ -45,7 +45,7 @@ DELAY = 1.0
 
 @dataclass(frozen=True)
 class Step:
-    """Progress report of one step of long work.
+    """Progress report of one step of long work: its description, and how many of its units are finished.
 
     Attributes
     ----------
@@ -77,19 +77,19 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 def tell(what: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
-    """Report a `Step` to the present listener, if there is one."""
+    """Report a `Step` of progress to the current listener, if there is one."""
     if (receiver := _listener.get()) is not None:
         receiver(Step(what, done, total, unit))
 
 
 def listener() -> Listener:
-    """Return the present listener, or one that does nothing, to be passed to threads, which do not inherit it."""
+    """Return the current progress listener, or one that does nothing, to pass it to threads, which don't inherit it."""
     return _listener.get() or (lambda step: None)
 
 
 @contextmanager
 def told(listener: Listener) -> Iterator[None]:
-    """Make a function the listener of the ``with`` block, called with every `Step` that is reported there."""
+    """Call the function ``listener`` with every `Step` of progress that is reported in the ``with`` block."""
     token = _listener.set(listener)
     try:
         yield
@@ -99,7 +99,7 @@ def told(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def in_one(what: str) -> Iterator[None]:
-    """Report all steps of the ``with`` block as one step ``what``, whose share never falls.
+    """Report all progress steps of the ``with`` block as one step ``what``, whose finished share never decreases.
 
     How many steps follow is unknown. Each one that begins takes `STEP_SHARE` of what is left to do.
     """
@@ -113,7 +113,7 @@ def in_one(what: str) -> Iterator[None]:
 
 
 class _Joined:
-    """Listener that passes the shares of several steps on as the share of one step."""
+    """Listener that combines the progress of several consecutive steps into the progress of one step."""
 
     def __init__(self, what: str, receiver: Listener) -> None:
         self._what, self._receiver = what, receiver
@@ -133,7 +133,7 @@ class _Joined:
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """Show on stderr, as lines or as a bar, the steps that are reported in the ``with`` block."""
+    """Show on stderr, as lines or as a bar, the progress that is reported in the ``with`` block."""
     here = Shown()
     try:
         with told(here):
@@ -144,7 +144,10 @@ def shown() -> Iterator[None]:
 
 @contextmanager
 def followed(progress: bool | Listener) -> Iterator[None]:
-    """Report the ``with`` block's steps to the function ``progress``, or for ``True`` on stderr if nobody listens."""
+    """Report the ``with`` block's progress to the function ``progress``; ``True`` shows it on stderr.
+
+    It is not shown if another listener is set.
+    """
     if callable(progress):
         with told(progress):
             yield
@@ -161,7 +164,7 @@ def on_terminal() -> bool:
 
 
 def _line_interval() -> float:
-    """Return the seconds between two lines if stderr is not a terminal, from `VARIABLE` or `PAUSE`."""
+    """Return the seconds between progress lines if stderr is not a terminal: `PAUSE`, or the value of `VARIABLE`."""
     text = os.environ.get(VARIABLE) or str(PAUSE)
     if text == "off":
         return math.inf
@@ -172,13 +175,13 @@ def _line_interval() -> float:
 
 
 class Lines:
-    """Printer of progress lines on stderr, which are `_line_interval` seconds apart if stderr is not a terminal."""
+    """Printer of progress lines on stderr: if it is not a terminal, at most one line every `_line_interval` seconds."""
 
     def __init__(self) -> None:
         self._last, self._pause = time.monotonic(), _line_interval()
 
     def say(self, text: str) -> None:
-        """Print a line on stderr, unless stderr is not a terminal and the last line is too recent."""
+        """Print a progress line on stderr; skip it if stderr is not a terminal and the last line is too recent."""
         now = time.monotonic()
         if on_terminal() or (sys.stderr is not None and now - self._last >= self._pause):
             self._last = now
@@ -186,7 +189,7 @@ class Lines:
 
 
 class Shown:
-    """Listener that shows steps on stderr: lines, and on a terminal a progress bar."""
+    """Listener that shows progress steps on stderr: as lines, and on a terminal also as a progress bar."""
 
     def __init__(self) -> None:
         self._lines, self._lock = Lines(), threading.Lock()

@@ -40,5 +40,5 @@ def _environment(loader: PackageLoader) -> Environment:
 
 
 def _texts(values: Iterable[Any], text: str) -> list[str]:
-    """Return one copy of a text for each value, with ``{0}`` replaced by the value, as a filter for templates."""
+    """Return one copy of a text per value, with ``{0}`` replaced by the value: the templates' filter ``texts``."""
     return [text.format(value) for value in values]

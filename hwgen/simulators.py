@@ -14,7 +14,7 @@ from hwgen.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Entry of a simulator in the registry: its module and abilities, by which other code tells simulators apart.
+    """Entry of a simulator in the registry: its module, and what it can do (read Verilog, run in parallel, ..).
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ _ENTRIES: Mapping[str, Entry] = MappingProxyType(
     }
 )
 SIMULATORS = tuple(_ENTRIES)
-"""Names of all simulators."""
+"""Names of all simulators that hwgen can run, the default first."""
 DEFAULT = "verilator"
 """Name of the default simulator, the fastest one."""
 

@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             freed = cache.clear()
         except OSError as error:
-            raise cache.refused(error) from error
+            raise cache.write_error(error) from error
         print(f"{cache.folder()}: cleared, {freed / 1e6:,.1f} MB")
         return 0
     entries, limit = cache.entries(), cache.limit() / 1e6

@@ -52,7 +52,7 @@ class Verilator(CppSimulator):
         try:
             cpp.prepare(_tools(waves))
         except OSError as error:
-            raise kept.refused(error) from error
+            raise kept.write_error(error) from error
 
     def sources(self, files: Mapping[str, bytes], top: str) -> Mapping[str, bytes]:
         return without_contents(files, top)
@@ -116,7 +116,7 @@ def compiled(
                 files = {"design.v": verilog, "driver.cpp": driver, "design.h": text}
                 entry = _compile(key, files, top, tools)
     except OSError as error:
-        raise kept.refused(error) from error
+        raise kept.write_error(error) from error
     return entry / PROGRAM
 
 
