@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from hwgen.emit import wrapper
 from hwgen.emit.texts import text
-from hwgen.gateware.bus.shell import EndConfig, ShellConfig
+from hwgen.gateware.bus.shell import BusStreamConfig, ShellConfig
 
 #: Imports between parts of a Python driver, which a joined file does not need.
 _WITHIN = "from hwgen."
@@ -90,7 +90,7 @@ def filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[
     return source.replace(f"/* @{mark}@ */", "\n".join(lines)).encode()
 
 
-def _layouts(ends: Iterable[EndConfig]) -> list[str]:
+def _layouts(ends: Iterable[BusStreamConfig]) -> list[str]:
     """Return C tables that give the memory layout of a frame, for each stream of an accelerator."""
     tables, rows = [], []
     for end in ends:

@@ -11,7 +11,7 @@ from typing import Any
 from hwgen.gateware.bus import registers as description
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.registers import Register
-from hwgen.gateware.bus.shell import EndConfig, ShellConfig, ends_of
+from hwgen.gateware.bus.shell import BusStreamConfig, ShellConfig, ends_of
 from hwgen.gateware.circuit_ports import Config, device_of, error_ports, input_ports, output_ports
 
 #: Name of the description of registers and streams in a result folder.
@@ -81,7 +81,7 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
     )
 
 
-def describe(end: EndConfig) -> str:
+def describe(end: BusStreamConfig) -> str:
     """Return a line of text that describes a bus wrapper's stream: width, values per word, and frame size."""
     beat, words = end.port.beat, end.words
     values = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values of {_count(end.value_bytes, 'byte')}"
@@ -91,7 +91,7 @@ def describe(end: EndConfig) -> str:
     )
 
 
-def speed(end: EndConfig, interval: int) -> str:
+def speed(end: BusStreamConfig, interval: int) -> str:
     """Return a text for ``report.md`` about the cycles that a stream's bus adds to the initiation interval.
 
     ``interval`` is the initiation interval without the bus, in cycles.
@@ -115,7 +115,7 @@ def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
     }
 
 
-def stream(end: EndConfig) -> dict[str, Any]:
+def stream(end: BusStreamConfig) -> dict[str, Any]:
     """Return the entry of ``registers.json`` for a bus wrapper's stream: its widths, and a frame's memory layout."""
     beat, order = end.port.beat, end.port.order
     firsts = (columns.start for columns in order.beat_columns(beat.pixels))

@@ -20,7 +20,7 @@ from testbench import ALWAYS, PATIENCE, Circuit, run, stalls
 
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.bus import shell as shell_module
-from hwgen.gateware.bus.shell import EndConfig, Shell, ShellConfig, ends_of
+from hwgen.gateware.bus.shell import BusStreamConfig, Shell, ShellConfig, ends_of
 from hwgen.gateware.stream import BeatFormat, Port
 from hwgen.network import golden
 from hwgen.schedule.solve import Schedule
@@ -28,7 +28,7 @@ from hwgen.simulate import stimuli
 from hwgen.simulate.testbench import patience
 
 
-def word_layout(end: EndConfig) -> data.StructLayout:
+def word_layout(end: BusStreamConfig) -> data.StructLayout:
     return data.StructLayout({"data": 8 * end.width, "keep": end.width, "last": 1})
 
 
@@ -86,7 +86,7 @@ class OnTheBus(wiring.Component):
         return m
 
 
-def to_words(end: EndConfig, frames: list[bytes]) -> list[int]:
+def to_words(end: BusStreamConfig, frames: list[bytes]) -> list[int]:
     """Payloads of frames of any length; bytes that are not kept are ones."""
     words, width = [], end.width
     for frame in frames:
@@ -98,7 +98,7 @@ def to_words(end: EndConfig, frames: list[bytes]) -> list[int]:
     return words
 
 
-def from_words(end: EndConfig, words: list[int]) -> list[bytes]:
+def from_words(end: BusStreamConfig, words: list[int]) -> list[bytes]:
     """Frames; each word's ``keep`` must be that of a whole frame."""
     width, frames, frame = end.width, [], b""
     for word in words:
@@ -113,7 +113,7 @@ def from_words(end: EndConfig, words: list[int]) -> list[bytes]:
     return frames
 
 
-def in_memory(end: EndConfig, frames: np.ndarray) -> list[bytes]:
+def in_memory(end: BusStreamConfig, frames: np.ndarray) -> list[bytes]:
     """Maps ``(n, C, H, W)`` as the bus has them; pixels past the end of a row are zeros."""
     beat = end.port.beat
     wide = np.zeros((*frames.shape[:3], beat.row_steps * beat.pixels), stimuli.dtype(beat).newbyteorder("<"))
@@ -123,7 +123,7 @@ def in_memory(end: EndConfig, frames: np.ndarray) -> list[bytes]:
     return [frame.tobytes() for frame in steps]
 
 
-def from_memory(end: EndConfig, frames: list[bytes]) -> np.ndarray:
+def from_memory(end: BusStreamConfig, frames: list[bytes]) -> np.ndarray:
     """The inverse."""
     beat = end.port.beat
     values = np.frombuffer(b"".join(frames), stimuli.dtype(beat).newbyteorder("<"))
@@ -138,7 +138,7 @@ def wrong(frame: bytes, change: int) -> bytes:
     return frame if change > 3 else frame[: max(1, len(frame) - by)] if change < 2 else frame + frame[:by]
 
 
-def extended(end: EndConfig, frame: bytes) -> bytes:
+def extended(end: BusStreamConfig, frame: bytes) -> bytes:
     """A frame whose values have the bits of a beat's, above which is the sign, or zeros."""
     beat = end.port.beat
     values = np.frombuffer(frame, f"<u{end.value_bytes}").astype(np.int64) & ((1 << beat.bits) - 1)

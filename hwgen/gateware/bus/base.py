@@ -16,7 +16,7 @@ from hwgen.gateware.bus.registers import Register
 from hwgen.gateware.component import ConfiguredComponent, ForDevice
 from hwgen.gateware.cost import Resources
 
-#: Name of a bus wrapper's AXI4-Lite register bus, with which the names of the bus's ports begin.
+#: Name of a bus wrapper's AXI4-Lite register bus, and prefix of the names of its ports.
 CONTROL = "s_axi_control"
 
 
@@ -25,7 +25,7 @@ class BusStream(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the AXI4-Stream, with which the names of its ports begin, for example ``s_axis``."""
+        """Name of the AXI4-Stream, and prefix of its port names, for example ``s_axis``."""
         ...
 
     @property
@@ -35,18 +35,18 @@ class BusStream(Protocol):
 
     @property
     def frame_bytes(self) -> int:
-        """Number of bytes in one frame on the AXI4-Stream."""
+        """Number of bytes per frame on the AXI4-Stream, without the padding of the last word."""
         ...
 
     @property
     def stride_bytes(self) -> int:
-        """Number of bytes from one frame of a packet to the next: those of a frame's words."""
+        """Number of bytes from the start of one frame in a packet to the next: whole words, padding included."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Address space that a bus master of the design accesses: the master's name, the size, and the data width."""
+    """Address space that a bus master of the design accesses: name of the master, size in bytes, data width in bits."""
 
     name: str
     bytes: int
@@ -54,14 +54,14 @@ class Space:
 
 
 class BusShellConfig(ForDevice):
-    """Base class of configurations of bus shells, which connect an accelerator or engine to a board's AXI buses."""
+    """Base class of configurations of bus shells: the logic between an accelerator or engine and a board's buses."""
 
     circuit: ClassVar[str]
     """Name of the wrapped circuit in its instance and in texts: ``accelerator`` or ``engine``."""
     inputs: Sequence[BusStream]
-    """Descriptions of the AXI4-Streams on which frames come to the wrapped circuit; none for an engine."""
+    """Descriptions of the AXI4-Streams that carry frames to the wrapped circuit; none for an engine."""
     outputs: Sequence[BusStream]
-    """Descriptions of the AXI4-Streams on which frames leave the wrapped circuit; none for an engine."""
+    """Descriptions of the AXI4-Streams that carry frames from the wrapped circuit; none for an engine."""
     build_hash: int
     """Build hash of the design, which a register holds: a 64-bit digest of the Verilog and the memory files."""
 

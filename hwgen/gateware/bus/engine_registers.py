@@ -1,8 +1,8 @@
-"""Register map of the programmable engine's bus wrapper."""
+"""Register map of the programmable engine's bus wrapper: the 32-bit registers that software reads and writes."""
 
 from __future__ import annotations
 
-from hwgen.gateware.bus.registers import Field, Register, identifying, interrupts, whole
+from hwgen.gateware.bus.registers import Field, Register, identity_registers, interrupt_registers, read_only
 from hwgen.gateware.engine.axi import BORDER_BYTES
 from hwgen.gateware.engine.port import PACE_BITS, Error
 
@@ -47,7 +47,7 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
         Field(name="ERROR", low=1, bits=1, about="a run has ended with an error"),
     )
     return (
-        *identifying(IDENTITY, VERSION, build_hash),
+        *identity_registers(IDENTITY, VERSION, build_hash),
         Register(
             name="CONTROL",
             offset=0x010,
@@ -76,7 +76,7 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
                 Field(name="DONE", low=3, bits=1, about="a run has ended, and none has started since"),
             ),
         ),
-        *interrupts(events),
+        *interrupt_registers(events),
         Register(
             name="ERROR",
             offset=0x024,
@@ -84,11 +84,11 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
             about="reason for the end of the last run; 0 during a run",
             fields=(Field(name="CODE", low=0, bits=4, about=codes),),
         ),
-        whole("FRAMES", 0x028, "runs that ended without an error"),
-        whole("FRAME_CYCLES", 0x02C, "cycles of the last run"),
-        whole("CYCLES_LOW", 0x030, "cycles of all runs, bits 31:0; a read latches CYCLES_HIGH"),
-        whole("CYCLES_HIGH", 0x034, "bits 63:32, latched when CYCLES_LOW was last read"),
-        whole("FAILURES", 0x038, "runs that ended with an error"),
+        read_only("FRAMES", 0x028, "runs that ended without an error"),
+        read_only("FRAME_CYCLES", 0x02C, "cycles of the last run"),
+        read_only("CYCLES_LOW", 0x030, "cycles of all runs, bits 31:0; a read latches CYCLES_HIGH"),
+        read_only("CYCLES_HIGH", 0x034, "bits 63:32, latched when CYCLES_LOW was last read"),
+        read_only("FAILURES", 0x038, "runs that ended with an error"),
         Register(
             name="PROGRAM_BASE",
             offset=0x040,
@@ -126,12 +126,12 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
                 ),
             ),
         ),
-        whole("DIGEST_LOW", 0x048, "digest of the engine's sizes, bits 31:0", reset=digest & _LOW),
-        whole("DIGEST_HIGH", 0x04C, "digest of the engine's sizes, bits 63:32", reset=digest >> 32),
-        whole("M_AXI_MEM_READ", 0x100, "beats read on m_axi_mem"),
-        whole("M_AXI_MEM_READ_STALLED", 0x104, "cycles with m_axi_mem_arvalid high and m_axi_mem_arready low"),
-        whole("M_AXI_MEM_WRITTEN", 0x108, "beats written on m_axi_mem"),
-        whole(
+        read_only("DIGEST_LOW", 0x048, "digest of the engine's sizes, bits 31:0", reset=digest & _LOW),
+        read_only("DIGEST_HIGH", 0x04C, "digest of the engine's sizes, bits 63:32", reset=digest >> 32),
+        read_only("M_AXI_MEM_READ", 0x100, "beats read on m_axi_mem"),
+        read_only("M_AXI_MEM_READ_STALLED", 0x104, "cycles with m_axi_mem_arvalid high and m_axi_mem_arready low"),
+        read_only("M_AXI_MEM_WRITTEN", 0x108, "beats written on m_axi_mem"),
+        read_only(
             "M_AXI_MEM_WRITE_STALLED",
             0x10C,
             "cycles with m_axi_mem_awvalid or m_axi_mem_wvalid high and its ready low",

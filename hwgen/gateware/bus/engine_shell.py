@@ -22,7 +22,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.engine.port import PACE, Error, check_pace
 
-#: Name of an engine's bus to memory, with which the names of the bus's ports begin.
+#: Name of an engine's bus to memory, and prefix of the names of its ports.
 MEMORY = "m_axi_mem"
 
 
@@ -69,7 +69,7 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def memory(self) -> axi.Master:
-        """Amaranth signature of the engine's AXI4 bus to memory, whose master the engine is."""
+        """Amaranth signature of the AXI4 bus between the engine, its master, and memory."""
         return axi.Master(data_bytes=self.engine.bus_bytes)
 
     @cached_property
@@ -79,7 +79,7 @@ class EngineShellConfig(BusShellConfig):
         cost.ff += 8 * 32 + 64 + 32 + (32 - BASE_BITS) + 4 + 6
         # Written registers that have more significant bits than the bank's estimate assumes.
         cost.ff += (32 - BASE_BITS) + PACE.size
-        # Adders of addresses. Counters alone take no LUTs.
+        # Adders of addresses. Plain counters take no LUTs.
         cost.lut += 2 * (32 - BASE_BITS) + 30
         return cost.resources + self.bank.resources
 
@@ -137,7 +137,7 @@ class EngineShellConfig(BusShellConfig):
 class EngineWrapper(Wrapper):
     """Bus wrapper of the programmable engine: the bus shell and the engine in one module, clocked by ``aclk``.
 
-    Members, beside those of every wrapper
+    Members, in addition to every wrapper's
     -------
     m_axi_mem_awaddr ... : In, Out
         AXI4 master to memory.
@@ -145,7 +145,7 @@ class EngineWrapper(Wrapper):
 
 
 class EngineShell(BusShell[EngineShellConfig]):
-    """Bus shell of the programmable engine: registers that start runs of programs and report their end.
+    """Bus shell of the programmable engine: registers that start program runs and report how they ended.
 
     Parameters
     ----------
@@ -165,8 +165,8 @@ class EngineShell(BusShell[EngineShellConfig]):
         Ports of the engine.
 
     Latency and throughput
-        The engine starts 2 cycles after both address and data of the write to `CONTROL` have arrived. There is no
-        register between engine and memory, so that a run takes as many cycles as without the shell.
+        The engine starts 2 cycles after both address and data of the write to `CONTROL` have arrived. No register
+        lies between engine and memory, so that a run takes as many cycles as without the shell.
     """
 
     def elaborate(self, platform):
@@ -213,7 +213,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         return ports
 
     def _add_run_control(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Add the logic that starts and stops the engine's runs, and connect the engine's memory bus to the board.
+        """Add the logic that starts and stops program runs, and connect the engine's memory bus to the board's.
 
         Return whether a run is in progress, and whether it ends in this cycle.
         """
@@ -245,7 +245,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         return busy, ended
 
     def _times(self, m: Module, bank: Bank, ran: Value, end: Value) -> None:
-        """Add the counters behind the registers of the clock cycles of the engine's last run and of all its runs."""
+        """Add the counters of clock cycles of the last run and of all runs, which software reads as registers."""
         since = Signal(32, name="cycles_since_start")
         last = Signal(32, name="frame_cycles_held")
         cycles = Signal(64, name="busy_cycles")
@@ -258,7 +258,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         m.d.comb += [bank.frame_cycles.eq(last), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _traffic(self, m: Module, bank: Bank) -> None:
-        """Add counters, behind registers, of beats read and written on the memory bus and of its stalled cycles."""
+        """Add the counters of beats read and written and of stalled cycles on the memory bus, readable as registers."""
         bus = self.mem
         addressed = bus.awvalid & ~bus.awready
         for name, counts in (
@@ -273,7 +273,7 @@ class EngineShell(BusShell[EngineShellConfig]):
             self._counter(m, bank, f"m_axi_mem_{name}", happens)
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> None:
-        """Add a 32-bit counter of the cycles in which ``counts`` is high, as register ``name``."""
+        """Add a 32-bit counter of cycles with ``counts`` high, readable as register ``name``."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)
         m.d.comb += getattr(bank, name).eq(count)

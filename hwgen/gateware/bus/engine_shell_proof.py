@@ -1,4 +1,4 @@
-"""Obligations of an engine's bus shell: those of its register bank alone."""
+"""Proof obligations of the programmable engine's bus shell, which cover only its register bank."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return m
 
     def _writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
-        """Add logic that accepts AXI4-Lite writes; return write enable, register index, data and mask of valid bits."""
+        """Add logic that accepts AXI4-Lite writes; return write enable, word index, data, and mask of enabled bits."""
         bus, write = self.bus, Signal(name="write_enable")
         word, has_word = Signal(ADDRESS_BITS - 2, name="write_word_index"), Signal(name="has_write_address")
         data, strobe, has_data = (
@@ -164,7 +164,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return write, word, data, Cat(enable.replicate(8) for enable in strobe)
 
     def _reads(self, m: Module) -> tuple[Value, Value]:
-        """Add logic that accepts AXI4-Lite reads; return read enable and index of the register that is read."""
+        """Add logic that accepts AXI4-Lite reads; return read enable and the word index of the register to read."""
         bus, read = self.bus, Signal(name="read_enable")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]
         with m.If(read):
@@ -174,7 +174,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return read, bus.araddr[2:]
 
     def _update_register(self, m: Module, register: Register, hit: Value, data: Value, mask: Value) -> None:
-        """Add the logic that applies software's writes to one register, by its kind of access (``rw``, ``w1c`` ..)."""
+        """Add the logic that applies software's writes to one register, according to its `Access` kind."""
         name = register.name.lower()
         port = getattr(self, name)
         if register.access == "w":

@@ -1,6 +1,6 @@
-"""Proofs of a register bank: the rules of AXI4-Lite, and the effects of software's reads and writes.
+"""Proof obligations of a register bank: AXI4-Lite's rules, and the effects of software's reads and writes.
 
-Arm IHI 0022, chapter B1: what is offered stays, unchanged, until it is taken, and each access is answered once.
+Arm IHI 0022, chapter B1: a valid transfer stays unchanged until it is accepted, and each access is answered once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hwgen.obligations.streams import held, no_path
 __all__ = ["PROOFS", "obligations", "write_lines"]
 
 _MAX_OPEN = 7
-"""Largest number of accesses in progress that an observer can count."""
+"""Maximum number of bus accesses in progress that the proof's observer can count."""
 
 
 def obligations(config: BankConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a register bank: the rules of AXI4-Lite, and the effects of software's writes."""
+    """Return the proof obligations of a register bank: AXI4-Lite's rules, and the effects of reads and writes."""
     written, write_rules = held("bvalid", "bus__bvalid", "bus__bready", {})
     read, read_rules = held("rvalid", "bus__rvalid", "bus__rready", {"bus__rdata": BITS})
     answered = "(bus__bvalid & bus__bready)"
@@ -49,11 +49,11 @@ def obligations(config: BankConfig, site: Site) -> list[Obligation]:
     )
     answers = ["bus__bvalid", "bus__rvalid", "bus__rdata"]
     path = no_path(site, "bready and rready to answers", ["bus__bready", "bus__rready"], answers)
-    return [rules, path, *_registers(config, site)]
+    return [rules, path, *_access_effects(config, site)]
 
 
-def _registers(config: BankConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the effects of software's reads and writes.
+def _access_effects(config: BankConfig, site: Site) -> list[Obligation]:
+    """Return the proof obligation of the effects of software's reads and writes; none without writable registers.
 
     Registers without a port, whose value is not a constant, are read in the obligation of the shell.
     """
@@ -79,7 +79,7 @@ def _registers(config: BankConfig, site: Site) -> list[Obligation]:
 
 
 def _write_lines(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return lines of an observer, and facts, of what a write to a register does, by its kind of access."""
+    """Return Verilog lines and assertions, by name, of what a write to a register does, for its `Access` kind."""
     name, mask, hit = register.name.lower(), _mask(register), _is_written(register)
     if register.access == "rw":
         site.first(name)
@@ -96,11 +96,11 @@ def _write_lines(register: Register, site: Site) -> tuple[list[str], dict[str, s
         if site.has(f"{name}_written"):
             facts[f"{register.name} pulses with its write"] = f"{name}_written == {hit}"
         return [], facts
-    return _cleared(register, site) if register.access == "w1c" else ([], {})
+    return _cleared_lines(register, site) if register.access == "w1c" else ([], {})
 
 
-def _cleared(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return lines and facts of a register whose bits stay until software clears them by writing ones."""
+def _cleared_lines(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return Verilog lines and assertions for a register whose bits stay set until software writes ones to them."""
     name, mask, hit = register.name.lower(), _mask(register), _is_written(register)
     reset = "(rst | clear)" if site.has("clear") else "rst"
     remaining = f"{name} & ~({hit} ? data & enabled : 32'd0)"
@@ -117,7 +117,7 @@ def _cleared(register: Register, site: Site) -> tuple[list[str], dict[str, str]]
 
 
 def _read_lines(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return lines of an observer of reads, and the facts that each returns the register at its address.
+    """Return Verilog lines and assertions, by name, that each read returns the register at its address.
 
     An address without a register reads as 0.
     """
@@ -149,15 +149,15 @@ def _mask(register: Register) -> int:
 
 
 def _is_written(register: Register) -> str:
-    """Return the Verilog expression that a write to ``register`` takes effect in this cycle."""
+    """Return a Verilog expression that is true while a write to ``register`` takes effect."""
     return f"(writes & (address == {register.offset // REGISTER_BYTES}))"
 
 
 def write_lines(bus: str) -> list[str]:
-    """Return lines of an observer of writes on an AXI4-Lite bus, whose ports begin with ``bus``.
+    """Return Verilog lines that track the writes on an AXI4-Lite bus whose port names start with ``bus``.
 
-    ``writes`` is high in the cycle in which a write of ``data`` to the word at ``address`` takes effect. ``enabled``
-    has the bits of the bytes that it changes.
+    ``writes`` is high while a write of ``data`` to the word at ``address`` takes effect. ``enabled`` has the bits of
+    the bytes that it changes.
     """
     return [
         "reg has_address = 0; reg has_data = 0; reg [9:0] address; reg [31:0] data; reg [3:0] strobe;",

@@ -1,4 +1,4 @@
-"""Description of a bus wrapper's register map, from which hardware, software files and documents are generated."""
+"""Description of a bus wrapper's register map, the source of the hardware, the software files and the documentation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hwgen.errors import ConfigError
 from hwgen.gateware.guard import PACKET_BITS
 
-#: Size of a register in bytes, of which register offsets are multiples.
+#: Size of a register in bytes; register offsets are multiples of it.
 REGISTER_BYTES = 4
 #: Size of a wrapper's register address space in bytes: the minimum that Vivado assigns to a slave.
 SPACE_BYTES = 4096
@@ -19,7 +19,7 @@ IDENTITY = 0x4857_474E
 #: Version of an accelerator's register map: the upper 16 bits grow when software must change, the lower 16 with
 #: additions.
 VERSION = 0x0001_0002
-#: Maximum number of input streams, and of output streams, for which an accelerator's register map has room.
+#: Maximum number of input streams, and of output streams, in an accelerator's register map.
 MAX_STREAMS = 16
 #: Index of the bit in an accelerator's register ``ERRORS`` that reports a failed load of weights.
 WEIGHTS_ERROR_BIT = 31
@@ -72,12 +72,12 @@ class Register:
     about : str
         Description for people.
     fields : tuple of Field
-        Fields, from the lowest bit on. Bits between them are 0.
+        Fields, starting at the lowest bit. Bits between them are 0.
 
     Raises
     ------
     ConfigError
-        If the offset is no multiple of 4 or out of range, or fields overlap.
+        If the offset is not a multiple of 4 or out of range, or fields overlap.
     """
 
     name: str
@@ -97,15 +97,15 @@ class Register:
 
     @property
     def reset(self) -> int:
-        """Value of the whole register after a reset, from the reset values of its fields."""
+        """Value of the whole 32-bit register after a reset, composed of its fields' reset values."""
         return sum(part.reset << part.low for part in self.fields)
 
     def __getitem__(self, name: str) -> Field:
         return next(part for part in self.fields if part.name == name)
 
 
-def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
-    """Return the descriptions of ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event field."""
+def interrupt_registers(events: tuple[Field, ...]) -> tuple[Register, Register]:
+    """Return the descriptions of ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event."""
     return (
         Register(
             name="INTERRUPT_ENABLE",
@@ -124,16 +124,14 @@ def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
     )
 
 
-def whole(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
-    """Return the description of a read-only register with one field ``VALUE`` of 32 bits."""
+def read_only(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
+    """Return the description of a read-only register whose only field is ``VALUE``, 32 bits."""
     value = Field(name="VALUE", low=0, bits=32, about=about, reset=reset)
     return Register(name=name, offset=offset, access="r", about=about, fields=(value,))
 
 
-def identifying(identity: int, version: int, build_hash: int) -> tuple[Register, ...]:
-    """Return the descriptions of the registers that identify a wrapper: ``IDENTITY``, ``VERSION`` and the build hash.
-
-    These four registers are the first of every map.
+def identity_registers(identity: int, version: int, build_hash: int) -> tuple[Register, ...]:
+    """Return the descriptions of a wrapper's first four registers: ``IDENTITY``, ``VERSION`` and the build hash.
 
     Parameters
     ----------
@@ -146,7 +144,7 @@ def identifying(identity: int, version: int, build_hash: int) -> tuple[Register,
     """
     letters = identity.to_bytes(4, "big").decode()
     return (
-        whole("IDENTITY", 0x000, f'always 0x{identity:08X}, "{letters}"', reset=identity),
+        read_only("IDENTITY", 0x000, f'always 0x{identity:08X}, "{letters}"', reset=identity),
         Register(
             name="VERSION",
             offset=0x004,
@@ -157,8 +155,8 @@ def identifying(identity: int, version: int, build_hash: int) -> tuple[Register,
                 Field(name="MAJOR", low=16, bits=16, about="incremented for breaking changes", reset=version >> 16),
             ),
         ),
-        whole("BUILD_HASH_LOW", 0x008, "hash of the design's files, bits 31:0", reset=build_hash & 0xFFFF_FFFF),
-        whole("BUILD_HASH_HIGH", 0x00C, "hash of the design's files, bits 63:32", reset=build_hash >> 32),
+        read_only("BUILD_HASH_LOW", 0x008, "hash of the design's files, bits 31:0", reset=build_hash & 0xFFFF_FFFF),
+        read_only("BUILD_HASH_HIGH", 0x00C, "hash of the design's files, bits 63:32", reset=build_hash >> 32),
     )
 
 
@@ -207,7 +205,7 @@ def registers_of(
         Field(name="ERROR", low=1, bits=1, about="a bit of ERRORS was raised"),
     )
     registers = [
-        *identifying(IDENTITY, VERSION, build_hash),
+        *identity_registers(IDENTITY, VERSION, build_hash),
         Register(
             name="CONTROL",
             offset=0x010,
@@ -242,12 +240,12 @@ def registers_of(
                 *state,
             ),
         ),
-        *interrupts(events),
+        *interrupt_registers(events),
         Register(name="ERRORS", offset=0x024, access="w1c", about="errors of received frames", fields=tuple(wrong)),
-        whole("FRAMES", 0x028, "frames that have left, on all outputs"),
-        whole("INTERVAL", 0x02C, "cycles between the ends of the last two frames"),
-        whole("CYCLES_LOW", 0x030, "cycles while STATUS.BUSY, bits 31:0; a read latches CYCLES_HIGH"),
-        whole("CYCLES_HIGH", 0x034, "bits 63:32, latched when CYCLES_LOW was last read"),
+        read_only("FRAMES", 0x028, "frames that have left, on all outputs"),
+        read_only("INTERVAL", 0x02C, "cycles between the ends of the last two frames"),
+        read_only("CYCLES_LOW", 0x030, "cycles while STATUS.BUSY, bits 31:0; a read latches CYCLES_HIGH"),
+        read_only("CYCLES_HIGH", 0x034, "bits 63:32, latched when CYCLES_LOW was last read"),
     ]
     frames = Field(name="FRAMES", low=0, bits=PACKET_BITS, about="frames per packet; 0 counts as 1", reset=1)
     about = "frames per packet (tlast ends a packet), on all streams; takes effect while no frame is in flight"
@@ -262,17 +260,17 @@ def registers_of(
     for stream, name in enumerate(inputs):
         offset, port = 0x100 + 16 * stream, name.upper()
         registers += [
-            whole(f"{port}_FRAMES", offset, f"frames received on {name}, wrong ones included"),
-            whole(f"{port}_STALLED", offset + 4, f"cycles with {name}_tvalid high and {name}_tready low"),
-            whole(f"{port}_STARVED", offset + 8, f"cycles while STATUS.BUSY with {name}_tvalid low"),
-            whole(f"{port}_PACKETS", offset + 12, f"packets received on {name}, wrong ones included"),
+            read_only(f"{port}_FRAMES", offset, f"frames received on {name}, wrong ones included"),
+            read_only(f"{port}_STALLED", offset + 4, f"cycles with {name}_tvalid high and {name}_tready low"),
+            read_only(f"{port}_STARVED", offset + 8, f"cycles while STATUS.BUSY with {name}_tvalid low"),
+            read_only(f"{port}_PACKETS", offset + 12, f"packets received on {name}, wrong ones included"),
         ]
     for stream, name in enumerate(outputs):
         offset, port = 0x200 + 16 * stream, name.upper()
         registers += [
-            whole(f"{port}_FRAMES", offset, f"frames sent on {name}"),
-            whole(f"{port}_STALLED", offset + 4, f"cycles with {name}_tvalid high and {name}_tready low"),
-            whole(f"{port}_PACKETS", offset + 8, f"packets sent on {name}"),
+            read_only(f"{port}_FRAMES", offset, f"frames sent on {name}"),
+            read_only(f"{port}_STALLED", offset + 4, f"cycles with {name}_tvalid high and {name}_tready low"),
+            read_only(f"{port}_PACKETS", offset + 8, f"packets sent on {name}"),
         ]
     return tuple(registers)
 

@@ -21,7 +21,7 @@ from hwgen.gateware.stream import BeatFormat
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """Division of a frame's values into pieces: the beats of a stream, or the words of a bus.
+    """Division of a frame's values into pieces: how many values each beat of a stream, or each word of a bus, carries.
 
     Parameters
     ----------
@@ -50,16 +50,16 @@ class Pieces:
 
     @classmethod
     def of_beats(cls, beat: BeatFormat, beats: int) -> Pieces:
-        """Return the division of a frame's values into the beats of an accelerator's stream.
+        """Return how a frame's values are divided into the beats of an accelerator's stream.
 
-        Lanes past the last channel of a group do not count.
+        Unused lanes after a group's last channel do not count.
         """
         sizes = tuple(len(channels) * beat.pixels for channels in beat.fold_channels)
         return cls(sizes=sizes[:1] if len(set(sizes)) == 1 else sizes, count=beats, final=sizes[-1])
 
     @classmethod
     def of_words(cls, size: int, values: int) -> Pieces:
-        """Return the division of a frame's values into bus words of ``size`` values.
+        """Return how a frame's values are divided into bus words of ``size`` values.
 
         The last word of a frame has the remaining values.
         """
@@ -78,7 +78,7 @@ class Pieces:
 
     @property
     def values(self) -> int:
-        """Number of values in a frame, over all pieces (beats or words)."""
+        """Total number of values in a frame."""
         rounds, rest = divmod(self.count - 1, len(self.sizes))
         return rounds * sum(self.sizes) + sum(self.sizes[:rest]) + self.final
 
@@ -89,7 +89,7 @@ _SLOT_LUTS = ((1, 0.8), (2, 1.0), (3, 1.4), (4, 2.6), (8, 4.5), (0, 5.1))
 
 @dataclass(frozen=True, kw_only=True)
 class RepackConfig(OnDevice):
-    """Configuration of a width converter between stream beats and bus words of different sizes.
+    """Configuration of a width converter between a stream's beats and a bus's words of another size.
 
     Parameters
     ----------
@@ -114,16 +114,17 @@ class RepackConfig(OnDevice):
 
     @cached_property
     def unit(self) -> int:
-        """Number of values in a unit, the largest group of neighbouring values that no input or output piece splits."""
+        """Number of values per unit: the largest group of consecutive values that no input or output piece splits."""
         sides = self.takes, self.gives
         return gcd(*(size for side in sides for size in (*side.sizes, side.final)))
 
     @cached_property
     def depth(self) -> int:
-        """Capacity of the width converter, in units of values: the minimum at which one side waits only for the other.
+        """Capacity of the width converter's registers, in units of `unit` values.
 
-        The handshakes of both sides are independent within a cycle, which takes room for one more of the smaller
-        pieces. Where pieces have several sizes, there is also room for the difference.
+        It is the minimum that lets either side wait only for the other. The handshakes of both sides are independent
+        within a cycle, which takes room for one more of the smaller pieces. If pieces have several sizes, there is also
+        room for the difference.
         """
         takes, gives = self.takes, self.gives
         values = takes.max_values + gives.max_values + min(takes.max_values, gives.max_values) - self.unit
@@ -132,7 +133,7 @@ class RepackConfig(OnDevice):
 
     @property
     def interval(self) -> int:
-        """Cycles per frame in the width converter without stalls: one piece per cycle on the side with more pieces."""
+        """Cycles per frame of the width converter without stalls: a cycle per piece on the side with more pieces."""
         return max(self.takes.count, self.gives.count)
 
     @cached_property
@@ -154,7 +155,7 @@ class RepackConfig(OnDevice):
 
 
 class Repack(ConfiguredComponent[RepackConfig]):
-    """Width converter that takes a frame's values in pieces of one size, and sends pieces of another size.
+    """Width converter that accepts a frame's values in pieces of one size and sends them in pieces of another size.
 
     A few pieces are stored in registers (slots), whose values move towards slot 0 as pieces leave.
 
@@ -220,7 +221,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
         return m
 
     def _shifted_slot(self, slots: list[Signal], index: int, units: Value) -> Value:
-        """Return the value that register (slot) ``index`` takes when an output piece of ``units`` units leaves."""
+        """Return the value that the storage register ``index`` loads when an output piece of ``units`` units leaves."""
         gives, unit = self.config.gives, self.config.unit
         sizes = sorted({size // unit for size in (*gives.sizes, gives.final)})
         value: Value | None = None
@@ -230,7 +231,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
 
 
 def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
-    """Add a counter of a frame's pieces; return the next piece's number of units, and whether the piece is the last."""
+    """Add a counter of a frame's pieces; return the current piece's size in units, and whether it is the last."""
     piece, last = Signal(range(pieces.count), name=f"{name}_piece_index"), Signal(name=f"{name}_is_last")
     m.d.comb += last.eq(piece == pieces.count - 1)
     sizes = [size // unit for size in pieces.sizes]

@@ -1,8 +1,8 @@
-"""Obligations of the width converter at the bus: units of values are stored, and leave once, in order.
+"""Proof obligations of the width converter at a bus: it stores units of values and sends each once, in order.
 
 A unit is a group of neighbouring values that no piece splits. The observer counts units on both sides, from the sizes
 of pieces that the configuration states, and marks one unit of its own choice with all its values. Nothing is assumed of
-the input: a piece that is offered can be withdrawn.
+the input: a valid piece can be withdrawn.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: RepackConfig, site: Site) -> list[Obligation]:
-    """Return the obligations ``occupancy``, ``tokens`` and ``progress`` of a width converter at the bus."""
+    """Return the proof obligations ``occupancy``, ``tokens`` and ``progress`` of a width converter at a bus."""
     return [_occupancy(config, site), _tokens(config, site), _progress(config, site)]
 
 
 def _counters(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
-    """Return lines of an observer that count a frame's pieces on one side; ``SIDE_size`` is the next one's units."""
+    """Return Verilog lines that count a frame's pieces on one side; ``SIDE_size`` is the current piece's size."""
     folds, final = len(pieces.sizes), f"({side}_piece == {pieces.count - 1})"
     sizes = "".join(f"{side}_fold == {fold} ? {size // unit} : " for fold, size in enumerate(pieces.sizes[:-1]))
     piece_bits, fold_bits = (max(1, (count - 1).bit_length()) for count in (pieces.count, folds))
@@ -36,7 +36,7 @@ def _counters(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
 
 
 def _observer(config: RepackConfig) -> list[str]:
-    """Return lines of an observer that count the units of both sides, and those that are ``stored``."""
+    """Return Verilog lines of the observer that counts the units arriving, leaving and ``stored``."""
     return [
         *_counters("in", config.takes, config.unit, "i__valid & i__ready"),
         *_counters("out", config.gives, config.unit, "o__valid & o__ready"),
@@ -46,8 +46,8 @@ def _observer(config: RepackConfig) -> list[str]:
     ]
 
 
-def _counted(config: RepackConfig, site: Site) -> dict[str, str]:
-    """Return the facts that the converter's counters are the observer's."""
+def _counter_facts(config: RepackConfig, site: Site) -> dict[str, str]:
+    """Return assertions, by name, that the width converter's counters equal the observer's."""
     counters = {
         f"{signal}_{name}_index": f"{side}_{counted}"
         for side, signal in (("in", "input"), ("out", "output"))
@@ -75,7 +75,7 @@ def _occupancy(config: RepackConfig, site: Site) -> Obligation:
         "occupancy",
         f"The converter stores the units that came and have not left, at most {config.depth}, and offers no others.",
         observer=tuple(_observer(config)),
-        invariants=_counted(config, site),
+        invariants=_counter_facts(config, site),
         asserts={
             "no more units are stored than there are registers": f"stored <= {config.depth}",
             "a piece is valid only if all its units are stored": "!o__valid | (stored >= out_size)",
@@ -111,7 +111,7 @@ def _tokens(config: RepackConfig, site: Site) -> Obligation:
             *kept("value", width, f"i__payload >> (lane * {width})", "marks"),
         ),
         invariants={
-            **_counted(config, site),
+            **_counter_facts(config, site),
             "no more units are stored than there are registers": f"stored <= {depth}",
             "the marked unit is stored": f"!is_marked | ((ahead < stored) & {held})",
         },
@@ -131,7 +131,7 @@ def _progress(config: RepackConfig, site: Site) -> Obligation:
         "progress",
         "A stored whole piece is valid at the output; while there is none, an arriving piece is accepted.",
         observer=tuple(_observer(config)),
-        invariants=_counted(config, site)
+        invariants=_counter_facts(config, site)
         | {"no more units are stored than there are registers": f"stored <= {config.depth}"},
         asserts={
             "a whole piece is valid": "!(stored >= out_size) | o__valid",

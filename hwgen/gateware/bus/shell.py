@@ -1,4 +1,4 @@
-"""Bus shell of an accelerator: AXI4-Stream at both ends, registers on AXI4-Lite, an interrupt.
+"""Bus shell of a streaming accelerator: AXI4-Streams for frames, registers on AXI4-Lite, and an interrupt.
 
 AXI4-Stream is specified by Arm's IHI 0051 (issue B). A word contains whole values, each in its own bytes. The values of
 the accelerator's beats follow each other without the lanes past the last channel. Every frame begins with a new word,
@@ -30,14 +30,14 @@ from hwgen.gateware.load.loader import STATE, WORD
 from hwgen.gateware.naming import named
 from hwgen.gateware.stream import BeatFormat, Port, numbered
 
-#: Number of low bits in which each output's count of frames is compared with the count of frames done by all outputs.
+#: Number of low bits compared between each output's count of frames and the count of frames done by all outputs.
 _AHEAD_BITS = 16
 #: Possible word sizes of an AXI4-Stream in bytes, in ascending order.
 WIDTHS = (4, 8, 16)
 
 
 def axis(width: int) -> wiring.Signature:
-    """Return the signature of an AXI4-Stream of ``width`` bytes per word, from the side of its source.
+    """Return the Amaranth signature of an AXI4-Stream with ``width`` bytes per word, as its source sees it.
 
     Signals have the names of the specification, in lower case.
     """
@@ -53,8 +53,8 @@ def axis(width: int) -> wiring.Signature:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndConfig(OnDevice):
-    """Configuration of the AXI4-Stream that carries the values of one input or output stream of an accelerator.
+class BusStreamConfig(OnDevice):
+    """Configuration of the AXI4-Stream that carries the frames of one input or output stream of an accelerator.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class EndConfig(OnDevice):
     port : Port
         Stream port of the accelerator.
     width : int, optional
-        Bytes per word: 4, 8 or 16. The default is the smallest size with which a frame has at most as many words as
-        beats, or 16.
+        Bytes per word: 4, 8 or 16. The default is the smallest size that gives a frame at most as many words as beats,
+        or 16.
 
     Raises
     ------
@@ -86,50 +86,50 @@ class EndConfig(OnDevice):
 
     @property
     def value_bytes(self) -> int:
-        """Number of bytes per value on the AXI4-Stream: the smallest power of two that holds one value."""
+        """Number of bytes per value on the AXI4-Stream: the smallest power of two that holds it."""
         return self.port.beat.value_bytes
 
     def words_of(self, width: int) -> Pieces:
-        """Return the division of a frame's values into AXI4-Stream words of ``width`` bytes."""
+        """Return the numbers of values per AXI4-Stream word, over a frame, for words of ``width`` bytes."""
         return Pieces.of_words(width // self.value_bytes, self.beats.values)
 
     @cached_property
     def beats(self) -> Pieces:
-        """Division of a frame's values into beats of the accelerator's stream."""
+        """Numbers of values per beat of the accelerator's stream, over a frame."""
         return Pieces.of_beats(self.port.beat, self.port.beats)
 
     @cached_property
     def words(self) -> Pieces:
-        """Division of a frame's values into words of the AXI4-Stream."""
+        """Numbers of values per word of the AXI4-Stream, over a frame."""
         return self.words_of(self.width)
 
     @property
     def frame_bytes(self) -> int:
-        """Number of bytes in one frame on the AXI4-Stream."""
+        """Number of bytes per frame on the AXI4-Stream, without the padding of the last word."""
         return self.beats.values * self.value_bytes
 
     @property
     def stride_bytes(self) -> int:
-        """Number of bytes from one frame of a packet to the next: those of a frame's words."""
+        """Number of bytes from the start of one frame in a packet to the next: whole words, padding included."""
         return self.words.count * self.width
 
     @property
     def is_free(self) -> bool:
-        """Whether the bus never makes the accelerator wait, because a frame has at most as many words as beats."""
+        """Whether the AXI4-Stream never slows the accelerator, as a frame has no more words than beats."""
         return self.words.count <= self.beats.count
 
     @property
     def final_keep(self) -> int:
-        """Value of the AXI4-Stream signal ``tkeep`` in the last word of a frame."""
+        """Value of the AXI4-Stream signal ``tkeep`` in a frame's last word: a mask of its valid bytes."""
         return (1 << self.words.final * self.value_bytes) - 1
 
     def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:
-        """Return the configuration of a width converter from beats to words or back: from ``takes`` to ``gives``."""
+        """Return the configuration of a width converter from pieces ``takes`` to pieces ``gives``: beats and words."""
         return RepackConfig(device=self.device, shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
 
     @property
     def guard(self) -> GuardConfig:
-        """Configuration of the frame guard, which completes short frames and drops surplus words of the AXI4-Stream."""
+        """Configuration of the frame guard, which pads short frames and drops surplus words of the AXI4-Stream."""
         size, count = self.width // self.value_bytes, self.words.count
         word = BeatFormat(
             channels=size, height=1, width=count, lanes=size, bits=8 * self.value_bytes, signed=self.port.beat.signed
@@ -137,13 +137,13 @@ class EndConfig(OnDevice):
         return GuardConfig(device=self.device, beat=word, beats=count, packets=True)
 
 
-def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[EndConfig, ...]:
-    """Return the AXI4-Stream configurations for all inputs, or all outputs, of an accelerator.
+def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[BusStreamConfig, ...]:
+    """Return the AXI4-Stream configurations of an accelerator's input ports, or of its output ports.
 
-    ``widths`` are the widths of `EndConfig`.
+    ``widths`` has the bytes per word of each; 0 or none selects the default.
     """
     return tuple(
-        EndConfig(name=numbered(name, index, len(ports)), port=port, width=width)
+        BusStreamConfig(name=numbered(name, index, len(ports)), port=port, width=width)
         for index, (port, width) in enumerate(zip(ports, widths or [0] * len(ports), strict=True))
     )
 
@@ -154,7 +154,7 @@ class ShellConfig(OnDevice, BusShellConfig):
 
     Parameters
     ----------
-    inputs, outputs : tuple of EndConfig
+    inputs, outputs : tuple of BusStreamConfig
         Streams of the accelerator on the bus.
     build_hash : int
         Identity of the design, 64 bits.
@@ -170,8 +170,8 @@ class ShellConfig(OnDevice, BusShellConfig):
         If there are more streams than registers for them.
     """
 
-    inputs: tuple[EndConfig, ...]
-    outputs: tuple[EndConfig, ...]
+    inputs: tuple[BusStreamConfig, ...]
+    outputs: tuple[BusStreamConfig, ...]
     build_hash: int = 0
     weights: bool = False
     error_ports: tuple[str, ...] = field(default=(), repr=False)
@@ -193,7 +193,7 @@ class ShellConfig(OnDevice, BusShellConfig):
     def resources(self) -> Resources:
         cost = Cost(self.device)
         streams = len(self.inputs) + len(self.outputs)
-        # Counters of 32 bits, and one of 64 bits for cycles. Counters alone take no LUTs.
+        # Counters of 32 bits, and one of 64 bits for cycles. Plain counters take no LUTs.
         cost.ff += 32 * (3 + 4 * len(self.inputs) + 3 * len(self.outputs) + (len(self.outputs) > 1)) + 64
         cost.ff += (PACKET_BITS + 1) * (1 + len(self.outputs)) + 2 * len(self.inputs)
         cost.lut += 45 * streams + PACKET_COUNTER_LUTS * len(self.outputs)
@@ -241,7 +241,7 @@ class ShellConfig(OnDevice, BusShellConfig):
 class AcceleratorWrapper(Wrapper):
     """Bus wrapper of an accelerator: the bus shell and the accelerator in one module, clocked by ``aclk``.
 
-    Members, beside those of every wrapper
+    Members, in addition to every wrapper's
     -------
     s_axis_tdata ... : In, Out
         Streams of the shell. The port name is the stream name followed by the signal name.
@@ -249,7 +249,7 @@ class AcceleratorWrapper(Wrapper):
 
 
 class Shell(BusShell[ShellConfig]):
-    """Bus shell of an accelerator: registers on AXI4-Lite, and a width converter for each AXI4-Stream.
+    """Bus shell of a streaming accelerator: register bank, and a frame guard or width converter for each AXI4-Stream.
 
     Parameters
     ----------
@@ -271,16 +271,16 @@ class Shell(BusShell[ShellConfig]):
         Weight words that software writes into registers, and the state of the loader. Only with loaded weights.
 
     Latency and throughput
-        The accelerator can take the values of a word in the next cycle. Where `EndConfig.is_free`, the shell does not
-        lengthen the accelerator's interval.
+        The accelerator can accept the values of a word in the next cycle. If `BusStreamConfig.is_free`, the shell does
+        not lengthen the accelerator's interval.
     """
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
-        # A word that came in the cycle after a reset, also one by software, would be taken before the guards know how
-        # many frames a packet has.
+        # A word that came in the cycle after a reset, also one by software, would be accepted before the guards know
+        # how many frames a packet has.
         running = Signal(name="is_out_of_reset")
         m.d.sync += running.eq(~self.reset)
         m.d.sync += self.reset.eq(bank.reset)
@@ -332,9 +332,9 @@ class Shell(BusShell[ShellConfig]):
         return ports
 
     def _weights(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Add the register that passes each weight word, as software writes it, on to the accelerator's weight loader.
+        """Add the one-word buffer that passes weights, as software writes them to registers, to the accelerator.
 
-        At most one word waits. Return a pulse when a load fails, and the state bits of the register ``STATUS``.
+        Return a pulse when a load fails, and the state bits of the register ``STATUS``.
         """
         stream, state = self.weights, self.weights_state
         written, full = bank.weights_written | bank.weights_last_written, Signal(name="weights_wait")
@@ -352,9 +352,9 @@ class Shell(BusShell[ShellConfig]):
         return state.error | lost, Cat(state.good, full)
 
     def _input(
-        self, m: Module, end: EndConfig, open_: Value, packet: Any, ends: dict[str, Value], packets: list[Value]
+        self, m: Module, end: BusStreamConfig, open_: Value, packet: Any, ends: dict[str, Value], packets: list[Value]
     ) -> list[Value]:
-        """Connect an input AXI4-Stream to the accelerator, through a frame guard and a width converter.
+        """Connect an input AXI4-Stream to the accelerator through a check of frame lengths and a width converter.
 
         Return pulses for a short and for a long frame. ``packet`` is the size of packets. Add a pulse for the last word
         of each frame to ``ends``, by the name of the bus, and to ``packets`` whether a packet has begun.
@@ -396,8 +396,8 @@ class Shell(BusShell[ShellConfig]):
         ]
         return [guard.error.short | lacks, guard.error.long | exceeds]
 
-    def _output(self, m: Module, end: EndConfig, packet: Any, ends: dict[str, Value]) -> None:
-        """Connect an output stream of the accelerator to the AXI4-Stream bus, through a width converter.
+    def _output(self, m: Module, end: BusStreamConfig, packet: Any, ends: dict[str, Value]) -> None:
+        """Connect an output stream of the accelerator to its AXI4-Stream through a width converter.
 
         ``packet`` is the size of packets. Add a pulse for the last word of each frame to ``ends``, by the name of the
         bus.
@@ -430,7 +430,7 @@ class Shell(BusShell[ShellConfig]):
     def _count(
         self, m: Module, bank: Bank, packet: Any, ends: dict[str, Value], packets: Sequence[Value]
     ) -> tuple[Value, Value]:
-        """Add the counters behind the registers of frames, packets and stalled cycles of every stream.
+        """Add the counters of each bus's frames, packets and stalled cycles, which software reads as registers.
 
         Set ``packet``, the size of packets, while no frame is on its way. ``ends`` are the pulses of frames' last
         words, by bus, and ``packets`` whether a packet has begun on each input. Return a pulse when a frame has left on
@@ -487,7 +487,7 @@ class Shell(BusShell[ShellConfig]):
         return done, busy
 
     def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
-        """Add the counters behind the registers of cycles between the ends of frames, and of cycles with frames."""
+        """Add the counters of cycles between frame ends and of busy cycles, which software reads as registers."""
         since, interval, follows = (
             Signal(32, name="cycles_since_frame"),
             Signal(32, name="interval_held"),
@@ -506,7 +506,7 @@ class Shell(BusShell[ShellConfig]):
         m.d.comb += [bank.interval.eq(interval), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> Signal:
-        """Add a 32-bit counter of the cycles in which ``counts`` is high, as register ``name``; return the count."""
+        """Add a 32-bit counter of cycles with ``counts`` high, readable as register ``name``; return the count."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)
         with m.If(self.reset):

@@ -1,7 +1,7 @@
-"""Proofs of a bus shell: streams on AXI4-Stream, values of words, ``tlast``, counters, errors and interrupts.
+"""Proof obligations of an accelerator's bus shell: AXI4-Stream's rules, values of words, counters, errors, interrupts.
 
-Arm IHI 0051: what is offered stays, unchanged, until it is taken. An observer follows the transfers on the buses, and
-counts frames and packets itself. Of the shell's registers it reads only the number of the frame in a packet.
+Arm IHI 0051: a valid word stays unchanged until it is accepted. An observer follows the transfers on the buses, and
+counts frames and packets itself. The only shell register that it reads is the number of the frame in a packet.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from hwgen.gateware.bus.lite_proof import write_lines
 from hwgen.gateware.bus.registers import REGISTER_BYTES, WEIGHTS_ERROR_BIT
-from hwgen.gateware.bus.shell import EndConfig, ShellConfig
+from hwgen.gateware.bus.shell import BusStreamConfig, ShellConfig
 from hwgen.gateware.guard import PACKET, PACKET_BITS
 from hwgen.gateware.guard_proof import packet_ports
 from hwgen.obligations.composition import composition, domain_wires, has_port
@@ -25,7 +25,7 @@ __all__ = ["PROOFS", "obligations", "shell_parts"]
 
 
 def shell_parts(config: ShellConfig) -> dict[str, Any]:
-    """Return the configurations of a bus shell's register bank, guards and width converters, by instance."""
+    """Return the configurations of a bus shell's register bank, frame guards and width converters, by instance name."""
     parts: dict[str, Any] = {"registers": config.bank}
     for end in config.inputs:
         parts |= {f"{end.name}_guard": end.guard, f"{end.name}_repack": end.repack(end.words, end.beats)}
@@ -33,17 +33,17 @@ def shell_parts(config: ShellConfig) -> dict[str, Any]:
 
 
 def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a bus shell: AXI4-Stream's rules at each output, and the wires of all streams."""
-    sizes = [_size(end, site) for end in config.inputs if end.guard.packets]
+    """Return the proof obligations of an accelerator's bus shell: AXI4-Stream's rules, its wiring and its registers."""
+    sizes = [_packet_size(end, site) for end in config.inputs if end.guard.packets]
     return [
-        *(output for end in config.outputs for output in _of_output(config, end, site)),
-        *_logic(config, site),
+        *(output for end in config.outputs for output in _output_obligations(config, end, site)),
+        *_wiring(config, site),
         *sizes,
     ]
 
 
-def _size(end: EndConfig, site: Site) -> Obligation:
-    """Return the obligation that a guard is told the size of packets as its proof assumes: in time, between packets."""
+def _packet_size(end: BusStreamConfig, site: Site) -> Obligation:
+    """Return the obligation that an input's frame guard receives the packet size only between packets."""
     guard = f"{end.name}_guard"
     ports = packet_ports(site.part(guard))
     bits = {name: field_bits("packet", PACKET, name) for name in ("single", "load", "next_single", "before_last")}
@@ -78,8 +78,8 @@ def _size(end: EndConfig, site: Site) -> Obligation:
     )
 
 
-def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of one output stream of a bus shell, whose words come from a width converter.
+def _output_obligations(config: ShellConfig, end: BusStreamConfig, site: Site) -> list[Obligation]:
+    """Return the proof obligations of one output AXI4-Stream of a bus shell: stable words, and no path from ready.
 
     Software's reset withdraws words, as ``aresetn`` does. A word can only leave after a frame has begun to come in.
     Until the frame has left on all outputs, the number of frames per packet does not change. The shell knows both from
@@ -121,13 +121,13 @@ def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligati
 
 _BANK = "registers"
 _FRAMES = f"{_BANK}.packet_frames[{PACKET_BITS - 1}:0]"
-#: Begin of an observer's line that sets registers.
+#: Start of a Verilog line that sets an observer's registers.
 _EDGE = "always @(posedge clk)"
 
 
-def _logic(config: ShellConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a bus shell's wires, values of words, counters, marks of packets, and errors."""
-    wires, rules, lines = domain_wires(site), {}, _state(config)
+def _wiring(config: ShellConfig, site: Site) -> list[Obligation]:
+    """Return the proof obligations of a bus shell's wires, values of words, counters, ``tlast``, and errors."""
+    wires, rules, lines = domain_wires(site), {}, _observer(config)
     wires |= {port: f"{_BANK}.bus__{port.removeprefix('control__')}" for port in _control(site)}
     wires[f"{_BANK}.clear"] = "reset"
     for end in config.inputs:
@@ -153,8 +153,8 @@ def _logic(config: ShellConfig, site: Site) -> list[Obligation]:
             others=[*raised, *marks, "interrupt"],
             observer=lines,
         ),
-        *(_last(config, end, site) for end in config.outputs),
-        _events(config, site),
+        *(_tlast(config, end, site) for end in config.outputs),
+        _register_values(config, site),
     ]
 
 
@@ -162,20 +162,20 @@ def _control(site: Site) -> list[str]:
     return [port for port in site.module.ports if port.startswith("control__")]
 
 
-def _input_wires(end: EndConfig) -> dict[str, str]:
+def _input_wires(end: BusStreamConfig) -> dict[str, str]:
     guard, repack, port = f"{end.name}_guard", f"{end.name}_repack", end.port.name
     wires = {f"{port}__{part}": f"{repack}.o__{part}" for part in ("valid", "ready", "payload")}
     return wires | {f"{guard}.o__valid": f"{repack}.i__valid", f"{guard}.o__ready": f"{repack}.i__ready"}
 
 
-def _output_wires(end: EndConfig) -> dict[str, str]:
+def _output_wires(end: BusStreamConfig) -> dict[str, str]:
     repack, port = f"{end.name}_repack", end.port.name
     wires = {f"{port}__{part}": f"{repack}.i__{part}" for part in ("valid", "ready")}
     return wires | {f"{end.name}__t{part}": f"{repack}.o__{part}" for part in ("valid", "ready")}
 
 
-def _input_rules(end: EndConfig, site: Site) -> dict[str, str]:
-    """Return the values at a guard and at the width converter behind it: each lane has its value's bits of a word."""
+def _input_rules(end: BusStreamConfig, site: Site) -> dict[str, str]:
+    """Return Verilog expressions, by signal, of what an input's frame guard and width converter receive."""
     name, guard, repack = end.name, f"{end.name}_guard", f"{end.name}_repack"
     is_open = f"(is_running & {_BANK}.control[0] & !reset)"
     bytes_kept = ", ".join(f"{{8{{{name}__tkeep[{byte}]}}}}" for byte in reversed(range(end.width)))
@@ -197,8 +197,8 @@ def _input_rules(end: EndConfig, site: Site) -> dict[str, str]:
     return rules
 
 
-def _output_rules(end: EndConfig) -> dict[str, str]:
-    """Return the values at the width converter of an output, and on its bus: a value is extended to whole bytes."""
+def _output_rules(end: BusStreamConfig) -> dict[str, str]:
+    """Return Verilog expressions, by signal, of an output's width converter input and of the extended ``tdata``."""
     name, repack, beat = end.name, f"{end.name}_repack", end.port.beat
     bits, step = beat.bits, 8 * end.value_bytes
     words = []
@@ -214,18 +214,18 @@ def _output_rules(end: EndConfig) -> dict[str, str]:
     }
 
 
-def _last_bit(end: EndConfig) -> str:
-    """Return the mark of a frame's last word behind the width converter of an output."""
+def _last_bit(end: BusStreamConfig) -> str:
+    """Return the Verilog expression of the bit that marks a frame's last word in an output's width converter."""
     return f"{end.name}_repack.o__payload[{end.words.max_values * end.port.beat.bits}]"
 
 
-def _counter(name: str, counts: str) -> list[str]:
-    """Return lines of an observer's counter, which a reset by software clears as well."""
+def _counter_lines(name: str, counts: str) -> list[str]:
+    """Return Verilog lines of a 32-bit counter ``want_NAME`` that a reset by software clears."""
     return register(f"want_{name}", f"reset ? 0 : want_{name} + ({counts})", 32)
 
 
-def _state(config: ShellConfig) -> list[str]:
-    """Return lines of an observer of frames and packets on all buses."""
+def _observer(config: ShellConfig) -> list[str]:
+    """Return Verilog lines of the observer that counts frames, packets and cycles on all buses."""
     lines = [
         *register("is_running", "!reset"),
         *register("want_reset", f"{_BANK}.reset[0]"),
@@ -261,8 +261,8 @@ def _state(config: ShellConfig) -> list[str]:
     return lines
 
 
-def _input_state(end: EndConfig) -> list[str]:
-    """Return lines of an observer of one input: transfers, frames that have come, and packets."""
+def _input_state(end: BusStreamConfig) -> list[str]:
+    """Return the observer's Verilog lines for one input: transfers, received frames and packets, wrong byte counts."""
     name, guard, repack = end.name, f"{end.name}_guard", f"{end.name}_repack"
     last, full = f"{guard}.o__payload[{8 * end.width}]", (1 << end.width) - 1
     leaves = f"{guard}.o__valid & {repack}.i__ready"
@@ -275,10 +275,10 @@ def _input_state(end: EndConfig) -> list[str]:
             f"!reset & (({name}_moves | {name}_entered) ? {name}_moves & !{name}_alone : {name}_within)",
         ),
         *register(f"{name}_ended", f"!reset & {name}_moves & {name}__tlast"),
-        *_counter(f"{name}_frames", f"{name}_moves & {name}_alone | {name}_entered"),
-        *_counter(f"{name}_packets", f"{name}_ended"),
-        *_counter(f"{name}_stalled", f"{name}__tvalid & !{name}__tready"),
-        *_counter(f"{name}_starved", f"is_busy & !{name}__tvalid"),
+        *_counter_lines(f"{name}_frames", f"{name}_moves & {name}_alone | {name}_entered"),
+        *_counter_lines(f"{name}_packets", f"{name}_ended"),
+        *_counter_lines(f"{name}_stalled", f"{name}__tvalid & !{name}__tready"),
+        *_counter_lines(f"{name}_starved", f"is_busy & !{name}__tvalid"),
         f"wire {name}_passes = {guard}.i__valid & {guard}.i__ready & {leaves};",
         f"wire [{end.width - 1}:0] {name}_wanted = {last} ? {end.final_keep} : {full};",
         *register(f"{name}_lacks", f"{name}_passes & (({name}_wanted & ~{name}__tkeep) != 0)"),
@@ -286,20 +286,20 @@ def _input_state(end: EndConfig) -> list[str]:
     ]
 
 
-def _output_state(end: EndConfig) -> list[str]:
-    """Return lines of an observer of one output: frames and packets that have left."""
+def _output_state(end: BusStreamConfig) -> list[str]:
+    """Return the observer's Verilog lines for one output: frames and packets sent, and stalled cycles."""
     name = end.name
     return [
         f"wire {name}_moves = {name}__tvalid & {name}__tready;",
         f"wire {name}_leaves = {name}_moves & {_last_bit(end)};",
-        *_counter(f"{name}_frames", f"{name}_leaves"),
-        *_counter(f"{name}_packets", f"{name}_moves & {name}__tlast"),
-        *_counter(f"{name}_stalled", f"{name}__tvalid & !{name}__tready"),
+        *_counter_lines(f"{name}_frames", f"{name}_leaves"),
+        *_counter_lines(f"{name}_packets", f"{name}_moves & {name}__tlast"),
+        *_counter_lines(f"{name}_stalled", f"{name}__tvalid & !{name}__tready"),
     ]
 
 
-def _frames_done_lines(outputs: Sequence[EndConfig]) -> list[str]:
-    """Return lines of an observer of frames that have left on all outputs, and of the pulse when one has."""
+def _frames_done_lines(outputs: Sequence[BusStreamConfig]) -> list[str]:
+    """Return the observer's Verilog lines for frames that have left on all outputs: ``done_frames``, ``is_done``."""
     if len(outputs) == 1:
         name = outputs[0].name
         return [
@@ -314,7 +314,7 @@ def _frames_done_lines(outputs: Sequence[EndConfig]) -> list[str]:
 
 
 def _counters(config: ShellConfig) -> dict[str, str]:
-    """Return the values of the registers that software reads: counters of frames, packets and cycles."""
+    """Return the expected values of the counter registers that software reads, as Verilog expressions by name."""
     inputs = [f"{end.name}_{of}" for end in config.inputs for of in ("frames", "packets", "stalled", "starved")]
     outputs = [f"{end.name}_{of}" for end in config.outputs for of in ("frames", "packets", "stalled")]
     values = {name: f"want_{name}" for name in (*inputs, *outputs)}
@@ -326,8 +326,8 @@ def _counters(config: ShellConfig) -> dict[str, str]:
     }
 
 
-def _last(config: ShellConfig, end: EndConfig, site: Site) -> Obligation:
-    """Return the obligation that ``tlast`` marks the last word of the last frame of each packet, and no other word."""
+def _tlast(config: ShellConfig, end: BusStreamConfig, site: Site) -> Obligation:
+    """Return the obligation that an output's ``tlast`` marks the last word of each packet's last frame only."""
     name, last, guard = end.name, _last_bit(end), f"{config.inputs[0].name}_guard"
     ports = packet_ports(site.part(guard))
     single, load, before_last = (field_bits("packet", PACKET, field) for field in ("single", "load", "before_last"))
@@ -366,8 +366,8 @@ def _last(config: ShellConfig, end: EndConfig, site: Site) -> Obligation:
     )
 
 
-def _events(config: ShellConfig, site: Site) -> Obligation:
-    """Return the obligation of errors, interrupts and states that software reads, with the register bank as emitted."""
+def _register_values(config: ShellConfig, site: Site) -> Obligation:
+    """Return the obligation that software sees each error, frame end and state of the shell in registers."""
     raised = {}
     for index, end in enumerate(config.inputs):
         for bit, (flag, own) in enumerate((("short", "lacks"), ("long", "exceeds"))):
@@ -384,7 +384,7 @@ def _events(config: ShellConfig, site: Site) -> Obligation:
         *((f"{errors}[{bit}]", name, indices["ERRORS"], bit) for bit, name in bits.items()),
     ]
     lines = [
-        *_state(config),
+        *_observer(config),
         *write_lines("control"),
         *(f"wire {name} = {raised[bit]};" for bit, name in bits.items()),
         f"wire is_wrong = {' | '.join(bits.values())};",
@@ -405,7 +405,7 @@ def _events(config: ShellConfig, site: Site) -> Obligation:
         f"    if (control__arvalid & control__arready) state <= {{{', '.join(reversed(states))}}};",
         "end",
     ]
-    read_lines, read_facts = _shared(config, site)
+    read_lines, read_facts = _shared_reads(config, site)
     lines += read_lines
     flags = [
         (f"{status}[0]", "done", "the end of a frame"),
@@ -436,10 +436,10 @@ def _events(config: ShellConfig, site: Site) -> Obligation:
     )
 
 
-def _shared(config: ShellConfig, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return lines and facts of the reads of counters for which the register bank has no port of their own.
+def _shared_reads(config: ShellConfig, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return Verilog lines and assertions for reads of counters that share another register's port of the bank.
 
-    Two registers can have the same value, such as the frames of the only output and those of all outputs.
+    Two registers can have the same value, such as the only output's frames and the frames of all outputs.
     """
     lines, facts = [], {}
     for counted in config.registers:

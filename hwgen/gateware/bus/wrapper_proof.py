@@ -1,4 +1,4 @@
-"""Obligations of a bus wrapper's top module: the wires between the board's buses, the bus shell, and the circuit.
+"""Proof obligations of a bus wrapper's top module: the wires between board buses, bus shell and accelerator or engine.
 
 The shell's signature says what is connected: its buses lead to ports of the wrapper, and its other members to ports of
 the circuit that have the same names.
@@ -28,18 +28,18 @@ _CONSTANTS = {"weights_state__clear": 1}
 
 @dataclass(frozen=True)
 class WrapperUnit:
-    """Top module of a bus wrapper, with the configuration of the bus shell inside."""
+    """Unit of proof for a bus wrapper's top module: the configuration of the bus shell inside."""
 
     shell: BusShellConfig
 
 
 def wrapper_parts(unit: WrapperUnit) -> Mapping[str, BusShellConfig]:
-    """Return the configuration of the bus shell by its instance."""
+    """Return the bus shell's configuration by the name of its instance in the wrapper."""
     return {_SHELL: unit.shell}
 
 
 def obligations(unit: WrapperUnit, site: Site) -> list[Obligation]:
-    """Return the obligations that a wrapper's ports, its shell and its circuit are connected as signatures say."""
+    """Return the proof obligations that a wrapper's ports, bus shell and accelerator or engine are wired by name."""
     shell, circuit = unit.shell, unit.shell.circuit
     members = {tuple(map(str, path)): member for path, member in shell.signature.members.flatten()}
     wires, rules = _buses(shell, circuit, members, site)
@@ -60,7 +60,7 @@ def obligations(unit: WrapperUnit, site: Site) -> list[Obligation]:
 
 
 def _inputs(instance: str, site: Site) -> list[str]:
-    """Return the input ports of an instance."""
+    """Return the input ports of an instance in the wrapper, as ``INSTANCE.PORT`` names."""
     inner = site.modules[site.module.instances[instance]]
     return [f"{instance}.{name}" for name, port in inner.ports.items() if port.direction == "input"]
 
@@ -72,7 +72,7 @@ def _port(instance: str, path: Sequence[str]) -> str:
 def _buses(
     shell: BusShellConfig, circuit: str, members: Mapping[tuple[str, ...], object], site: Site
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the wires of the board's buses, and the logic of the bus signals that are none.
+    """Return what drives each board bus signal: wires by port, and for signals with logic, Verilog expressions by port.
 
     A signal that the shell passes on unchanged leads to the circuit's bus of the same signals. An address of the
     circuit is within its program, whose page the shell adds. What neither drives is constant: 0, the response OKAY.
@@ -98,7 +98,7 @@ def _buses(
 
 
 def _same_buses(shell: BusShellConfig, members: Mapping[tuple[str, ...], object]) -> dict[str, str]:
-    """Return the circuit's bus that has the same signals as a bus of the board, by the name of the board's bus."""
+    """Return, by name of a board bus, the circuit's bus with the same signals, whose signals the shell passes on."""
     signals: dict[str, set[tuple[str, ...]]] = {}
     for name, *rest in members:
         signals.setdefault(name, set()).add(tuple(rest))

@@ -57,7 +57,7 @@ MULTIPLIERS: dict[int | str, Multiplier] = {
 }
 """Multipliers in DSP slices by their ``macs_per_dsp`` name, for example 2 for two products per DSP slice.
 
-With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen, so that those of wide slices are in front.
+With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen: multipliers for wide slices come first.
 """
 LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (
     ConstantMultiplier(),
@@ -66,7 +66,7 @@ LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (
     NarrowMultiplier(),
     BoothMultiplier(),
 )
-"""Multipliers in LUTs. The first that can compute a layer's products is used."""
+"""Multipliers that build products from LUTs; the first that can compute a layer's products is used."""
 
 
 def multiplier_of(name: int | str) -> Multiplier:
@@ -85,7 +85,7 @@ def multiplier_of(name: int | str) -> Multiplier:
 
 
 def multiplier_for(name: int | str, multiplier_slice: MultiplierSlice) -> Multiplier:
-    """Return the multiplier that a plan's request names, or its variant for wider slices if the slices are as wide.
+    """Return the multiplier named by a plan's ``macs_per_dsp``, in its variant for wider DSP slices if they are.
 
     A variant is a subclass. It computes the same products, and chains can be longer.
 
@@ -100,7 +100,7 @@ def multiplier_for(name: int | str, multiplier_slice: MultiplierSlice) -> Multip
 
 
 def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:
-    """Return the kind of multiplier that decides the operands of a layer: the first that subtracts an offset.
+    """Return the multiplier that decides a layer's operand format: its first that subtracts an offset, or its first.
 
     All kinds of a layer's multipliers read the same operands. Without an offset, the first kind decides.
     """
@@ -108,7 +108,7 @@ def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:
 
 
 def lut_multiplier_of(operands: Operands, constant_steps: int | None) -> LutMultiplier:
-    """Return the multiplier in LUTs that computes products of the given operands.
+    """Return the first multiplier in `LUT_MULTIPLIERS` that can compute products of the given operands.
 
     Parameters
     ----------

@@ -7,9 +7,9 @@ Booth digit of the other operand selects. One LUT per bit selects the multiple a
     sum = addend + digit * multiplicand
 
 A chain of rows serves several terms of a dot product. The rows of the lowest digit come first, one for each term. Then
-the two lowest bits of the running sum are complete, and the next digit's rows add to the other bits. So a row is hardly
-wider for three terms than for one, and a third of the sums remain for the adder tree. An adder tree of ternary adders
-(`hwgen.gateware.arithmetic.adder_graph`) adds the chains' sums.
+the two lowest bits of the running sum are complete, and the next digit's rows add to the other bits. A row is therefore
+hardly wider for three terms than for one, and a third of the sums remain for the adder tree. An adder tree of ternary
+adders (`hwgen.gateware.arithmetic.adder_graph`) adds the chains' sums.
 
 Short chains need few delays of operands. The digits can therefore be divided among several chains: with 27 terms of
 8 x 8 bits, for example, each group of three terms has a chain for the lower two digits and a chain for the upper two.
@@ -34,14 +34,14 @@ from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["BoothMultiplier"]
 
-#: Number of layouts whose cost is computed; the others are ruled out by an estimate.
+#: Number of layouts of Booth rows whose cost is computed; an estimate rules out the others.
 CANDIDATES = 4
-#: Number of rows between two registers: more take longer than 3.3 ns.
+#: Maximum number of Booth rows between two registers: more take longer than 3.3 ns.
 ROWS_PER_STAGE = 2
-#: Number of flip-flops that weigh as much as a LUT in the choice of a layout. A slice has two beside each LUT, and most
+#: Number of flip-flops that weigh as much as a LUT in the choice of a layout. A slice has two for each LUT, and most
 #: of them are unused.
 FLIP_FLOPS_OF_A_LUT = 16
-#: Largest number of terms that a chain of rows serves.
+#: Maximum number of terms whose products one chain of Booth rows sums.
 LARGEST_GROUP = 7
 
 
@@ -76,7 +76,7 @@ class BoothMultiplier(LutMultiplier):
         self.count_grid(cost, dots, 1)
 
     def count_grid(self, cost: Cost, dots: DotProducts, copies: int) -> None:
-        """Add to ``cost`` the LUTs and flip-flops of several copies of the circuit whose weights are the same signals.
+        """Add to ``cost`` the LUTs and flip-flops of ``copies`` circuits that multiply by the same weight signals.
 
         Synthesis merges the registers of their weights.
         """
@@ -87,15 +87,15 @@ class BoothMultiplier(LutMultiplier):
 
 @lru_cache(maxsize=1 << 10)
 def _layout(dots: DotProducts) -> _Layout:
-    """Return the layout of dot products: the best one of the widest output channel alone.
+    """Return the arrangement of Booth rows of dot products: the best one for the widest output channel, used for all.
 
-    It is the same however many output channels are in a module, so that latency and cost of some channels are those of
-    a module for each. The circuit does not depend on constants.
+    It is the same for any number of output channels in a module: several channels in one module have the latency and
+    the cost of separate modules. The circuit does not depend on constants.
     """
     circuit = replace(dots, constants=None)
     widest = max(range(dots.channels), key=dots.sum_bits.__getitem__)
-    alone = replace(circuit, sum_bits=(dots.sum_bits[widest],), bias=dots.bias[widest : widest + 1])
-    return replace(_best_layout(alone), dots=circuit)
+    one_channel = replace(circuit, sum_bits=(dots.sum_bits[widest],), bias=dots.bias[widest : widest + 1])
+    return replace(_best_layout(one_channel), dots=circuit)
 
 
 def _flat(operands: Terms) -> list[Value]:
@@ -104,7 +104,7 @@ def _flat(operands: Terms) -> list[Value]:
 
 @dataclass(frozen=True)
 class _Number:
-    """Range and width of an operand, two's complement."""
+    """Range and width of an operand of a Booth multiplication, in two's complement."""
 
     bits: int
     low: int
@@ -112,11 +112,11 @@ class _Number:
 
     @property
     def digits(self) -> int:
-        """Number of Booth digits of the operand."""
+        """Number of radix-4 Booth digits of the operand."""
         return -(-self.bits // 2)
 
     def part(self, first: int, last: int) -> tuple[int, int]:
-        """Return the range of the number that the digits ``first`` to ``last`` make."""
+        """Return the smallest and largest number that the Booth digits ``first`` to ``last`` can represent."""
         if last < first:
             return 0, 0
         # The lowest digit also adds the upper bit of the digit below.
@@ -128,7 +128,7 @@ class _Number:
 
 @dataclass(frozen=True)
 class _Row:
-    """Row of a chain: the digit of a term's encoded operand, and the cycle of its operands.
+    """Row of a chain: adds the product of one Booth digit of a term by the term's multiplicand, in a given cycle.
 
     ``bits`` is the width of its sum.
     """
@@ -139,13 +139,13 @@ class _Row:
     bits: int
 
     def bits_of(self, sum_bits: int) -> int:
-        """Return the row's width if sums wrap at ``sum_bits`` bits: 0 if all of its bits are beyond the sum."""
+        """Return the width in bits of the row's adder if sums wrap at ``sum_bits`` bits; 0 if it lies beyond."""
         return max(min(self.bits, sum_bits - 2 * self.digit), 0)
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """Rows of several terms and digits in order of their addition, and the range of their sum."""
+    """Booth rows of several terms and digits, in the order of their addition, and the range of their sum."""
 
     rows: tuple[_Row, ...]
     low: int
@@ -157,30 +157,30 @@ class _Chain:
 
     @property
     def end(self) -> int:
-        """Cycle in which the chain's sum is in registers."""
+        """Cycle of the chain's registered sum, counted from the operands of the group's first term."""
         return self.rows[-1].cycle + 1
 
     def next_cycle(self, index: int) -> int:
-        """Return the cycle in which the sum of row ``index`` is read: by the next row, or behind the chain."""
+        """Return the cycle that reads the sum of row ``index``: the next row's, or the end of the chain."""
         return self.rows[index + 1].cycle if index + 1 < len(self.rows) else self.end
 
     def ends_digit(self, index: int) -> bool:
-        """Return whether row ``index`` is the last one of its digit, but not of the chain."""
+        """Return whether row ``index`` is the last row of its Booth digit but not of the chain."""
         return index + 1 < len(self.rows) and self.rows[index + 1].digit > self.rows[index].digit
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Chains of the same terms: of a few terms at given positions, counted from that of the first term.
+    """Group of consecutive terms of a dot product whose products are summed by the same chains of Booth rows.
 
     Parameters
     ----------
     encoded : _Number
         Operand that is encoded as Booth digits.
     multiplicand : _Number
-        Operand of which the digits select multiples.
+        Operand whose multiples the digits select.
     positions : tuple of int
-        Position of each term, which is the cycle of its operands.
+        Position of each term, counted from the first term's: the cycle of its operands.
     digits : int
         Maximum number of digits of a chain.
     """
@@ -192,12 +192,12 @@ class _Group:
 
     @cached_property
     def chains(self) -> tuple[_Chain, ...]:
-        """Chains of one output channel."""
+        """Chains of Booth rows that sum the group's products for one output channel."""
         firsts = range(0, self.encoded.digits, self.digits)
         return tuple(self._chain(first, min(first + self.digits, self.encoded.digits) - 1) for first in firsts)
 
     def _chain(self, first: int, last: int) -> _Chain:
-        """Return the chain of the digits ``first`` to ``last``."""
+        """Return the chain of Booth rows that adds the digits ``first`` to ``last`` of all terms."""
         rows = []
         cycle, rows_of_cycle = 0, 0
         low, high = 0, 0
@@ -213,7 +213,7 @@ class _Group:
         return _Chain(tuple(rows), low << 2 * (last - first), high << 2 * (last - first))
 
     def _range(self, first: int, digit: int, num_added: int) -> tuple[int, int]:
-        """Return the range of a chain's running sum, without the bits below ``digit``.
+        """Return the range of a chain's running sum after some rows, without the bits below ``digit``.
 
         The digits from ``first`` to ``digit`` of ``num_added`` terms are added, and those below ``digit`` of the other
         terms.
@@ -226,7 +226,7 @@ class _Group:
         return low >> shift, high >> shift
 
     def _products(self, low: int, high: int) -> tuple[int, int]:
-        """Return the range of the products of the multiplicand and a number of the given range."""
+        """Return the smallest and largest product of the multiplicand by a number from ``low`` to ``high``."""
         ends = [end * factor for end in (low, high) for factor in (self.multiplicand.low, self.multiplicand.high)]
         return min(ends), max(ends)
 
@@ -234,7 +234,7 @@ class _Group:
 
     @cached_property
     def multiplicand_delays(self) -> list[set[int]]:
-        """Delays, in cycles, at which rows read the multiplicand of each term."""
+        """Delays in cycles of each term's multiplicand at the inputs of its Booth rows, as a set per term."""
         delays: list[set[int]] = [set() for _ in self.positions]
         for chain in self.chains:
             for row in chain.rows:
@@ -243,7 +243,7 @@ class _Group:
 
     @cached_property
     def encoded_delays(self) -> list[dict[frozenset[int], list[int]]]:
-        """Bits of the encoded operand of each term, by the set of delays, in cycles, at which rows read the bits."""
+        """Bits of each term's encoded operand, grouped by the delays in cycles that Booth rows need."""
         delays: list[dict[int, set[int]]] = [defaultdict(set) for _ in self.positions]
         for chain in self.chains:
             for row in chain.rows:
@@ -257,25 +257,25 @@ class _Group:
         return bits
 
     def digit_bits(self, digit: int) -> Iterator[int | None]:
-        """Yield the bits of the encoded operand that make a digit, the lowest first; ``None`` below the lowest bit."""
+        """Yield the indices of the operand's bits that form a Booth digit, lowest first; ``None`` below bit 0."""
         for bit in range(2 * digit - 1, 2 * digit + 2):
             yield None if bit < 0 else min(bit, self.encoded.bits - 1)
 
     # Resources
 
     def count_multiplicands(self, cost: Cost, channels: int) -> None:
-        """Count the delays of the multiplicands of some output channels."""
+        """Add to ``cost`` the registers that delay the group's multiplicands for ``channels`` output channels."""
         for delays in self.multiplicand_delays:
             _count_line(cost, channels * self.multiplicand.bits, delays)
 
     def count_encoded(self, cost: Cost, channels: int) -> None:
-        """Count the delays of the encoded operands of some output channels."""
+        """Add to ``cost`` the registers that delay the group's encoded operands for ``channels`` output channels."""
         for by_delays in self.encoded_delays:
             for delays, bits in by_delays.items():
                 _count_line(cost, channels * len(bits), delays)
 
     def count_chains(self, cost: Cost, sum_bits: int) -> None:
-        """Count the rows and registers of an output channel whose sums have ``sum_bits`` bits."""
+        """Add to ``cost`` the Booth rows and registers of an output channel whose sums have ``sum_bits`` bits."""
         for chain in self.chains:
             for index, row in enumerate(chain.rows):
                 bits = row.bits_of(sum_bits)
@@ -289,7 +289,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Arrangement of the Booth rows of dot products.
+    """Arrangement of the Booth rows of dot products in chains, with its circuit and its cost.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ class _Layout:
 
     @cached_property
     def numbers(self) -> tuple[_Number, _Number]:
-        """Operand that is encoded as Booth digits, and operand of which the digits select multiples."""
+        """Operand that is encoded as Booth digits, then the operand whose multiples the digits select."""
         bits = self.dots.operand.width + (not self.dots.operand.signed)
         activation = _Number(bits, -1 << (bits - 1), (1 << (bits - 1)) - 1)
         weight = _Number(self.dots.weight_bits, *self.dots.weight_range)
@@ -317,7 +317,7 @@ class _Layout:
 
     @cached_property
     def groups(self) -> list[tuple[int, int, _Group]]:
-        """Groups of terms whose products are summed along the same chains: first term, its position, and group."""
+        """Groups of terms that share chains of Booth rows: index and position of the first term, and the group."""
         positions = [position for position, count in enumerate(self.dots.terms) for _ in range(count)]
         groups = []
         for first in range(0, len(positions), self.group):
@@ -328,11 +328,11 @@ class _Layout:
 
     @property
     def _chains(self) -> Iterator[tuple[int, _Chain]]:
-        """Chains of one output channel, and the position from which their cycles count."""
+        """Chains of Booth rows of one output channel, each after the position that its cycles count from."""
         return ((start, chain) for _, start, group in self.groups for chain in group.chains)
 
     def _graph(self, sums: Sequence[tuple[int, int]]) -> AdderGraph:
-        """Return the adder trees of some output channels, given by the width of each sum and its bias."""
+        """Return the adder trees that sum the chains of some output channels, given each sum's width and bias."""
         chains = list(self._chains)
         operands = [Operand(chain.low, chain.high, start + chain.end) for start, chain in chains]
         graph = AdderGraph(self.dots.device, operands * len(sums))
@@ -344,7 +344,7 @@ class _Layout:
 
     @cached_property
     def _sums(self) -> list[tuple[int, int]]:
-        """Width and bias of each output channel's sum."""
+        """Width in bits and bias of each output channel's sum."""
         return list(zip(self.dots.sum_bits, self.dots.bias or (0,) * self.dots.channels, strict=True))
 
     @cached_property
@@ -355,7 +355,7 @@ class _Layout:
 
     @cached_property
     def cost(self) -> Cost:
-        """LUTs and flip-flops of the dot products."""
+        """LUTs and flip-flops of the dot products of all output channels."""
         cost = self._cost_of_chains
         for total, channels in Counter(self._sums).items():
             tree = Cost(self.dots.device)
@@ -365,7 +365,7 @@ class _Layout:
 
     @property
     def _cost_of_chains(self) -> Cost:
-        """LUTs and flip-flops of all chains, without the adder trees."""
+        """LUTs and flip-flops of all chains of Booth rows, without the adder trees."""
         cost = Cost(self.dots.device)
         encoded, multiplied = (self.dots.channels, 1) if self.encodes_weights else (1, self.dots.channels)
         for group, count in Counter(group for _, _, group in self.groups).items():
@@ -381,7 +381,7 @@ class _Layout:
 
     @property
     def cost_of_weight_registers(self) -> Cost:
-        """LUTs and flip-flops that delay weights."""
+        """LUTs and flip-flops of the registers that delay the weights of all output channels."""
         cost = Cost(self.dots.device)
         for _, _, group in self.groups:
             (group.count_encoded if self.encodes_weights else group.count_multiplicands)(cost, self.dots.channels)
@@ -403,7 +403,7 @@ class _Layout:
     def add_to(
         self, m: Module, activations: Sequence[Value], weights: Sequence[Sequence[Value]], names: Sequence[str]
     ) -> list[Signal]:
-        """Add the circuit to a module, and return the registered sum of each output channel."""
+        """Add the Booth multiplier of all output channels to a module; return the registered sum of each channel."""
         own_names = [f"{name}_weight" for name in names]
         by_channel: list[list[Value]] = []
         channels = list(zip(weights, own_names, strict=True))
@@ -425,7 +425,7 @@ class _Layout:
         return self._graph(self._sums).add_to(m, sums, names[0], names)
 
     def _multiplicands(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[int, Value]]:
-        """Add the delays of the terms' multiplicands, and return each one's value at each delay that is read."""
+        """Add delay lines for the terms' multiplicands; return, per term, a dict from delay in cycles to value."""
         return [
             _line(m, operands[first + term], delays, f"{name}_{first + term}")
             for first, _, group in self.groups
@@ -433,7 +433,7 @@ class _Layout:
         ]
 
     def _digits(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[tuple[int, int], Value]]:
-        """Add the delays of the terms' encoded operands, and return each one's bits, by bit and delay."""
+        """Add delay lines for the terms' encoded operands; return, per term, a dict from (bit, delay) to bit value."""
         terms = []
         for first, _, group in self.groups:
             for term, by_delays in enumerate(group.encoded_delays, start=first):
@@ -448,7 +448,7 @@ class _Layout:
 
 @dataclass(frozen=True)
 class _ChainCircuit:
-    """Circuit of a chain in an output channel whose sums have ``sum_bits`` bits."""
+    """Circuit of a chain of Booth rows in an output channel whose sums have ``sum_bits`` bits."""
 
     m: Module
     group: _Group
@@ -459,7 +459,7 @@ class _ChainCircuit:
     def add(
         self, digits: Sequence[Mapping[tuple[int, int], Value]], multiplicands: Sequence[Mapping[int, Value]]
     ) -> Value:
-        """Add the rows and their registers, and return the registered sum.
+        """Add the chain's Booth rows and registers to the module, and return the registered sum.
 
         Parameters
         ----------
@@ -495,7 +495,7 @@ def _bits(low: int, high: int) -> int:
 
 
 def _steps(delays: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield each delay above 0, in order, and the number of registers from the delay before."""
+    """Yield each delay above 0, in increasing order, with the number of registers after the previous one."""
     last = 0
     for delay in sorted(delays):
         if delay > last:
@@ -504,7 +504,7 @@ def _steps(delays: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _line(m: Module, value: Value, delays: Iterable[int], name: str) -> dict[int, Value]:
-    """Add the registers of a delay line, and return the value at each delay."""
+    """Add a delay line of registers to a module, and return the value at each of the given delays, in cycles."""
     taps = {0: value}
     for delay, length in _steps(delays):
         value = taps[delay] = delayed_apart(m, f"{name}_cycle_{delay}", value, length)
@@ -512,24 +512,24 @@ def _line(m: Module, value: Value, delays: Iterable[int], name: str) -> dict[int
 
 
 def _count_line(cost: Cost, bits: int, delays: Iterable[int]) -> None:
-    """Count the registers of a delay line of ``bits`` bits that is read at some delays, in cycles."""
+    """Add to ``cost`` the registers of a delay line of ``bits`` bits that is read at some delays, in cycles."""
     for _, length in _steps(delays):
         cost.delay_apart(bits, length)
 
 
 def _weighted_luts(cost: Cost) -> float:
-    """Return the cost of LUTs and flip-flops, in LUTs."""
+    """Return a cost's LUTs plus its flip-flops divided by `FLIP_FLOPS_OF_A_LUT`."""
     return cost.lut + cost.ff / FLIP_FLOPS_OF_A_LUT
 
 
 @lru_cache(maxsize=1 << 12)
 def _group(encoded: _Number, multiplicand: _Number, positions: tuple[int, ...], digits: int) -> _Group:
-    """Return a group, the same object for equal parameters, so that its chains are computed once."""
+    """Return a group of terms that share Booth chains, cached, so that its chains are computed once."""
     return _Group(encoded, multiplicand, positions, digits)
 
 
 def _layouts(dots: DotProducts) -> Iterator[_Layout]:
-    """Yield the layouts among which the multiplier chooses."""
+    """Yield all arrangements of Booth rows to compare: operand to encode, terms and digits per chain."""
     terms = sum(dots.terms)
     for encodes_weights in (True, False):
         digits = _Layout(dots, encodes_weights, 1, 1).numbers[0].digits
@@ -540,6 +540,6 @@ def _layouts(dots: DotProducts) -> Iterator[_Layout]:
 
 @lru_cache(maxsize=1 << 10)
 def _best_layout(dots: DotProducts) -> _Layout:
-    """Return the layout with the lowest cost in LUTs, of the `CANDIDATES` with the lowest estimated costs."""
+    """Return the arrangement of Booth rows with the fewest LUTs, among the `CANDIDATES` best ones by estimate."""
     candidates = sorted(_layouts(dots), key=lambda layout: layout.rough_cost)[:CANDIDATES]
     return min(candidates, key=lambda layout: (_weighted_luts(layout.cost), layout.latency))

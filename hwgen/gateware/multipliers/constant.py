@@ -21,7 +21,7 @@ from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["ConstantMultiplier"]
 
-#: Least width of weights, in bits, with which products of 2-bit activations take fewer LUTs in tables
+#: Minimum width of weights, in bits, whose products with 2-bit activations take fewer LUTs in tables
 #: (`SelectedMultiplier`) than in adders. Products of 1-bit activations take fewer LUTs in tables for all weights. In
 #: the cost model, random weights of 6 bits, 27 terms and 16 output channels take 3.8 LUTs a multiply-add in adders and
 #: 3.7 in tables. Weights of 5 bits take 3.2 in both.
@@ -30,7 +30,7 @@ NARROW_WEIGHT_BITS = 6
 
 @dataclass(frozen=True)
 class ConstantMultiplier(LutMultiplier):
-    """Multiplier in LUTs of activations by weights that never change, of a layer that computes a window per cycle."""
+    """Multiplier in LUTs of activations by constant weights, for a layer that computes one window per cycle."""
 
     name = "constant"
     stores_weights = False
@@ -66,7 +66,7 @@ class ConstantMultiplier(LutMultiplier):
 
 @lru_cache(maxsize=64)
 def _graph(dots: DotProducts) -> AdderGraph:
-    """Return the graph of adders of all output channels' dot products."""
+    """Return the graph of adders that computes all output channels' dot products with constant weights."""
     assert dots.constants is not None
     low, high = dots.operand_range
     graph = AdderGraph(

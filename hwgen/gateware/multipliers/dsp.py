@@ -10,7 +10,7 @@ from hwgen.gateware.multipliers.multiplier import Demand, Multiplier
 
 __all__ = ["DspSlice"]
 
-#: Maximum width of both operands together, in bits, for which synthesis builds a product from LUTs.
+#: Maximum width of both operands together, in bits, of a product that synthesis builds from LUTs.
 SOFT_BITS = 8
 
 

@@ -16,15 +16,15 @@ from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 __all__ = ["DotProducts", "LutMultiplier", "Terms"]
 
 Terms = Sequence[Sequence[Value]]
-"""Values of the terms of a dot product, by position and term."""
+"""Operands of a dot product as Amaranth values, indexed by position in the chain, then by term at the position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DotProducts(OnDevice):
     """Dot products of shared activations with the weights of several output channels, all computed in one cycle.
 
-    The terms of a dot product are spread over *positions*. The operands of a position arrive one cycle after those of
-    the position before, as in a chain of DSP slices.
+    The terms of a dot product are spread over *positions*. The operands of a position arrive one cycle after the
+    previous position's, as in a chain of DSP slices.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ class DotProducts(OnDevice):
 
     @property
     def operand_range(self) -> tuple[int, int]:
-        """Smallest and largest operand."""
+        """Smallest and largest activation after the offset is subtracted."""
         bits = self.operand.width
         return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if self.operand.signed else (0, (1 << bits) - 1)
 
     @property
     def products(self) -> int:
-        """Number of products of all output channels."""
+        """Total number of products that all output channels compute per cycle."""
         return self.channels * sum(self.terms)
 
 
@@ -80,18 +80,18 @@ class LutMultiplier(Multiplier):
     lanes = 1
     slices = 0
     shares_terms: ClassVar[bool] = False
-    """Whether output channels share so much of their circuits that a product takes fewer LUTs with more channels."""
+    """Whether a product takes fewer LUTs with more output channels, because they share parts of their sums."""
     shares_adders: ClassVar[bool] = True
-    """Whether output channels share more than registers. Otherwise each has a module of its own, equal to the others'.
+    """Whether output channels share more than registers; otherwise, each channel has a module of its own.
 
     Synthesis merges equal registers of several modules, but not their adders in cells of the family.
     """
 
     lut4_ratio: ClassVar[float] = 2.2
-    """Number of LUTs of 4 inputs for each LUT of 6 inputs in products and their adder trees, in netlists of Yosys."""
+    """Number of 4-input LUTs for each 6-input LUT, in Yosys netlists of products and their adder trees."""
 
     def check(self, demand: Demand) -> None:
-        """Accept every convolution."""
+        """Raise no error, because multipliers in LUTs can compute every convolution."""
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
         half = 1 << (weight_bits - 1)
@@ -107,11 +107,11 @@ class LutMultiplier(Multiplier):
         return operands.weight_bits if self.stores_weights else 0
 
     def weight_shape(self, dots: DotProducts) -> Shape:
-        """Return the Amaranth shape of a weight operand, as `spread` returns it."""
+        """Return the Amaranth shape of a weight operand that `spread` decodes from the weight memory."""
         return signed(dots.weight_bits)
 
     def factor(self, weight: Value) -> Value:
-        """Return the signed number that a weight operand stands for."""
+        """Return the signed number that a weight operand encodes."""
         return weight
 
     @abstractmethod

@@ -65,39 +65,39 @@ class Demand:
 
 @dataclass(frozen=True)
 class Multiplier(ABC):
-    """Base class of a convolution's multipliers: how DSP slices multiply activations by weights and sum the products.
+    """Base class of a convolution's multipliers: their operands, their chains of sums, and their cost in DSP slices.
 
     A *unit* computes one product per cycle for each of ``lanes`` output channels and ``pixels`` neighbouring pixels.
 
     The output channels share the activations of the pixels, and the pixels share the weights. Units form chains: every
-    unit adds its product to the sum of the unit before, one cycle later. At the end of a chain, `split` separates the
+    unit adds its product to the previous unit's sum, one cycle later. At the end of a chain, `split` separates the
     sums of the output channels and pixels.
     """
 
     name: ClassVar[int | str]
     """Value of ``macs_per_dsp`` in plans and options that selects the multiplier."""
     lanes: ClassVar[int] = 1
-    """Number of output channels whose products one multiplier unit computes from a shared activation."""
+    """Number of output channels per multiplier unit, whose products share an activation."""
     pixels: ClassVar[int] = 1
-    """Number of neighbouring output pixels whose products one multiplier unit computes with a shared weight."""
+    """Number of neighbouring output pixels per multiplier unit, whose products share a weight."""
     slices: ClassVar[int] = 1
     """Number of DSP slices in a multiplier unit, which computes one product per output channel and cycle."""
     carries: ClassVar[bool] = False
-    """Whether sums of chains lack a carry bit, which `split` returns beside them and the caller must add later."""
+    """Whether sums of chains lack a carry bit, which `split` returns separately and the caller must add later."""
     computes_windows: ClassVar[bool] = False
     """Whether, with this multiplier, a layer with constant weights sums a whole window in one tree of adders."""
     stores_weights: ClassVar[bool] = True
     """Whether the multiplier reads weights from a memory; otherwise they are constants in its logic."""
     mark: ClassVar[str] = ""
-    """Sign printed behind a layer's number of multipliers in the plan's table, for example ``*``."""
+    """Sign printed after a layer's number of multipliers in the plan's table, for example ``*``."""
     legend: ClassVar[str] = ""
-    """Line printed below the plan's table that explains ``mark``, for example "*: two MACs per DSP slice"."""
+    """Line printed below the plan's table to explain `mark`, for example "*: two MACs per DSP slice"."""
     detail: ClassVar[str] = ""
-    """Text printed behind the number of multipliers in the report, for example ", two multiply-adds each"."""
+    """Text printed after the number of multipliers in the report, for example ", two multiply-adds each"."""
 
     @property
     def fallback(self) -> Multiplier:
-        """Multiplier to use instead for layers that this multiplier cannot compute."""
+        """Multiplier to use instead for layers that this multiplier cannot compute; itself if it computes all."""
         return self
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
@@ -112,7 +112,7 @@ class Multiplier(ABC):
         return ""
 
     def for_size(self, lanes: int, pixels: int) -> Multiplier:
-        """Return the multiplier for that many output channels and pixels at once: this one if they fill a unit.
+        """Return this multiplier if ``lanes`` output channels and ``pixels`` pixels at once fill one of its units.
 
         Otherwise return a `fallback` that they fill.
         """
@@ -120,9 +120,9 @@ class Multiplier(ABC):
         return self if fills else self.fallback.for_size(lanes, pixels)
 
     def for_rest(self, lanes: int, pixels: int) -> Multiplier:
-        """Return the multiplier of one unit in a layer of this multiplier, with that many output channels and pixels.
+        """Return the multiplier of a layer's last unit, which gets ``lanes`` output channels and ``pixels`` pixels.
 
-        The last unit can have fewer of them than the others, and packs its operands at the same distances.
+        The last unit can have fewer of them than the layer's other units, and packs its operands at the same distances.
         """
         return self.for_size(lanes, pixels)
 
@@ -151,12 +151,12 @@ class Multiplier(ABC):
 
     @property
     def shifts(self) -> list[int]:
-        """Lowest bit of each product's field: of the first weight with each activation, then of the next weight."""
+        """Lowest bit of each product in a unit's result: the first weight by each activation, then the next weight."""
         return [0]
 
     @property
     def port_bits(self) -> int:
-        """Least width in bits of a slice's wide port that several operands share; 0 if it has a single operand."""
+        """Minimum width in bits of a DSP slice's wide port, to pack several operands there; 0 without packing."""
         return 0
 
     @abstractmethod
@@ -164,11 +164,11 @@ class Multiplier(ABC):
         """Return the smallest and the largest weight of ``weight_bits`` bits that the multiplier supports."""
 
     def offset(self, activation: Shape) -> int:
-        """Return the value, 0 or half of the range, that is subtracted from activations to get the operand."""
+        """Return the value to subtract from activations before the product: 0, or plus or minus half their range."""
         return 0
 
     def operand(self, activation: Shape) -> Shape:
-        """Return the Amaranth shape of the multiplier's operand: of an activation after the offset is subtracted."""
+        """Return the Amaranth shape of an activation as it is multiplied, after the offset is subtracted."""
         return activation
 
     def is_soft(self, operand: Shape, weight_bits: int) -> bool:
@@ -176,12 +176,12 @@ class Multiplier(ABC):
         return self.slices == 0
 
     def packed(self, activations: Sequence[Value]) -> Value:
-        """Return the multiplier's activation operand, made of the activations of a unit's pixels."""
+        """Return a unit's activation operand: the activations of its pixels, packed in one number."""
         (activation,) = activations
         return activation
 
     def packed_shape(self, operand: Shape) -> Shape:
-        """Return the Amaranth shape of `packed`, for activations of shape ``operand``."""
+        """Return the Amaranth shape of a unit's packed activations, each of shape ``operand``."""
         return operand
 
     # Weights
@@ -191,7 +191,7 @@ class Multiplier(ABC):
         return operands.weight_bits
 
     def stored(self, weights: np.ndarray, operands: Operands) -> np.ndarray:
-        """Encode one multiplier unit's weights as memory words.
+        """Return one multiplier unit's weights as words of the weight memory, shaped like an output channel's weights.
 
         ``weights`` has an array of weights, of any shape, for each output channel of the unit. The result has this
         shape.
@@ -200,7 +200,7 @@ class Multiplier(ABC):
         return lane & ((1 << operands.weight_bits) - 1)
 
     def spread(self, stored: Value, weight_bits: int) -> Value:
-        """Return the multiplier's weight operand, decoded from a word of the weight memory."""
+        """Return a unit's weight operand, decoded from a word of the weight memory."""
         return stored.as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
@@ -210,14 +210,14 @@ class Multiplier(ABC):
     # Chains
 
     def longest_chain(self, chain: int, operand: Shape, weight_bits: int) -> int:
-        """Return how many multiplier units a chain can have at most, if the plan allows ``chain`` units.
+        """Return the maximum number of multiplier units in a chain, if the plan allows ``chain`` units.
 
         ``operand`` is the shape of an activation operand, and ``weight_bits`` the width of a weight.
         """
         return chain
 
     def chain_cycles(self, positions: int) -> int:
-        """Return the latency of a chain of ``positions`` multiplier units, less one cycle.
+        """Return the latency of a chain of ``positions`` multiplier units, minus one cycle.
 
         The latency counts from the operands of the first unit to the sum of the last unit.
         """
@@ -233,7 +233,7 @@ class Multiplier(ABC):
         return operands.weight_bits + operand.width + (not operand.signed)
 
     def chain_bits(self, operands: Operands, sum_bits: int) -> int:
-        """Return the maximum width, in bits, of sums along a chain, if every output channel's sum fits ``sum_bits``."""
+        """Return the maximum width, in bits, of sums along a chain, if each output channel's sum fits ``sum_bits``."""
         return sum_bits
 
     def chain(
@@ -241,7 +241,7 @@ class Multiplier(ABC):
     ) -> Signal:
         """Add a chain of multiplier units to a module, and return the signal with the sum of their products.
 
-        Every unit has a register for its product and a register for the sum with the unit before:
+        Every unit has a register for its product and a register for its sum with the previous unit:
         ``product <= activation * weight``, ``sum <= previous sum + product``.
 
         Parameters
@@ -250,7 +250,7 @@ class Multiplier(ABC):
             Module that gets the chain.
         terms : sequence of (int, Value, Value)
             Position, activation operand and weight operand of every unit. The operands of a position arrive one cycle
-            after the operands of the position before.
+            after the previous position's.
         product_bits, sum_bits : int
             Width of a product, and maximum width of a sum, in bits.
         name : str
@@ -272,8 +272,8 @@ class Multiplier(ABC):
         return None
 
     def split(self, sums: Sequence[Signal], operands: Operands) -> list[tuple[list[Value], list[Value]]]:
-        """Separate chains' sums by product; return for each product its sums, and the carries that they lack.
+        """Separate chains' sums by product: return, for each product, its sums and the carries that they lack.
 
-        The products are those of the first output channel with each pixel, then those of the next output channel.
+        The first output channel's products with each pixel come first, then the next output channel's.
         """
         return [([*sums], [])]

@@ -59,7 +59,7 @@ class NarrowMultiplier(LutMultiplier):
         return activation
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
-        """Return whether weights have at most `WEIGHT_BITS` bits."""
+        """Return whether the multiplier can compute a layer's products: weights have at most `WEIGHT_BITS` bits."""
         return operands.weight_bits <= WEIGHT_BITS
 
     def latency(self, dots: DotProducts) -> int:
@@ -77,7 +77,7 @@ class NarrowMultiplier(LutMultiplier):
         return self._circuit(dots).add_to(m, activations, weights, names)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
-        # Output channels of equal width have equal circuits, beside the circuit that all channels share.
+        # Output channels of equal width have equal circuits, apart from the circuit that all channels share.
         biases = dots.bias or (0,) * dots.channels
         kinds = Counter(zip(dots.sum_bits, biases, strict=True))
         for index, ((bits, bias), channels) in enumerate(kinds.items()):
@@ -89,19 +89,19 @@ class NarrowMultiplier(LutMultiplier):
             cost.add(two, channels - is_first)
 
     def _counted(self, dots: DotProducts) -> Cost:
-        """Return the resources of dot products, of which all channels are counted."""
+        """Return the LUTs and flip-flops of dot products, with all of their output channels counted one by one."""
         cost = Cost(dots.device)
         self._circuit(dots).count(cost)
         return cost
 
     def _circuit(self, dots: DotProducts) -> _Circuit:
-        """Return the circuit of dot products: rows of all weight bits, of which the highest is the sign."""
+        """Return the circuit of dot products by two's complement weights: one row per pair of terms and weight bit."""
         return _circuit(replace(dots, constants=None), dots.weight_bits, is_binary=False)
 
 
 @dataclass(frozen=True)
 class BinaryMultiplier(NarrowMultiplier):
-    """Multiplier in LUTs of activations by weights of -1 and 1, of which a memory stores one bit: 0 for -1.
+    """Multiplier in LUTs of activations by weights of -1 and 1, stored as one bit each: 0 for -1.
 
     With bits ``b``, the sum of products ``(2 * b - 1) * x`` is twice the sum of ``b * x``, less the sum of activations,
     which all output channels share.
@@ -111,7 +111,7 @@ class BinaryMultiplier(NarrowMultiplier):
     shares_terms = True
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
-        """Return whether all weights are -1 or 1."""
+        """Return whether the multiplier can compute a layer's products: all weights are -1 or 1."""
         smallest, largest = operands.weight_range
         return operands.weights_nonzero and smallest >= -1 and largest <= 1
 
@@ -127,7 +127,7 @@ class BinaryMultiplier(NarrowMultiplier):
         return (lane > 0).astype(int)
 
     def spread(self, stored: Value, weight_bits: int) -> Value:
-        """Return the weight's bit, which is 0 for -1 and 1 for 1."""
+        """Return the weight operand, which equals the word in the weight memory: one bit, 0 for -1 and 1 for 1."""
         return stored
 
     def weight_shape(self, dots: DotProducts) -> Shape:
@@ -137,13 +137,13 @@ class BinaryMultiplier(NarrowMultiplier):
         return Cat(Const(1, 1), ~weight).as_signed()
 
     def _circuit(self, dots: DotProducts) -> _Circuit:
-        """Return the circuit of dot products: rows of one weight bit, which is not a sign."""
+        """Return the circuit of dot products by weights of -1 and 1: one row per pair of terms."""
         return _circuit(replace(dots, constants=None), 1, is_binary=True)
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two terms of a dot product, or a single one, whose activations select the same rows' values.
+    """Two terms of a dot product, or a single one, whose products the same rows of adders add.
 
     Parameters
     ----------
@@ -155,13 +155,13 @@ class _Pair:
 
     @property
     def cycle(self) -> int:
-        """Cycle in which the operands of both terms are present, counted from those of the first position."""
+        """First cycle that has the operands of both terms, counted from the first position's operands."""
         return max(position for position, _ in self.terms)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """Row that adds or subtracts a bit of a pair's products.
+    """Adder that adds or subtracts the products of one weight bit for a pair of terms.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class _Row:
     digit : int
         Index of the weight bit.
     cycle : int
-        Cycle in which the row is computed.
+        Cycle that computes the row.
     subtracts : bool
         Whether the row subtracts the products, because the weight bit is a sign.
     adds_one : bool
@@ -179,7 +179,7 @@ class _Row:
     before, after : tuple of int
         Range of the partial sum before and after the row.
     waits : int
-        Number of registers behind the row, before the next row of the group or the tree.
+        Number of registers between the row and the next row of the group or the tree.
     """
 
     pair: int
@@ -194,7 +194,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Circuit:
-    """Circuit of dot products: pairs of terms, groups of rows, and the tree of adders of each output channel.
+    """Circuit of dot products by narrow weights: pairs of terms, groups of rows, and trees of adders.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class _Circuit:
 
     @cached_property
     def pairs(self) -> tuple[_Pair, ...]:
-        """Pairs of terms, by the cycle of their operands: of one position, or of two positions of odd sizes."""
+        """Pairs of terms, ordered by their operands' cycle: of one position, or the odd terms of two positions."""
         pairs, single = [], None
         for position, count in enumerate(self.dots.terms):
             terms = [(position, index) for index in range(count)]
@@ -236,16 +236,16 @@ class _Circuit:
         return tuple(sorted(pairs, key=lambda pair: pair.cycle))
 
     def bits(self, pair: int) -> int:
-        """Return the width of a selected value of a pair, in bits: of the sum of both activations."""
+        """Return the width in bits of the value that weight bits select for a pair: 0, an activation, or their sum."""
         return self.dots.operand.width + len(self.pairs[pair].terms) - 1
 
     def largest(self, pair: int) -> int:
-        """Return the largest selected value of a pair, unsigned."""
+        """Return the largest value that weight bits can select for a pair of terms, as an unsigned number."""
         return len(self.pairs[pair].terms) * ((1 << self.dots.operand.width) - 1)
 
     @cached_property
     def groups(self) -> tuple[tuple[_Row, ...], ...]:
-        """Rows of each group of pairs, the same for all output channels."""
+        """Groups of rows, the same for all output channels; a group's sum is one operand of the tree of adders."""
         size = max(GROUP_ROWS // self.digits, 1)
         pairs = range(len(self.pairs))
         count = -(-len(pairs) // size)
@@ -253,7 +253,7 @@ class _Circuit:
         return tuple(self._pair_rows(pairs[first:last]) for first, last in pairwise(bounds))
 
     def _pair_rows(self, pairs: Sequence[int]) -> tuple[_Row, ...]:
-        """Return the rows of a group of pairs, in the order in which they are computed.
+        """Return the rows that add all weight bits of a group of pairs, in the order of their computation.
 
         The first row adds nothing. It selects a value in the cycle that adds the pair's activations. Each other row
         reads this sum from a register.
@@ -284,7 +284,7 @@ class _Circuit:
 
     @cached_property
     def constant(self) -> int:
-        """Constant that corrects the sum of all rows: for inverted sign bits, and for rows that add one."""
+        """Constant to add to the sum of all rows, which corrects inverted sign bits and rows that add one too many."""
         total = 0
         for rows in self.groups:
             for row in rows:
@@ -295,7 +295,7 @@ class _Circuit:
 
     @cached_property
     def graph(self) -> AdderGraph:
-        """Trees of adders of all output channels: first the operands of each channel's groups, then the pairs' sums."""
+        """Trees of adders that sum each output channel's groups of rows and, for binary weights, the activations."""
         groups = [Operand(*rows[-1].after, rows[-1].cycle + 1) for rows in self.groups]
         operands = groups * self.dots.channels
         if self.is_binary:
@@ -310,7 +310,7 @@ class _Circuit:
         return graph
 
     def _activations(self, pair: int) -> Operand:
-        """Return the range of the sum of a pair's activations, and the cycle in which a register has it.
+        """Return the range of the sum of a pair's activations, and the cycle whose registers hold it, as an `Operand`.
 
         The first pair's sum includes the constant that corrects the sum of all rows, so that all channels share it.
         """
@@ -319,7 +319,7 @@ class _Circuit:
         return Operand(low, low + self.largest(pair), self.pairs[pair].cycle + 1)
 
     def _sum_activations(self, graph: AdderGraph, end: int) -> list[Term]:
-        """Add adders of all activations, whose pairs are the last operands of the graph; return their negative sum."""
+        """Add to the graph the adders that sum all activations; return the negated sum as a list of one term."""
         first = end - len(self.pairs)
         waiting = [(pair.cycle + 1, Term(first + index, 0, 1)) for index, pair in enumerate(self.pairs)]
         heapify(waiting)
@@ -331,7 +331,7 @@ class _Circuit:
 
     @cached_property
     def data_cycles(self) -> tuple[tuple[int, ...], ...]:
-        """Cycles in which any row reads the activations of each pair, in order."""
+        """For each pair of terms, the cycles with rows that read its activations, in increasing order."""
         cycles: defaultdict[int, set[int]] = defaultdict(set)
         for rows in self.groups:
             for row in rows:
@@ -339,13 +339,13 @@ class _Circuit:
         return tuple(tuple(sorted(cycles[index])) for index in range(len(self.pairs)))
 
     def selects_sum(self, pair: int) -> bool:
-        """Return whether rows read the sum of a pair's activations, which has no use for activations of one bit."""
+        """Return whether a pair's rows can select the sum of both activations; 1-bit activations don't need it."""
         return len(self.pairs[pair].terms) == 2 and self.dots.operand.width > 1
 
     # Circuit
 
     def add_to(self, m: Module, activations: Terms, weights: Sequence[Terms], names: Sequence[str]) -> list[Signal]:
-        """Add the circuit to a module, and return the registered sum of each output channel.
+        """Add the circuit of the dot products to a module; return the registered sum of each output channel.
 
         Parameters
         ----------
@@ -383,7 +383,7 @@ class _Circuit:
         return self.graph.add_to(m, operands, prefix, names)
 
     def _elaborate_data(self, m: Module, pair: int, values: list[Value], prefix: str) -> dict[int, list[Value]]:
-        """Add delay lines of a pair's values that rows select, and return the values by cycle."""
+        """Add delay lines of a pair's selectable values; return the values by the cycle of the rows that read them."""
         data, ready = {}, self.pairs[pair].cycle
         for cycle in self.data_cycles[pair]:
             names = [f"{prefix}_pair_{pair}_{index}_cycle_{cycle}" for index in range(len(values))]
@@ -399,7 +399,7 @@ class _Circuit:
         weights: Sequence[Sequence[Value]],
         name: str,
     ) -> Value:
-        """Add the rows of a group for one output channel, and return their registered sum, signed."""
+        """Add a group's rows for one output channel to the module, and return their registered sum, signed."""
         total: Value = Const(0, 0)
         for index, row in enumerate(rows):
             bits = [
@@ -423,11 +423,11 @@ class _Circuit:
     def _elaborate_weight(
         self, m: Module, row: _Row, weights: Sequence[Sequence[Value]], position: int, term: int, name: str
     ) -> Value:
-        """Return a bit of a weight, delayed until a row reads it."""
+        """Return the weight bit that a row multiplies by, delayed until the row's cycle."""
         return _delayed(m, f"{name}_weight_{position}_{term}", weights[position][term][row.digit], row.cycle - position)
 
     def _select(self, bits: Sequence[Value], values: Sequence[Value], width: int) -> Value:
-        """Return the unsigned value that weight bits of a pair select, of ``width`` bits."""
+        """Return the value that a pair's weight bits select, unsigned: signed values have the sign bit inverted."""
         if self.dots.operand.width == 1:
             products = [bit & value[0] for bit, value in zip(bits, values, strict=False)]
             selected: Value = products[0]
@@ -444,11 +444,16 @@ class _Circuit:
         return (selected ^ (1 << (width - 1)))[:width] if self.is_signed else selected[:width]
 
     def _extend(self, value: Value) -> Value:
-        """Return an activation with one bit more."""
+        """Return an activation extended by one bit: its sign bit, or 0 if activations are unsigned."""
         return Cat(value, value[-1] if self.is_signed else Const(0, 1))
 
     def _elaborate_register(self, m: Module, value: Value, cycles: int, is_last: bool, name: str) -> Value:
-        """Add registers of a partial sum. The last row's are no shift register for the low bits that pass by rows."""
+        """Delay a row's partial sum by registers; for a group's last row, the final one is a flip-flop.
+
+        The low bits that pass by the rows would otherwise be in a shift register.
+
+        A shift register in LUTs, which the low bits that pass by the rows could share, is too slow there.
+        """
         if is_last:
             return delayed_fast(m, name, value, cycles)
         return delayed(m, name, value, cycles)
@@ -456,7 +461,7 @@ class _Circuit:
     # Resources
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the LUTs and flip-flops of the circuit."""
+        """Add to ``cost`` the LUTs and flip-flops of the dot products of all output channels."""
         for pair in range(len(self.pairs)):
             self._count_data(cost, pair)
         channel = Cost(self.dots.device)
@@ -467,7 +472,7 @@ class _Circuit:
         self.graph.count(cost)
 
     def _count_data(self, cost: Cost, pair: int) -> None:
-        """Add to ``cost`` the sum of a pair's activations, and the delay lines of all three."""
+        """Add to ``cost`` the adder of a pair's activations, and the delay lines of both activations and their sum."""
         bits, ready, terms = self.dots.operand.width, self.pairs[pair].cycle, self.pairs[pair].terms
         for position, _ in terms:
             _count_wait(cost, bits, ready - position)
@@ -487,7 +492,7 @@ class _Circuit:
             _count_line(cost, self.bits(pair), ready, rows * self.selects_sum(pair) + summed)
 
     def _count_row(self, cost: Cost, row: _Row) -> None:
-        """Add to ``cost`` a row of one output channel: a LUT per bit of the selected value, registers, and weights."""
+        """Add to ``cost`` a row of one output channel: a LUT per bit, its registers, and its weight bits' delays."""
         bits, after = self.bits(row.pair), bits_for_range(*row.after).width
         cost.lut += bits
         if row.before[0] < 0:
@@ -502,19 +507,22 @@ class _Circuit:
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Add a delay line whose output is a flip-flop: a shift register in LUTs is too slow for two rows behind it."""
+    """Delay a value by registers, the last of them a flip-flop.
+
+    A shift register in LUTs is too slow before two rows.
+    """
     return delayed_fast(m, name, value, cycles) if cycles > 1 else delayed(m, name, value, cycles)
 
 
 def _count_wait(cost: Cost, bits: int, cycles: int) -> None:
-    """Add to ``cost`` a delay line whose output is a flip-flop."""
+    """Add to ``cost`` the registers that delay ``bits`` bits by some cycles, the last of them a flip-flop."""
     fast = cycles > 1
     cost.delay(bits, cycles - fast)
     cost.ff += bits * fast
 
 
 def _count_line(cost: Cost, bits: int, ready: int, cycles: Iterable[int]) -> None:
-    """Add to ``cost`` a delay line that begins in cycle ``ready`` and is read in several cycles."""
+    """Add to ``cost`` a delay line that starts in cycle ``ready`` and is read in several cycles."""
     for cycle in sorted(set(cycles)):
         _count_wait(cost, bits, cycle - ready)
         ready = cycle
@@ -522,5 +530,5 @@ def _count_line(cost: Cost, bits: int, ready: int, cycles: Iterable[int]) -> Non
 
 @lru_cache(maxsize=512)
 def _circuit(dots: DotProducts, digits: int, *, is_binary: bool) -> _Circuit:
-    """Return the circuit of dot products, planned once."""
+    """Return the circuit of dot products by weights of ``digits`` bits, cached so that it is planned once."""
     return _Circuit(dots, digits, is_binary)

@@ -23,7 +23,7 @@ __all__ = ["LARGEST_BITS", "BytePair", "PackedFields", "peak"]
 #: Maximum width of an activation and of a weight of a `BytePair`, in bits.
 LARGEST_BITS = 8
 
-#: Least width of the upper of two packed operands, in bits.
+#: Minimum width of the upper of two packed operands, in bits.
 MIN_UPPER_BITS = 3
 
 
@@ -33,7 +33,7 @@ def peak(shape: Shape) -> int:
 
 
 class PackedFields(Multiplier):
-    """Base class of multipliers that compute the products of ``lanes`` weights and ``pixels`` activations in one slice.
+    """Base class of multipliers whose DSP slices multiply ``lanes`` packed weights by ``pixels`` packed activations.
 
     At most two weights and two activations are packed.
     """
@@ -44,11 +44,11 @@ class PackedFields(Multiplier):
     pixel_shift: ClassVar[int] = 0
     """Distance between the fields of two activations in a slice's result, in bits."""
     max_units: ClassVar[int]
-    """Maximum number of units in a chain, for operands of any width."""
+    """Maximum number of DSP slices in a chain, for operands of any width."""
 
     @property
     def field(self) -> int:
-        """Distance between neighbouring fields in a slice's result, in bits."""
+        """Distance between the lowest bits of neighbouring product fields in a slice's result, in bits."""
         return self.pixel_shift or self.lane_shift
 
     @property
@@ -86,7 +86,7 @@ class PackedFields(Multiplier):
     # Weights
 
     def upper_bits(self, operands: Operands) -> int:
-        """Return the width of the upper weight's field in a memory word of two packed weights, in bits.
+        """Return the width in bits of the upper weight's field in a memory word of two packed weights.
 
         The field holds the upper weight, less one if the lower weight is negative.
         """
@@ -96,7 +96,7 @@ class PackedFields(Multiplier):
         return operands.weight_bits + (self.upper_bits(operands) if self.lanes == 2 else 0)
 
     def stored(self, weights: np.ndarray, operands: Operands) -> np.ndarray:
-        """Pack weights of two output channels in memory words, the upper weight less one if the lower is negative.
+        """Pack the weights of two output channels in memory words; the upper is one less if the lower is negative.
 
         The upper field is ``((w1 << lane_shift) + w0) >> lane_shift``.
         """
@@ -113,7 +113,7 @@ class PackedFields(Multiplier):
         return Cat(lower, lower[-1].replicate(self.lane_shift - len(lower)), upper).as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return the widest weight range with the same packed widths (`field_bits`, `upper_bits`) as ``operands``."""
+        """Return the widest weight range that needs packed fields of the same widths as ``operands``."""
         _, largest = self.weight_range(operands.weight_bits)
         unit_peak = operands.positions * peak(operands.activation)
         largest = min(largest, ((1 << self.field_bits(operands) - 1) - 2) // unit_peak)
@@ -150,7 +150,7 @@ class PackedFields(Multiplier):
 
 
 class BytePair(PackedFields):
-    """Base class of multipliers that compute two products of 8-bit operands in one slice; activations are signed."""
+    """Base class of multipliers that compute two products of 8-bit operands per DSP slice; activations are signed."""
 
     largest_weight: ClassVar[int] = 127
     """Maximum magnitude of a weight: 127, or 128 if the packed operand has a bit for -128."""
@@ -181,7 +181,7 @@ class BytePair(PackedFields):
             raise ConfigError(f"macs_per_dsp can't be {self.name} {where}: it packs weights from {span}")
 
     def refused(self, where: str, why: str = "") -> ConfigError:
-        """Return the error for a convolution that needs one product per slice."""
+        """Return the error that a convolution needs ``macs_per_dsp`` 1, with the condition ``where`` and a reason."""
         return ConfigError(f"macs_per_dsp must be 1 {where}, not {self.name}{': ' * bool(why)}{why}")
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:

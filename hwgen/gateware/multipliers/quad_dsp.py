@@ -40,17 +40,17 @@ class QuadDspSlice(PackedFields):
 
     @property
     def pair(self) -> PackedDspSlice:
-        """Multiplier of two output channels by one pixel in slices of the same width."""
+        """Multiplier of two output channels by one pixel per slice, for DSP slices of the same width."""
         return PackedDspSlice()
 
     @property
     def pixel_pair(self) -> PixelPair:
-        """Multiplier of one output channel by two pixels, with operands of 8 bits, in slices of the same width."""
+        """Multiplier of one output channel by two pixels per slice of the same width, with 8-bit operands."""
         return PixelPair()
 
     @property
     def one_lane(self) -> Multiplier:
-        """Multiplier of one output channel by two pixels at the distance of this multiplier."""
+        """Multiplier of one output channel by two pixels per slice, at this multiplier's ``pixel_shift``."""
         return _OneLane()
 
     @property
@@ -86,7 +86,7 @@ class QuadDspSlice(PackedFields):
             raise ConfigError(self.too_few(demand.lanes, demand.pixels))
 
     def _alternatives(self, demand: Demand) -> str:
-        """Return the names of the multipliers in DSP slices that can compute a convolution instead: ``1 or 2``."""
+        """Return the names of the DSP multipliers that can compute a convolution instead, for example ``1 or 2``."""
         weights, bits = demand.operands.weight_range, demand.operands.activation.width
         others = DspSlice(), self.pair, self.pixel_pair
         *names, last = (str(other.name) for other in others if other.accepts(weights, bits, demand.channelwise))
@@ -105,7 +105,7 @@ class QuadDspSlice(PackedFields):
 
 @dataclass(frozen=True)
 class _OneLane(QuadDspSlice):
-    """Multiplier of the last unit of a layer with an odd number of output channels at once: one channel, two pixels."""
+    """Multiplier of one output channel by two pixels per slice: the rest if a layer's channels are odd in number."""
 
     lanes = 1
     lane_shift = 0

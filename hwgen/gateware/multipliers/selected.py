@@ -1,4 +1,4 @@
-"""Multiplier of weights that are one of up to four constants each, chosen by the step, as tables in LUTs.
+"""Multiplier of weights that alternate among up to four constants: LUT tables, addressed by activation bits and step.
 
 A LUT of 6 inputs reads 4 bits of an activation and the 2 bits of the step. A table of such LUTs stores the products of
 these 4 bits and the step's weight, for all output channels. Adders sum the words of the tables. No memory stores the
@@ -29,7 +29,7 @@ MAX_STEPS = 4
 
 @dataclass(frozen=True)
 class SelectedMultiplier(LutMultiplier):
-    """Multiplier in LUTs of activations by weights that are one of up to four constants, chosen by the step."""
+    """Multiplier in LUTs of activations by weights that alternate among up to four constants, one per step of a sum."""
 
     name = "selected"
     stores_weights = False
@@ -59,33 +59,33 @@ class SelectedMultiplier(LutMultiplier):
 
 @dataclass(frozen=True)
 class _Field:
-    """Bits of a table's words: the products of one output channel."""
+    """Bits of a product table's words that hold the products of one output channel."""
 
     channel: int
     shift: int
-    """Shift of the products in the channel's sum, in bits."""
+    """Left shift in bits of the field's products in the output channel's sum."""
     products: tuple[int, ...]
-    """Product by address, less the shift."""
+    """Products by table address, divided by ``2 ** shift``."""
 
     @property
     def low(self) -> int:
-        """Smallest product."""
+        """Smallest product in the field, before the shift."""
         return min(self.products)
 
     @property
     def high(self) -> int:
-        """Largest product."""
+        """Largest product in the field, before the shift."""
         return max(self.products)
 
     @cached_property
     def bits(self) -> int:
-        """Width of a product, signed, in bits."""
+        """Width of the field in bits, which hold a signed product."""
         return len(Signal(range(min(self.low, -1), self.high + 1)))
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Table of products of a few bits of activations, by these bits and the step.
+    """Table in LUTs of products of a few activation bits by constant weights, addressed by these bits and the step.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class _Table:
 
     @cached_property
     def words(self) -> list[int]:
-        """Words of the table, the first channel's product in the low bits."""
+        """Words of the product table, with the first output channel's product in the low bits."""
         words = [0] * len(self.fields[0].products)
         first = 0
         for field in self.fields:
@@ -122,7 +122,7 @@ class _Table:
         return words
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the LUTs and registers of the table.
+        """Add to ``cost`` the LUTs and registers of the product table.
 
         Equal columns share a register, and equal functions of columns share a LUT. A bit of the address takes no LUT.
         """
@@ -138,7 +138,7 @@ class _Table:
         cost.lut += len(functions - plain)
 
     def _function(self, column: int, inputs: int) -> tuple[int, int]:
-        """Return the function that a LUT computes for a column, as a truth table, and its number of inputs.
+        """Return the truth table that a LUT computes for a column of the table's words, and its number of inputs.
 
         A column that is constant for the last steps needs no LUT for them, because its register has a reset. Synthesis
         is free to choose the words beyond the table. It repeats words of the first half.
@@ -155,7 +155,7 @@ class _Table:
 
 
 class _Tables:
-    """Tables of the products of several dot products, and the graph of adders behind them.
+    """Tables of the products of several dot products, followed by the graph of adders that sum them.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class _Tables:
             self.graph.add_sum(addends, bias, bits)
 
     def _divided(self, dots: DotProducts) -> Iterator[_Table]:
-        """Yield the tables: several for a wide activation, or one for several narrow activations."""
+        """Yield the product tables: several per wide activation, or one for several narrow activations."""
         address_bits, width = dots.device.logic.table_inputs - counter_bits(self._steps), self._width
         pieces, joined = -(-width // address_bits), max(address_bits // width, 1)
         start = 0
@@ -199,7 +199,7 @@ class _Tables:
             start += terms
 
     def _fields(self, weights: np.ndarray, first: int, size: int) -> Iterator[_Field]:
-        """Yield the products of each output channel, of bits ``first`` to ``first + size - 1`` of a few activations.
+        """Yield, per output channel, its products of bits ``first`` to ``first + size - 1`` of a few activations.
 
         ``weights`` has the weights by output channel, activation and step.
         """
@@ -215,7 +215,7 @@ class _Tables:
                 yield _Field(channel, shift + first, tuple(products.tolist()))
 
     def add_to(self, m: Module, activations: Terms, step: Value, names: Sequence[str]) -> list[Signal]:
-        """Add the tables and the adders to a module, and return the sum of each output channel."""
+        """Add the product tables and the adders to a module, and return the registered sum of each output channel."""
         chosen = [step[: counter_bits(self._steps)]]
         for position in range(1, self._positions):
             chosen.append(delayed(m, f"{names[0]}_step_{position}", chosen[-1], 1))
@@ -231,13 +231,13 @@ class _Tables:
         return self.graph.add_to(m, products, f"{names[0]}_shared", names)
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the LUTs and flip-flops of the tables, the adders and the step's delay."""
+        """Add to ``cost`` the LUTs and flip-flops of the product tables, the adders and the step's delay."""
         cost.add(self._cost)
         self.graph.count(cost)
 
     @cached_property
     def _cost(self) -> Cost:
-        """LUTs and flip-flops of the tables and the step's delay."""
+        """LUTs and flip-flops of the product tables and the step's delay, without the adders."""
         cost = Cost(self._device)
         cost.delay(counter_bits(self._steps), max((table.position for table in self._tables), default=0))
         for table in self._tables:
@@ -247,5 +247,5 @@ class _Tables:
 
 @lru_cache(maxsize=64)
 def _tables(dots: DotProducts) -> _Tables:
-    """Return the tables and adders of all output channels' dot products."""
+    """Return the product tables and adders of all output channels' dot products, cached."""
     return _Tables(dots)

@@ -55,9 +55,10 @@ class WidePair(PackedDspSlice):
 
 @dataclass(frozen=True)
 class FullPair(PackedDspSlice):
-    """Multiplier that uses each 27-bit slice for two products of 8-bit operands, also with weights of -128.
+    """Multiplier of two 8-bit products per 27-bit slice, for two output channels, with weights down to -128.
 
-    The products are of two neighbouring output channels. A chain sums seven products: ``7 * 128 * 128 < 2**17``.
+    The two output channels are neighbours and share the activation. A chain sums seven products: ``7 * 128 * 128 <
+    2**17``.
     """
 
     name = "2-full"
@@ -98,9 +99,9 @@ class WidePixelPair(PixelPair):
 
 @dataclass(frozen=True)
 class FullPixelPair(PixelPair):
-    """Multiplier that uses each 27-bit slice for two products of 8-bit operands, also with weights of -128.
+    """Multiplier of two 8-bit products per 27-bit slice, for two output pixels, with weights down to -128.
 
-    The products are of two neighbouring output pixels. A chain sums seven products: ``7 * 128 * 128 < 2**17``.
+    The two output pixels are neighbours and share the weight. A chain sums seven products: ``7 * 128 * 128 < 2**17``.
     """
 
     name = "2-pixels-full"
@@ -146,7 +147,7 @@ class WideQuad(QuadDspSlice):
 
 @dataclass(frozen=True)
 class _WideOneLane(WideQuad):
-    """Multiplier of the last unit of a layer with an odd number of output channels at once: one channel, two pixels."""
+    """Multiplier of one output channel by two pixels per 27-bit slice, for the last of an odd number of channels."""
 
     lanes = 1
     lane_shift = 0
