@@ -1,4 +1,4 @@
-"""Addition of two quantised feature maps by lookup tables that are written at run time, for the engine.
+"""Adder of two quantised feature maps for the engine, which uses lookup tables that programs write at run time.
 
 `hwgen.gateware.table_sum` is the same with constant tables. Three tables of 256 entries serve all lanes. Two tables
 store, for each value of an operand, its share of the output in fixed point with 24 fractional bits. The third
@@ -23,18 +23,18 @@ from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Layout of a write into the engine's lookup tables: ``index`` counts the words of all tables, 256 each; ``data`` is
-#: the word.
+#: Layout of one write into the engine's lookup tables: ``data`` is the new word of entry ``index % 256`` of table
+#: ``index // 256``.
 TABLE_WRITE = data.StructLayout({"index": 10, "data": 64})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableAddConfig(OnDevice):
-    """Configuration of the engine's adder of two feature maps by tables: the number of lanes (channels)."""
+    """Configuration of `TableAdd`, the engine's table-based adder of two feature maps: number of channels per cycle."""
 
     lanes: int = LANES
 
-    #: Cycles from a pair of words (the two operands of each lane) to the sums of the lanes.
+    #: Latency in cycles, from the operands of all channels at the adder's inputs to the rounded sums at its outputs.
     latency = WRITTEN_SUM.latency
 
     @cached_property
@@ -51,7 +51,7 @@ class TableAddConfig(OnDevice):
 
 
 class TableAdd(ConfiguredComponent[TableAddConfig]):
-    """Adder of two maps for the engine: ``round(table_0[a] + table_1[b])`` per lane, sent as whole part and carry.
+    """Table-based adder of two feature maps: ``round(table_0[a] + table_1[b])`` per channel, as whole part and carry.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class TableAdd(ConfiguredComponent[TableAddConfig]):
         for lane in range(self.config.lanes):
 
             def read(index: int, value: Value, tables=(f"share_{lane}_0", f"share_{lane}_1", f"rounding_{lane}")):
-                return table(m, self.config.device, tables[index], self.write, index, TABLES[index], value)
+                return add_table(m, self.config.device, tables[index], self.write, index, TABLES[index], value)
 
             whole, carry = WRITTEN_SUM.add_to(m, f"sum_{lane}", read, (self.first[lane], self.second[lane]))
             m.d.comb += self.whole[lane].eq(delayed(m, f"whole_{lane}", whole, 1))
@@ -101,8 +101,8 @@ class TableAdd(ConfiguredComponent[TableAddConfig]):
         return m
 
 
-def table(m: Module, device: Device, name: str, write, table_index: int, shape, index) -> Signal:
-    """Add a lookup table in block RAM that ``write`` fills, and return its entry at ``index``, two cycles later."""
+def add_table(m: Module, device: Device, name: str, write, table_index: int, shape, index) -> Signal:
+    """Add a 256-entry table in block RAM, which the stream ``write`` fills; return entry ``index`` two cycles later."""
     m.submodules[name] = entries = ram(device, shape, TABLE_WORDS, "block")
     into, out = write_port(entries), read_port(entries)
     m.d.comb += [

@@ -1,6 +1,7 @@
 """Multiply-accumulate array of the engine: chains of DSP slices for output maps and pixels, and memories for sums.
 
-A slot is the place for one partial sum of each output map and pixel.
+A *step* is one cycle of the array's work. A *lane* computes one output pixel. A *slot* stores one partial sum for each
+output map and lane.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from hwgen.gateware.multipliers.lut_multiplier import DotProducts
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Number of values that one LUT combines by a bitwise or, and number of values that it also masks.
-_JOINED, _MASKED = 6, 3
-#: Multiplier of the pixels whose products are computed in LUTs.
-_MULTIPLIER = BoothMultiplier()
-#: Distance in bits between the two fields of a chain's sum. The lower field stores the sum of four products.
+#: Number of values that one 6-input LUT per bit combines by a bitwise or: plain values, and values with mask bits.
+_OR_INPUTS, _MASKED_OR_INPUTS = 6, 3
+#: Multiplier circuit of the lanes (output pixels) whose products are computed in LUTs instead of DSP slices.
+_LUT_MULTIPLIER = BoothMultiplier()
+#: Offset in bits of the upper field in a DSP chain's sum, which packs two sums of four products.
 FIELD_BITS = 17
-#: Width of the upper field of a chain's sum, in bits: its sum can be ``2**16``.
+#: Width in bits of the upper field in a DSP chain's packed sum; its value can be ``2**16``.
 _HIGH_BITS = FIELD_BITS + 1
-#: Cycles from the words of a step to its operands at the first position of the slices.
-_TO_OPERANDS = 2
-#: Cycles from the operands of a step to the sums of the step's chains: product, and a sum per position.
+#: Cycles from a step's input words at the array's port to its operands at the first DSP slice of each chain.
+_OPERAND_CYCLES = 2
+#: Cycles from a step's operands at the first DSP slice to the chain's sum: one for the product, and one per slice.
 _CHAIN_CYCLES = 1 + CHAIN
 
 
@@ -55,7 +56,7 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def select_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a selection of sums to drain from the array: slot (pixel group), lanes, block of 8 maps.
+    """Return the layout of the selection of sums that leave the array: slot, lanes (output pixels), block of 8 maps.
 
     Each lane has 8 sums, and all have the same slot and block.
     """
@@ -64,7 +65,7 @@ def select_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def lut_products(config: EngineConfig) -> DotProducts:
-    """Return the dot products that LUTs compute for one pixel: of four maps, which read the same four channels."""
+    """Return the configuration of one pixel's dot products in LUTs: four output maps over the same four channels."""
     return DotProducts(
         device=config.device,
         operand=Shape(8, signed=True),
@@ -77,28 +78,28 @@ def lut_products(config: EngineConfig) -> DotProducts:
 
 @lru_cache
 def slice_delay(config: EngineConfig) -> int:
-    """Return the cycles by which operands reach the slices later than LUTs, whose sums need more cycles."""
-    return max(_MULTIPLIER.latency(lut_products(config)) - _CHAIN_CYCLES, 0) if config.lut_pixels else 0
+    """Return by how many cycles operands of DSP slices are delayed to match the slower multipliers in LUTs."""
+    return max(_LUT_MULTIPLIER.latency(lut_products(config)) - _CHAIN_CYCLES, 0) if config.lut_pixels else 0
 
 
 def sum_cycles(config: EngineConfig) -> int:
-    """Return the cycles from the words of a step to the step's sums of four products."""
-    return _TO_OPERANDS + slice_delay(config) + _CHAIN_CYCLES
+    """Return the cycles from a step's input words at the array's port to the step's sums of four products."""
+    return _OPERAND_CYCLES + slice_delay(config) + _CHAIN_CYCLES
 
 
 def sum_latency(config: EngineConfig) -> int:
-    """Return the cycles from the words of a group's last step to the first cycle in which its sums can be drained."""
+    """Return the cycles from the input words of a pixel group's last step until its sums can first be read out."""
     return sum_cycles(config) + 1
 
 
 def yield_latency(config: EngineConfig) -> int:
-    """Return the cycles from the words of a step that resumes stored sums to the cycle in which it blocks the drain."""
+    """Return the cycles from the input words of a step that resumes stored sums until it blocks the readout of sums."""
     return sum_cycles(config) - 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayConfig:
-    """Configuration of the multiply-accumulate array of ``engine``, with its FPGA resources."""
+    """Configuration of the multiply-accumulate array of an engine, with the array's FPGA resources."""
 
     engine: EngineConfig
 
@@ -112,7 +113,7 @@ class ArrayConfig:
         cost.dsp = engine.slice_pixels * engine.pairs * CHAIN
         cost.ram(word, engine.slots, "lut", copies=words)
         # An adder and a multiplexer for each sum, the drain's selection, activations, maxima.
-        cost.lut += sums * engine.sum_bits + engine.beat_words * word * (joined + _any_luts(joined))
+        cost.lut += sums * engine.sum_bits + engine.beat_words * word * (joined + _or_luts(joined))
         cost.lut += activations + engine.pixels * LANES * 6
         # The first registers of activations and weights are in the slices, except those of late positions.
         self._count_lut_products(cost)
@@ -124,13 +125,13 @@ class ArrayConfig:
         return cost.resources
 
     def _count_lut_products(self, cost: Cost) -> None:
-        """Count the products in LUTs, and the registers that delay the operands of slices beside them."""
+        """Add to ``cost`` the multipliers in LUTs, and the registers that delay the operands of DSP slices."""
         engine, weights = self.engine, CHAIN * self.engine.maps
         if not engine.lut_pixels:
             return
         grid, grids = Cost(self.engine.device), engine.maps // CHAIN
-        _MULTIPLIER.count_grid(grid, lut_products(engine), engine.lut_pixels)
-        cost.products(grids * grid.lut, _MULTIPLIER.lut4_ratio)
+        _LUT_MULTIPLIER.count_grid(grid, lut_products(engine), engine.lut_pixels)
+        cost.products(grids * grid.lut, _LUT_MULTIPLIER.lut4_ratio)
         cost.ff += grids * grid.ff
         delay = slice_delay(engine)
         cost.ff += 2 * 8 * weights // 2 + engine.lut_pixels * 2 * 8 * CHAIN  # operands
@@ -142,24 +143,24 @@ class ArrayConfig:
 
 
 def _words_per_lut(engine: EngineConfig) -> int:
-    """Return the number of words of sums that one LUT per bit joins, where the drain selects words."""
-    return _JOINED if engine.beat_words == 1 else _MASKED
+    """Return how many words of sums one LUT per bit joins in the selection of sums that leave the array."""
+    return _OR_INPUTS if engine.beat_words == 1 else _MASKED_OR_INPUTS
 
 
-def _any_luts(values: int) -> int:
-    """Return the number of LUTs per bit for a bitwise or of ``values`` values."""
-    return 0 if values < 2 else -(-(values - 1) // (_JOINED - 1))
+def _or_luts(values: int) -> int:
+    """Return the number of LUTs, per bit, of a bitwise or of ``values`` values."""
+    return 0 if values < 2 else -(-(values - 1) // (_OR_INPUTS - 1))
 
 
 class Array(ConfiguredComponent[EngineConfig]):
-    """Multiply-accumulate array of ``maps / 2`` by ``pixels`` chains of four DSP slices, with two accumulators each.
+    """Multiply-accumulate array: ``maps / 2`` by ``pixels`` chains of four DSP slices, with two accumulators per chain.
 
     In the last ``lut_pixels`` lanes, LUTs compute the products (`BoothMultiplier`), and the sums of four.
 
     A slice multiplies a channel of a pixel by the weights of two neighbouring output maps, and adds both products to
-    those of the slice before. So a chain adds the products of four channels, and separates the two sums behind its last
-    slice. LUT RAM with one write port and one read port stores the sums of `EngineConfig.slots` groups. Groups that
-    continue older sums share the read port with the drain; the drain yields.
+    the previous slice's sums. A chain therefore adds the products of four channels, and separates the two sums after
+    its last slice. LUT RAM with one write port and one read port stores the sums of `EngineConfig.slots` groups. Groups
+    that continue older sums share the read port with the drain; the drain yields.
 
     Parameters
     ----------
@@ -196,9 +197,9 @@ class Array(ConfiguredComponent[EngineConfig]):
         maxima.
     """
 
-    #: Minimum cycles from the last step of a group to a step that continues the group's sums from their slot.
+    #: Minimum cycles from the last step of a pixel group to a later step that continues the group's stored sums.
     TURNAROUND = 3
-    #: Cycles from the drain's selection of sums to these sums at the array's output.
+    #: Cycles from a selection of sums at the input ``select`` to these sums at the output ``sums``.
     DRAIN_LATENCY = 4
 
     def __init__(self, config: EngineConfig):
@@ -226,7 +227,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         ]
         self._packed_weights, self._map_weights = self._elaborate_weights(m, delay)
         read, cleared = self._elaborate_read(m)
-        self._elaborate_flags(m)
+        self._delay_flags(m)
         stored: list[Value] = []
         for lane in range(config.pixels):
             for block in range(config.blocks):
@@ -241,11 +242,11 @@ class Array(ConfiguredComponent[EngineConfig]):
                     sums.append(self._elaborate_sum(m, field, old[row], name, maximum=block == 0))
                 self._elaborate_slots(m, lane, block, Cat(sums), read, cleared[lane][block], old.as_value())
                 stored.append(old.as_value())
-        self._elaborate_choice(m, stored)
+        self._elaborate_output(m, stored)
         return m
 
     def _elaborate_block(self, m: Module, lane: int, block: int, operands: list[list[Value]]) -> list[Value]:
-        """Add the products of a lane with a block of 8 maps; return each map's sum of four products of a step."""
+        """Add one lane's multipliers for a block of 8 maps; return each map's sum of four products per step."""
         fields: list[Value] = []
         for half in range(LANES // CHAIN):
             activations = operands[half if block == 0 else 0]
@@ -259,11 +260,10 @@ class Array(ConfiguredComponent[EngineConfig]):
         return fields
 
     def _elaborate_operands(self, m: Module, lanes: range, delay: int) -> list[list[list[Value]]]:
-        """Add the choice of the activations of some lanes; return them by lane, half of a block of maps, and position.
+        """Add the selection of activations; return them by lane, half of the 8 maps, and chain position.
 
         In a channelwise step, the first half of the maps reads channels 0 to 3, and the second half channels 4 to 7.
-        Activations of a position arrive a cycle after those of the position before, and all of them ``delay`` cycles
-        late.
+        Activations arrive one cycle later at each next position, and all of them ``delay`` cycles late.
         """
         if not lanes:
             return []
@@ -296,7 +296,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return operands
 
     def _elaborate_weights(self, m: Module, delay: int) -> tuple[list[list[Signal]], list[list[Signal]]]:
-        """Register the weights; return those for slices, by pair of maps and position, and those for LUTs, by map.
+        """Register the weights; return those for slices by map pair and position, those for LUTs by map and position.
 
         They are zero without a step, so that sums do not change. Packed weights are ``delay`` cycles late.
         """
@@ -320,7 +320,7 @@ class Array(ConfiguredComponent[EngineConfig]):
             for row, weights in enumerate(map_weights):
                 weight = Signal(signed(8), name=f"weight_{row}_{position}", reset_less=True)
                 byte = self.weights[position][row]
-                # The byte of an odd map is one less beside a negative weight.
+                # The byte of an odd map is one less if the even map's weight is negative.
                 m.d.sync += weight.eq(byte + self.weights[position][row - 1][-1] if row % 2 else byte)
                 with m.If(~early):
                     m.d.sync += weight.eq(0)
@@ -331,10 +331,10 @@ class Array(ConfiguredComponent[EngineConfig]):
     def _elaborate_products(
         self, m: Module, activations: list[Value], weights: list[list[Signal]], name: str
     ) -> list[Value]:
-        """Add the products of a pixel with the weights of some maps in LUTs; return each map's sum of four products."""
+        """Add multipliers in LUTs for one pixel and the maps of ``weights``; return each map's sum of four products."""
         config = self._config
         dots = lut_products(config)
-        sums = _MULTIPLIER.sums(
+        sums = _LUT_MULTIPLIER.sums(
             m,
             dots,
             [[activation] for activation in activations],
@@ -342,16 +342,17 @@ class Array(ConfiguredComponent[EngineConfig]):
             Const(0, 1),
             [f"lut_sum_{name}_{row}" for row in range(len(weights))],
         )
-        early = sum_cycles(config) - _TO_OPERANDS - _MULTIPLIER.latency(dots)
+        early = sum_cycles(config) - _OPERAND_CYCLES - _LUT_MULTIPLIER.latency(dots)
         return [delayed(m, f"lut_sum_{name}_{row}_delayed", total, early).as_signed() for row, total in enumerate(sums)]
 
     def _elaborate_chain(
         self, m: Module, activations: list[Value], weights: list[Signal], name: str
     ) -> tuple[Value, Value]:
-        """Add a chain of DSP slices, and return its two sums of four products, `sum_cycles` cycles after the words.
+        """Add a chain of four DSP slices; return its sums of four products for an even and an odd map.
 
-        The first slice adds half of the high field's unit. So the high field is rounded, and is not one too small where
-        the sum of the low field is negative. The addition inverts the sign bit of the low field.
+        They are valid `sum_cycles` cycles after the words. The first slice adds half of the high field's unit, which
+        rounds the high field; otherwise it would be one too small when the sum of the low field is negative. The
+        addition inverts the sign bit of the low field.
         """
         total = None
         for position, (activation, weight) in enumerate(zip(activations, weights, strict=True)):
@@ -365,8 +366,8 @@ class Array(ConfiguredComponent[EngineConfig]):
         low, sign = total[: FIELD_BITS - 1], total[FIELD_BITS - 1]
         return Cat(low, ~sign).as_signed(), total[FIELD_BITS:].as_signed()
 
-    def _elaborate_flags(self, m: Module) -> None:
-        """Delay the flags of a step until its chains' sums are known."""
+    def _delay_flags(self, m: Module) -> None:
+        """Delay a step's control flags and slot index until the step's sums of products arrive at the accumulators."""
         control, cycles = self.control, sum_cycles(self._config)
         self._maximum = delayed_fast(m, "is_maximum", control.maximum, cycles)
         self._opens = delayed_fast(m, "opens_sums", control.zero, cycles)
@@ -387,9 +388,9 @@ class Array(ConfiguredComponent[EngineConfig]):
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """Drive ``yields``; return the slot to read from all memories of partial sums, and a mask bit per memory.
+        """Drive ``yields``; return the slot to read from all partial-sum memories, and a clear flag per memory.
 
-        There is one memory, and one word to read, per lane and block of 8 maps. The mask clears the word.
+        There is one memory, and one word to read, per lane and block of 8 maps. The flag clears the word that was read.
 
         A group that resumes its sums reads all words. The drain reads the word that it selects.
         """
@@ -413,7 +414,7 @@ class Array(ConfiguredComponent[EngineConfig]):
     def _elaborate_slots(
         self, m: Module, lane: int, block: int, sums: Value, read: Signal, cleared: Signal, old: Value
     ) -> None:
-        """Add the memory that stores the partial sums of 8 maps and one lane, with one word per slot.
+        """Add the memory of partial sums of one lane and a block of 8 maps, with one word of 8 sums per slot.
 
         It is written a cycle after a group's last sum, and read into ``old``.
         """
@@ -423,11 +424,11 @@ class Array(ConfiguredComponent[EngineConfig]):
         m.d.comb += [to.en.eq(self._written), to.addr.eq(self._slot), to.data.eq(sums), of.addr.eq(read)]
         m.d.sync += old.eq(Mux(cleared, 0, of.data))
 
-    def _elaborate_choice(self, m: Module, stored: list[Value]) -> None:
-        """Drive the output ``sums`` with the words of sums that the drain selects.
+    def _elaborate_output(self, m: Module, stored: list[Value]) -> None:
+        """Drive the output ``sums`` with the selected words of 8 sums, from the words that all memories have read.
 
-        Each is the bitwise or of all words, where the others are masked to zero. Words that are not selected at all are
-        zero already, so that masks are only needed if several words are selected.
+        Each is the bitwise or of all words, with the others masked to zero. Words that are not selected at all are
+        already zero, so masks are only needed if several words are selected.
         """
         config = self._config
         words, together = config.beat_words, _words_per_lut(config)
@@ -446,7 +447,7 @@ class Array(ConfiguredComponent[EngineConfig]):
             m.d.sync += sums.word_select(word, len(stored[0])).eq(_or_tree(joined))
 
     def _elaborate_picks(self, m: Module, word: int) -> list[Value]:
-        """Return, by lane and block, whether the drain selects these sums as word ``word``, together with the sums."""
+        """Return, by lane and block, whether output word ``word`` has this lane's sums, delayed like the sums."""
         config, lane = self._config, self.select.lanes[word]
         picks = []
         for index in range(config.pixels):
@@ -456,7 +457,7 @@ class Array(ConfiguredComponent[EngineConfig]):
 
 
 def _or_tree(values: list[Value]) -> Value:
-    """Return the bitwise or of all values, built as a balanced tree."""
+    """Return the bitwise or of all values, as a balanced tree of two-input ors."""
     while len(values) > 1:
         values = [
             values[first] | values[first + 1] if first + 1 < len(values) else values[first]

@@ -8,14 +8,14 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 
-#: Maximum number of beats in an incrementing burst (section A3.4.1).
+#: Maximum number of beats in an incrementing AXI4 burst (section A3.4.1).
 MAX_BEATS = 256
-#: Address boundary that no burst can cross, in bytes (section A3.4.1).
+#: Distance in bytes between the address boundaries that no AXI burst can cross: 4 KiB (section A3.4.1).
 BORDER_BYTES = 4096
 
 
 class Burst(enum.Enum, shape=2):
-    """AXI burst type: the rule by which the address changes from beat to beat (table A3-3)."""
+    """AXI burst type (AxBURST): how the address changes from beat to beat (table A3-3)."""
 
     FIXED = 0
     INCREMENTING = 1
@@ -23,7 +23,7 @@ class Burst(enum.Enum, shape=2):
 
 
 class Response(enum.Enum, shape=2):
-    """AXI response to a read or write transfer (table A3-4). Values from `SLAVE_ERROR` on are errors."""
+    """AXI response code (RRESP, BRESP) of a read or write transfer (table A3-4); `SLAVE_ERROR` and above are errors."""
 
     OKAY = 0
     EXCLUSIVE_OKAY = 1
@@ -32,7 +32,7 @@ class Response(enum.Enum, shape=2):
 
 
 class Master(wiring.Signature):
-    """Signature of an AXI4 master without transaction identifiers, so that responses arrive in order.
+    """Signature of an AXI4 master port without transaction identifiers, so responses arrive in order.
 
     Signals have the names of the specification, in lower case.
 
@@ -85,7 +85,7 @@ class Master(wiring.Signature):
 
 
 def size_of(data_bytes: int) -> int:
-    """Return the value of AxSIZE for beats of ``data_bytes`` bytes (table A3-2)."""
+    """Return the value of AxSIZE (base-2 logarithm) for beats of ``data_bytes`` bytes (table A3-2)."""
     return data_bytes.bit_length() - 1
 
 

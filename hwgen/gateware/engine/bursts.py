@@ -1,4 +1,4 @@
-"""Burst generator of the engine: splits boxes of words in memory (rows at constant strides) into AXI bursts."""
+"""Burst generator of the engine: splits boxes (strided regions of memory) into AXI bursts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.naming import named
 
-#: Width of the address of an 8-byte word in memory, in bits.
+#: Width in bits of the engine's memory addresses in units of 8-byte words: 32-bit byte addresses without 3 low bits.
 ADDRESS_BITS = 32 - (LANES.bit_length() - 1)
-#: Width of the number of words in a row, in bits. The weights of a job are one row.
+#: Width in bits of the field for the number of 8-byte words in a row of a memory box. A job's weights are one row.
 ROW_BITS = 24
 
 
-#: Fields of a box of 8-byte words in memory on an engine with one core, with their shapes.
-_BOX = {
+#: Fields of `box_layout`, the description of a strided memory region, on every engine, with their shapes.
+_BOX_FIELDS = {
     "address": ADDRESS_BITS,
     "row_stride": ADDRESS_BITS,
     "block_stride": ADDRESS_BITS,
@@ -26,35 +26,34 @@ _BOX = {
     "rows": 16,
     "words": ROW_BITS,
 }
-#: Additional fields on an engine of several cores.
-_TEAMS = {"teams": 5, "team_stride": ADDRESS_BITS, "top": signed(16), "advance": 16, "height": 16}
+#: Additional fields of `box_layout` on an engine of several cores, whose teams (groups of cores) have a region each.
+_TEAM_FIELDS = {"teams": 5, "team_stride": ADDRESS_BITS, "top": signed(16), "advance": 16, "height": 16}
 
 
 def box_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a box of 8-byte words in memory: ``blocks`` blocks of ``rows`` rows of ``words`` words.
+    """Return the layout of a box, a strided memory region: ``blocks`` blocks of ``rows`` rows of ``words`` words.
 
-    Addresses and strides are in words. A box with 0 blocks is empty.
+    A word has 8 bytes. Addresses and strides are in words. A box with 0 blocks is empty.
 
     On an engine of several cores, there are ``teams`` such boxes, ``team_stride`` apart; 0 teams are one. With
     ``height``, row ``y`` of team ``t`` has the index ``top + t * advance + y``. A row whose index is not from 0 to
     ``height - 1`` is a burst of 0 words.
     """
-    return data.StructLayout(_BOX | (_TEAMS if config.has_cores else {}))
+    return data.StructLayout(_BOX_FIELDS | (_TEAM_FIELDS if config.has_cores else {}))
 
 
 def run_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a run: consecutive memory words that one AXI burst moves.
+    """Return the layout of a run, the consecutive 8-byte memory words of one AXI burst: address and number of words.
 
     An empty box has a run of 0 words.
     """
     return data.StructLayout({"address": ADDRESS_BITS, "words": range(config.burst_words + 1)})
 
 
-def box_burst(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of one burst of a box of memory words, with flags of the box's structure.
+def box_burst_layout(config: EngineConfig) -> data.StructLayout:
+    """Return the layout of one burst of a memory box: its words, and flags of a row's, block's or box's first burst.
 
-    The flags mark the first burst of a row, block or box, and the last burst. On an engine of several cores, a flag
-    marks the first burst of a team, too.
+    ``last`` marks the last burst of the box. On an engine of several cores, a flag marks a team's first burst, too.
     """
     team = {"new_team": 1} if config.has_cores else {}
     flags = {"new_row": 1, "new_block": 1, **team, "new_box": 1, "last": 1}
@@ -62,20 +61,20 @@ def box_burst(config: EngineConfig) -> data.StructLayout:
 
 
 def request_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a burst request to the engine's memory port: word address and number of beats.
+    """Return the layout of a burst request to the engine's memory port: 8-byte word address, and number of beats.
 
     A request of 0 beats starts no transaction.
 
-    With a bus of several words, ``wide`` means that each beat has all words of the bus, from a multiple of this number
-    on. ``end`` is the number of words of the last beat that belong to the run; 0 means all of them. Without ``wide``,
-    each beat has one word.
+    With a bus of several words, ``wide`` means that each beat has all words of the bus, starting at a multiple of this
+    number. ``end`` is the number of words of the last beat that belong to the run; 0 means all of them. Without
+    ``wide``, each beat has one word.
     """
     wide = {"wide": 1, "end": config.lane_bits} if config.bus_words > 1 else {}
     return data.StructLayout({"address": ADDRESS_BITS, "beats": range(MAX_BEATS + 1), **wide})
 
 
 def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict[str, Value]:
-    """Return, by name, the fields of a burst request to memory (`request_layout`) for a run of consecutive words.
+    """Return the fields of the burst request (`request_layout`) for ``run``, by name, as Amaranth values.
 
     With ``wide``, beats have as many words as the bus.
     """
@@ -98,9 +97,9 @@ def word_address(address: Value) -> Value:
 
 
 class Bursts(ConfiguredComponent[EngineConfig]):
-    """Burst generator that splits each row of a box of memory words into AXI bursts, at multiples of the maximum size.
+    """Burst generator that splits each row of a memory box into AXI bursts, at multiples of the maximum burst size.
 
-    So no burst has more than 256 beats, or crosses a 4 KiB boundary.
+    Therefore no burst has more than 256 beats, or crosses a 4 KiB boundary.
 
     Parameters
     ----------
@@ -109,19 +108,18 @@ class Bursts(ConfiguredComponent[EngineConfig]):
     Members
     -------
     i : In(stream of box_layout(config))
-        Boxes. A box is taken together with its last burst.
-    o : Out(stream of box_burst(config))
+        Boxes. A box is accepted in the same cycle as its last burst.
+    o : Out(stream of box_burst_layout(config))
         Bursts, in order of their addresses in the box.
 
     Latency and throughput
-        The first burst of a box is offered two cycles after the box, and every further burst two cycles after the
-        burst before was taken. The next box is considered one cycle after the last burst was taken.
+        The first burst of a box is valid two cycles after the box, and every further burst two cycles after the
+        previous burst was accepted. The next box is considered one cycle after the last burst was accepted.
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        super().__init__(
-            config, {"i": In(stream.Signature(box_layout(config))), "o": Out(stream.Signature(box_burst(config)))}
-        )
+        box, burst = stream.Signature(box_layout(config)), stream.Signature(box_burst_layout(config))
+        super().__init__(config, {"i": In(box), "o": Out(burst)})
 
     def elaborate(self, platform):
         m = Module()
@@ -141,7 +139,7 @@ class Bursts(ConfiguredComponent[EngineConfig]):
         fresh = Signal(3, name="new_flags", reset_less=True)  # first burst of a row, of a block, of the box
         to_border = Signal(range(max_words + 1), name="words_to_boundary")
         fits = Signal(name="row_fits")
-        teams = _Teams(m, box) if self.config.has_cores else None
+        teams = _TeamBoxes(m, box) if self.config.has_cores else None
         in_border = (max_words - 1).bit_length()
         m.d.comb += [
             to_border.eq(max_words - address[:in_border]),
@@ -165,16 +163,16 @@ class Bursts(ConfiguredComponent[EngineConfig]):
                     fresh.eq(0b111),
                 ]
                 if teams:
-                    teams.begin(m, empty)
+                    teams.start_box(m, empty)
                 with m.If(self.i.valid):
                     m.next = "MEASURE"
             with m.State("MEASURE"):
                 if teams:
-                    teams.measure(m)
+                    teams.prepare_next(m)
                 run_words = Mux(fits, words_left, to_border)
                 m.d.sync += [
-                    words.eq(teams.kept(run_words) if teams else run_words),
-                    ends[0].eq(fits | teams.skips if teams else fits),
+                    words.eq(teams.words_in_map(run_words) if teams else run_words),
+                    ends[0].eq(fits | teams.skips_row if teams else fits),
                     ends[1].eq(rows_left == 1),
                     ends[2].eq(blocks_left == 1),
                     next_row.eq(row + box.row_stride),
@@ -190,24 +188,24 @@ class Bursts(ConfiguredComponent[EngineConfig]):
                         m.d.sync += [address[:in_border].eq(0), address[in_border:].eq(beyond)]
                         m.d.sync += [words_left.eq(words_left - words), fresh.eq(0)]
                         if teams:
-                            teams.same_row(m)
+                            teams.continue_row(m)
                     with m.Elif(~ends[1]):
                         m.d.sync += [address.eq(next_row), row.eq(next_row), words_left.eq(box.words)]
                         m.d.sync += [rows_left.eq(rows_left - 1), fresh.eq(0b001)]
                         if teams:
-                            teams.next_row(m)
+                            teams.advance_row(m)
                     with m.Elif(~ends[2]):
                         m.d.sync += [address.eq(next_block), row.eq(next_block), block.eq(next_block)]
                         m.d.sync += [words_left.eq(box.words), rows_left.eq(box.rows)]
                         m.d.sync += [blocks_left.eq(blocks_left - 1), fresh.eq(0b011)]
                         if teams:
-                            teams.next_block(m)
+                            teams.advance_block(m)
                     if teams:
                         with m.Elif(~teams.is_last):
                             m.d.sync += [register.eq(teams.next_address) for register in (address, row, block)]
                             m.d.sync += [words_left.eq(box.words), rows_left.eq(box.rows), blocks_left.eq(box.blocks)]
                             m.d.sync += fresh.eq(0b011)
-                            teams.next_team(m)
+                            teams.advance_team(m)
                     with m.Else():
                         m.d.comb += self.i.ready.eq(1)
                         m.next = "BEGIN"
@@ -218,10 +216,10 @@ class Bursts(ConfiguredComponent[EngineConfig]):
         return m
 
 
-class _Teams:
-    """Registers of a burst generator on an engine of several cores: the present team, and the index of the row.
+class _TeamBoxes:
+    """Registers of a burst generator that step through the boxes of all teams (groups of cores) and their map rows.
 
-    The methods add their changes to the generator's states.
+    The methods add statements to the states of the generator's FSM. Only an engine of several cores has teams.
     """
 
     def __init__(self, m: Module, box: data.View) -> None:
@@ -231,24 +229,24 @@ class _Teams:
         self._top, self._index = (
             Signal(signed(17), name=name, reset_less=True) for name in ("team_row_index", "row_index")
         )
-        #: Whether the burst is the first of a team's box.
+        #: Flag: the generator's current burst is the first of a team's memory box.
         self.is_new = Signal(name="is_new_team", reset_less=True)
-        #: Whether the burst belongs to the last team's box.
+        #: Flag: the generator's current burst belongs to the last team's memory box.
         self.is_last = Signal(name="is_last_team", reset_less=True)
-        #: Address of the next team's box.
+        #: Address of the next team's box in memory, in 8-byte words.
         self.next_address = Signal(ADDRESS_BITS, name="next_team_address", reset_less=True)
         self._next_top = Signal(signed(17), name="next_team_row_index", reset_less=True)
-        #: Whether the present row is not in the map.
-        self.skips = Signal(name="skips_row")
+        #: Flag: the current row lies outside the feature map, so its burst has no words.
+        self.skips_row = Signal(name="skips_row")
         outside = named(self._index.as_unsigned() >= box.height, "is_row_outside")
-        m.d.comb += self.skips.eq((box.height != 0) & outside)
+        m.d.comb += self.skips_row.eq((box.height != 0) & outside)
 
-    def kept(self, words: Value) -> Value:
-        """Return the number of words of the present burst, 0 if its row is skipped."""
-        return Mux(self.skips, 0, words)
+    def words_in_map(self, words: Value) -> Value:
+        """Return ``words``, the length of the current burst, or 0 if its row lies outside the feature map."""
+        return Mux(self.skips_row, 0, words)
 
-    def begin(self, m: Module, empty: Value) -> None:
-        """Begin with the first team of a box."""
+    def start_box(self, m: Module, empty: Value) -> None:
+        """Load the registers for the first team of a new box; ``empty`` says that the box has no blocks."""
         m.d.sync += [
             self._address.eq(self._box.address),
             self._left.eq(Mux(empty | (self._box.teams == 0), 1, self._box.teams)),
@@ -257,28 +255,28 @@ class _Teams:
             self.is_new.eq(1),
         ]
 
-    def measure(self, m: Module) -> None:
-        """Compute what the next team begins with."""
+    def prepare_next(self, m: Module) -> None:
+        """Register the next team's box address and first row index, and whether the current team is the last."""
         m.d.sync += [
             self.is_last.eq(self._left == 1),
             self.next_address.eq(self._address + self._box.team_stride),
             self._next_top.eq(self._top + self._box.advance),
         ]
 
-    def same_row(self, m: Module) -> None:
-        """Go on with another burst of the row."""
+    def continue_row(self, m: Module) -> None:
+        """Clear the flag of a team's first burst, because the next burst continues the current row."""
         m.d.sync += self.is_new.eq(0)
 
-    def next_row(self, m: Module) -> None:
-        """Go on with the next row of the block."""
+    def advance_row(self, m: Module) -> None:
+        """Advance to the next row in the current block of the team's box, by adding 1 to the row index."""
         m.d.sync += [self._index.eq(self._index + 1), self.is_new.eq(0)]
 
-    def next_block(self, m: Module) -> None:
-        """Go on with the first row of the team's next block."""
+    def advance_block(self, m: Module) -> None:
+        """Advance to the next block of the team's box, by setting the row index back to the box's first row."""
         m.d.sync += [self._index.eq(self._top), self.is_new.eq(0)]
 
-    def next_team(self, m: Module) -> None:
-        """Begin with the box of the next team."""
+    def advance_team(self, m: Module) -> None:
+        """Advance to the next team's box: its address, its first row index, and the number of teams left."""
         m.d.sync += [
             self._address.eq(self.next_address),
             self._left.eq(self._left - 1),

@@ -1,8 +1,8 @@
-"""Obligations of an engine's burst generator: streams, boundaries, and the walk of a box of memory words."""
+"""Proof obligations of the engine's burst generator: streams, AXI boundaries, and the order of a memory box's words."""
 
 from __future__ import annotations
 
-from hwgen.gateware.engine.bursts import Bursts, box_burst, box_layout, run_layout
+from hwgen.gateware.engine.bursts import Bursts, box_burst_layout, box_layout, run_layout
 from hwgen.gateware.engine.units_proof import BurstUnitConfig, kept_streams
 from hwgen.obligations import streams
 from hwgen.obligations.expressions import field_bits, field_wires
@@ -14,7 +14,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a burst generator: its streams, and the boundaries that no burst crosses."""
+    """Return the proof obligations of a burst generator: streams, burst boundaries and, with one core, word order."""
     config = unit.engine
     run = dict(run_layout(config))
     address, words = (field_bits("o__payload", run, name) for name in ("address", "words"))
@@ -35,8 +35,8 @@ def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _burst_order(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obligation:
-    """Return the obligation that the bursts of a box have its words, row by row and block by block."""
-    box, burst, moves = box_layout(unit.engine), box_burst(unit.engine), "(o__valid & o__ready)"
+    """Return the proof obligation that a memory box's bursts have each word once, in order of rows, then blocks."""
+    box, burst, moves = box_layout(unit.engine), box_burst_layout(unit.engine), "(o__valid & o__ready)"
     new_row, new_block, new_box, last = (
         field_bits("o__payload", burst, name) for name in ("new_row", "new_block", "new_box", "last")
     )

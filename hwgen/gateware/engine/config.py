@@ -15,41 +15,43 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import OnDevice
 from hwgen.gateware.engine.axi import MAX_BEATS
 
-#: Number of channels of a pixel in one word, in memory and in buffers.
+#: Number of channels of a pixel, one byte each, in one 8-byte word of memory and of the engine's buffers.
 LANES = 8
-#: Number of input channels that one step adds: the slices in a cascade.
+#: Number of DSP slices in a cascade of the array: the input channels that one cycle adds up.
 CHAIN = 4
-#: Possible widths of the memory port, in bytes.
+#: Possible data widths of the engine's AXI memory port, in bytes.
 BUS_BYTES = (4, 8, 16, 32, 64)
-#: Maximum number of cores of an engine.
+#: Maximum number of cores of an engine; a core has its own array, buffers and requantisers.
 MAX_CORES = 16
-#: Depth of a bank of the map memory in block RAM, in rows: two block RAMs for each word of a row.
+#: Rows per bank of the on-chip feature map memory if it is in block RAM: two block RAMs for each 8-byte word of a row.
 MAP_MEMORY_ROWS = 1024
-#: Possible depths of a bank, in rows, and the RAM of each. In UltraRAM a bank is one UltraRAM for each word of a row.
+#: RAM type (``block`` or ``ultra``) of the on-chip feature map memory, by its rows per bank. In UltraRAM, a bank is one
+#: UltraRAM for each word of a row.
 BANK_RAMS = {MAP_MEMORY_ROWS: "block", URAM288.words: "ultra"}
-#: Maximum size of the map memory, in words of 8 channels.
+#: Maximum size of the on-chip feature map memory, in words of 8 bytes.
 MAX_KEPT_WORDS = 1 << 17
-#: Possible numbers of requantiser lanes: 1, 2 or 4 words of 8 maps leave the array per cycle.
+#: Possible numbers of requantiser lanes: that many sums leave the array per cycle, 8 maps of 1, 2 or 4 pixels.
 REQUANTISERS = (8, 16, 32)
-#: Possible strides of a layer: with these, neighbouring output pixels read different banks.
+#: Strides of a layer that the engine supports: with these, neighbouring output pixels read different memory banks.
 STRIDES = (1, 2, 3, 4)
-#: Possible depths of the register file and of each lane's lookups in the unit for layers in fixed point.
+#: Possible numbers of words in the fixed-point unit's register file, and in the lookup memory of each of its lanes.
 FIXED_WORDS, LOOKUP_WORDS = (256, 512, 1024, 2048), (256, 512, 1024, 2048)
-#: Number of words in a table that is written at run time: one for each 8-bit value.
+#: Number of words in a lookup table that jobs write at run time: one for each 8-bit value.
 TABLE_WORDS = 256
-#: Layout of a write into the parameter buffer or, with ``tables``, into the tables. ``index`` counts words from the
-#: beginning of the buffer (map ``8 * b + j`` is word ``j`` of block ``b``), or of the first table.
+#: Layout of a write of one word into the requantisation parameters or, with ``tables``, into the lookup tables.
+#: ``index`` counts words from the beginning of the buffer (word ``8 * b + j`` is map ``j`` of block ``b``), or of the
+#: first table.
 PARAMETER_LAYOUT = data.StructLayout({"tables": 1, "index": 12, "data": 64})
 
 
 class Variant(IntEnum):
-    """Variant of an engine's jobs, by which fields they have."""
+    """Variant of the engine's job format: which optional fields a job (descriptor) has."""
 
     ONE_CORE = 0
     CORES = 1
-    """Jobs that divide a layer among several cores."""
+    """Job format of engines with several cores: it has fields that divide a layer among the cores."""
     MAP_MEMORY = 2
-    """Jobs that load maps from the map memory and store maps there."""
+    """Job format of engines with an on-chip feature map memory: it has flags to load from it and to store to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class EngineConfig(OnDevice):
         Number of output maps that are computed at once, a multiple of 8: two maps share a DSP slice, and sums are
         drained in blocks of 8.
     pixels : int
-        Number of output pixels that are computed at once, and of banks of the map buffer. Odd, and no multiple of 3.
+        Number of output pixels that are computed at once, and of banks of the map buffer. Odd, and not a multiple of 3.
     map_words : int
         Depth of a bank of the map buffer, in words of 8 channels.
     weight_steps : int
@@ -84,7 +86,7 @@ class EngineConfig(OnDevice):
     outstanding : int
         Maximum number of outstanding read bursts, and of outstanding write bursts.
     queue : int
-        Number of jobs that can wait in front of each unit.
+        Number of jobs that can wait in the queue of each unit.
     cores : int
         Number of cores, from 1 to 16. Each has an array, buffers and a finish. All cores compute the same steps in the
         same cycles. Several cores have arrays of 8 maps.
@@ -204,39 +206,39 @@ class EngineConfig(OnDevice):
 
     @property
     def has_fixed_unit(self) -> bool:
-        """Whether each core has a fixed unit, which computes layers in fixed point."""
+        """Whether each core has a unit that computes layers in fixed point (`FixedUnit`)."""
         return self.fixed_words > 0
 
     @property
     def has_cores(self) -> bool:
-        """Whether the engine has several cores, and jobs the fields that divide a layer among them."""
+        """Whether the engine has several cores; its jobs then have fields that divide a layer among them."""
         return self.cores > 1
 
     @property
     def has_map_memory(self) -> bool:
-        """Whether the engine has a map memory, and jobs the fields that move maps to and from it."""
+        """Whether the engine has an on-chip feature map memory; its jobs then have flags to load and store there."""
         return self.kept_words > 0
 
     @property
     def kept_in(self) -> str:
-        """RAM that stores the map memory: ``block`` or ``ultra``."""
+        """Type of RAM that implements the on-chip feature map memory: ``block`` or ``ultra``."""
         return BANK_RAMS[self.kept_rows]
 
     @property
     def bank_words(self) -> int:
-        """Size of one bank of the map memory, in words of 8 channels."""
+        """Size of one bank of the on-chip feature map memory, in words of 8 bytes."""
         return self.kept_rows * self.row_words
 
     @property
     def row_words(self) -> int:
-        """Number of words in a row of the map memory: two beats of the port, if a cycle can write as many."""
+        """Number of 8-byte words in a row of the on-chip map memory: two bus beats, at most 8 and ``pixels``."""
         return min(2 * self.bus_words, max(BUS_BYTES) // LANES, 1 << (self.pixels.bit_length() - 1))
 
     @property
-    def rows(self) -> EngineConfig:
-        """Configuration of whatever moves rows of the map memory: that of a port as wide as a row.
+    def row_engine(self) -> EngineConfig:
+        """Variant of this configuration for units that move rows of the on-chip map memory: the bus is a row wide.
 
-        It is this configuration without a map memory.
+        It has no map memory. If this configuration has none, both are equal.
         """
         if not self.has_map_memory:
             return self
@@ -244,65 +246,65 @@ class EngineConfig(OnDevice):
 
     @property
     def variant(self) -> Variant:
-        """Variant of the engine's jobs."""
+        """Variant of the job format that this engine uses: which optional fields a job has."""
         if self.has_cores:
             return Variant.CORES
         return Variant.MAP_MEMORY if self.has_map_memory else Variant.ONE_CORE
 
     @property
     def bus_words(self) -> int:
-        """Maximum number of 8-byte words in one beat of the memory port."""
+        """Maximum number of 8-byte words in one beat of the AXI memory port, at least 1."""
         return max(self.bus_bytes // LANES, 1)
 
     @property
     def beat_words(self) -> int:
-        """Maximum number of words, 8 sums of a pixel each, that leave the array per cycle."""
+        """Maximum number of pixels per cycle whose sums leave the array, each as one word of 8 sums."""
         return self.requantisers // LANES
 
     @property
     def output_banks(self) -> int:
-        """Number of banks of an output buffer: its words of a beat are written, or read, in one cycle."""
+        """Number of banks of an output buffer, which allow all words of a beat to be written or read in one cycle."""
         return max(self.bus_words, self.beat_words)
 
     @property
     def output_bank_bits(self) -> int:
-        """Number of bits that select a bank of an output buffer."""
+        """Number of low address bits that select a bank of an output buffer."""
         return (self.output_banks - 1).bit_length()
 
     @property
     def lane_bits(self) -> int:
-        """Number of bits that select an 8-byte word of a beat: 0 if a beat has at most one word."""
+        """Number of address bits that select an 8-byte word in a beat of the memory port: 0 for at most one word."""
         return (self.bus_words - 1).bit_length()
 
     @property
     def word_beats(self) -> int:
-        """Number of beats of the memory port that one 8-byte word takes, if it is transferred alone."""
+        """Number of memory port beats that transfer one 8-byte word: 2 on a 4-byte bus, otherwise 1."""
         return max(LANES // self.bus_bytes, 1)
 
     def word_cycles(self, pace: Fraction | int) -> float:
-        """Return the cycles per 8-byte word of a long memory transfer, if a beat takes ``pace`` cycles."""
+        """Return the cycles per 8-byte word of a long memory transfer whose beats take ``pace`` cycles each."""
         return float(pace) * LANES / self.bus_bytes
 
     @property
     def burst_words(self) -> int:
-        """Maximum number of 8-byte words in a memory burst. Bursts end at multiples of this size."""
+        """Maximum number of 8-byte words in an AXI burst; bursts end at multiples of this size."""
         return MAX_BEATS // self.word_beats
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of 8 output maps that the array computes at once."""
+        """Number of blocks of 8 output maps that the array computes at once: ``maps / 8``."""
         return self.maps // LANES
 
     @property
     def weight_words(self) -> int:
-        """Number of 8-byte words of weights per step, in memory and in the weight buffer."""
+        """Number of 8-byte words of weights that the array reads per cycle: four weights per output map."""
         return self.maps * CHAIN // LANES
 
     @property
     def weight_copies(self) -> int:
-        """Number of consecutive steps whose weights are in different banks, so that a beat is written in one cycle.
+        """Number of successive array cycles with weights in different banks, to write a bus beat in one cycle.
 
-        It is the smallest power of two for which these steps have at least as many words as a beat.
+        It is the smallest power of two whose weights have at least as many words as a beat.
         """
         return 1 << (-(-self.bus_words // self.weight_words) - 1).bit_length()
 
@@ -313,38 +315,38 @@ class EngineConfig(OnDevice):
 
     @property
     def weight_alignment(self) -> int:
-        """Alignment of weights in memory, in 8-byte words: the largest common divisor of a step and a beat.
+        """Alignment of weights in memory, in 8-byte words: greatest common divisor of `weight_words` and `bus_words`.
 
-        So a word of weights is in one of few lanes of the bus, whatever its step.
+        A bank's words therefore come from few lanes of the bus.
         """
         return gcd(self.weight_words, self.bus_words)
 
     @property
     def pairs(self) -> int:
-        """Number of pairs of output maps in the array, where a pair shares one cascade of DSP slices per pixel."""
+        """Number of pairs of output maps in the array; a pair shares one cascade of DSP slices per pixel."""
         return self.maps // 2
 
     @property
     def slice_pixels(self) -> int:
-        """Number of output pixels whose products are computed in DSP slices."""
+        """Number of output pixels, of those computed at once, whose products use DSP slices instead of LUTs."""
         return self.pixels - self.lut_pixels
 
     @property
     def multipliers(self) -> int:
-        """Number of products that all cores compute per step: output maps times pixels times channels."""
+        """Number of multiply-accumulates per cycle, over all cores: output maps times pixels times input channels."""
         return self.cores * self.maps * self.pixels * CHAIN
 
     @property
     def rotation_stages(self) -> int:
-        """Number of stages of four-way multiplexers that rotate ``pixels`` values between lanes and memory banks."""
+        """Number of four-way multiplexer stages in the network that rotates ``pixels`` values among banks."""
         return -(-(self.pixels - 1).bit_length() // 2)
 
     @property
     def buffer_latency(self) -> int:
-        """Read latency of the map buffer, in cycles: rotation, block RAM with output register, rotation back."""
+        """Read latency of the map buffer in cycles: address rotation, registered block RAM, rotation of the words."""
         return 2 * self.rotation_stages + 2
 
 
 def numbered(config: EngineConfig, name: str) -> list[str]:
-    """Return the names of a component or port that each core has: ``name`` alone, or numbered with several cores."""
+    """Return the names of a per-core component or port: ``name_0``, ``name_1`` .., or ``name`` with one core."""
     return [f"{name}_{core}" for core in range(config.cores)] if config.has_cores else [name]

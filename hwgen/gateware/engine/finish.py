@@ -16,7 +16,7 @@ from hwgen.gateware.arithmetic.scale import PLACES, ScaleConfig, ScaleUnit
 from hwgen.gateware.arithmetic.shares import TABLES, WHOLE_BITS
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.engine.add import TABLE_WRITE, TableAdd, TableAddConfig, table
+from hwgen.gateware.engine.add import TABLE_WRITE, TableAdd, TableAddConfig, add_table
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.fixed_unit import FixedUnit, FixedUnitConfig
@@ -146,13 +146,13 @@ class FinishConfig:
             cost.delay_fast(engine.beat_words, self.written - 1)
             cost.lut += outputs * (choices[outputs] * word + 2) + (outputs - 1) * row_bits
             cost.ff += outputs * (word + row_bits + 1) + word + ADDRESS_BITS + 1
-        banks, depth = engine.rows.bus_words, engine.addend_words // engine.rows.bus_words
+        banks, depth = engine.row_engine.bus_words, engine.addend_words // engine.row_engine.bus_words
         if banks > 1:  # the choice of an addend's bank
-            cost.delay(engine.rows.lane_bits, self.operand_cycles)
+            cost.delay(engine.row_engine.lane_bits, self.operand_cycles)
             cost.lut += choices[banks] * word
         # The addend; words that are delayed beside their addition and their lookup; the words that are read.
         cost.ram(word, depth, "block", copies=banks)
-        addend_lut, addend_ff = addend_side(engine.rows).cost
+        addend_lut, addend_ff = addend_side(engine.row_engine).cost
         cost.lut += addend_lut
         cost.ff += addend_ff + (banks + outputs - 1) * word
         cost.delay(word, self.bounded - self.operand_cycles)
@@ -236,7 +236,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
             {
                 "beats": In(stream.Signature(drain_beat(engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addends": In(addend_side(engine.rows).signature),
+                "addends": In(addend_side(engine.row_engine).signature),
                 "finished": Out(1),
                 **(
                     {"rows": In(rows_layout(engine))}
@@ -265,7 +265,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         looking = delayed(m, "uses_table", beat.table, looked_up)
         m.submodules.pool = pooled = Pool(config.pool)
         for lane, value in enumerate(outputs):
-            entry = table(
+            entry = add_table(
                 m, config.engine.device, f"activation_{lane}", tables, ACTIVATION, signed(8), value.as_unsigned()
             )
             value = delayed(m, f"output_{lane}", value, _ACTIVATION_CYCLES)
@@ -406,9 +406,9 @@ class Finish(ConfiguredComponent[FinishConfig]):
         The word is available ``config.operand_cycles`` cycles after the beat.
         """
         engine, address = self.config.engine, self.beats.payload.addend
-        bits, depth = engine.rows.lane_bits, engine.addend_words // engine.rows.bus_words
+        bits, depth = engine.row_engine.lane_bits, engine.addend_words // engine.row_engine.bus_words
         read = []
-        for bank, write in enumerate(addend_side(engine.rows).bank_writes(m, self.addends)):
+        for bank, write in enumerate(addend_side(engine.row_engine).bank_writes(m, self.addends)):
             words = ram(engine.device, LANES * 8, depth, "block")
             m.submodules[f"addends_{bank}"] = words
             write_to(m, write_port(words), write)

@@ -277,7 +277,7 @@ class _Deal:
     ----------
     part : View of Load
         Load part that is being requested.
-    burst : View of box_burst
+    burst : View of box_burst_layout
     target : Signal
         Target of the burst's box.
     take : Signal
@@ -335,7 +335,7 @@ def fills(config: EngineConfig) -> dict[str, stream.Signature]:
 
     With a map memory, beats of maps are as wide as its rows.
     """
-    rows = config.rows
+    rows = config.row_engine
     sides = {"map_write": map_side(rows), "weight_write": weight_side(config), "addend_write": addend_side(rows)}
     return {name: stream.Signature(side.beat, always_ready=True) for name, side in sides.items()}
 

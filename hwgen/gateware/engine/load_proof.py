@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hwgen.gateware.engine.bursts import box_burst
+from hwgen.gateware.engine.bursts import box_burst_layout
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Load
 from hwgen.gateware.engine.load import LoadUnit
@@ -92,7 +92,7 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
     """
     if not engine.has_cores:
         return []
-    part, burst, request = Load.layout(engine.variant), dict(box_burst(engine)), dict(read_layout(engine))
+    part, burst, request = Load.layout(engine.variant), dict(box_burst_layout(engine)), dict(read_layout(engine))
     tag, base = dict(tag_layout(engine)), request["tag"].offset
     new_block, new_team, new_box = (
         field_bits("bursts.o__payload", burst, name) for name in ("new_block", "new_team", "new_box")

@@ -68,9 +68,9 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
 
     Members
     -------
-    load : In(stream of read_layout(engine.rows))
+    load : In(stream of read_layout(engine.row_engine))
         Read bursts, whose beats are rows. A burst of 0 beats reads nothing, but is answered in its turn.
-    answers : Out(stream of answer_layout(engine.rows), always ready)
+    answers : Out(stream of answer_layout(engine.row_engine), always ready)
         Words that were read.
     store : In(stream of write_layout(engine))
         Write bursts. A burst of 0 beats writes nothing, but counts in its turn.
@@ -91,8 +91,8 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         super().__init__(
             config,
             {
-                "load": In(stream.Signature(read_layout(engine.rows))),
-                "answers": Out(stream.Signature(answer_layout(engine.rows), always_ready=True)),
+                "load": In(stream.Signature(read_layout(engine.row_engine))),
+                "answers": Out(stream.Signature(answer_layout(engine.row_engine), always_ready=True)),
                 "store": In(stream.Signature(write_layout(engine))),
                 "written": In(stream.Signature(written_layout(engine))),
                 "stored": Out(1),
@@ -110,7 +110,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
 
     def _elaborate_reads(self, m: Module) -> tuple[Value, Signal]:
         """Add the reader, and drive all of ``answers`` but their words; return whether it works, and its address."""
-        answer, bits = self.answers.payload, self.config.engine.rows.lane_bits
+        answer, bits = self.answers.payload, self.config.engine.row_engine.lane_bits
         left = Signal(range(MAX_BEATS + 1), name="reads_left")
         row = Signal(self.config.row_bits, name="read_row", reset_less=True)
         tag = Signal.like(answer.tag, name="read_tag", reset_less=True)
@@ -134,7 +134,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
 
     def _elaborate_present(self, m: Module, run: data.View, first: Signal, last: Value) -> Value:
         """Return which words of the row that is read belong to the burst."""
-        engine = self.config.engine.rows
+        engine = self.config.engine.row_engine
         begin, end = (Signal(engine.lane_bits, name=name, reset_less=True) for name in ("begin_lane", "end_lane"))
         with m.If(self.load.valid & self.load.ready):
             m.d.sync += [begin.eq(run.address[: engine.lane_bits]), end.eq(run.end)]
@@ -143,7 +143,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
     def _elaborate_writes(self, m: Module) -> tuple[Value, Signal, Signal]:
         """Add the writer; return whether it works, the index of the beat that is written, and the words of a row."""
         engine = self.config.engine
-        bits = engine.rows.lane_bits - engine.lane_bits  # of a beat's index in its row
+        bits = engine.row_engine.lane_bits - engine.lane_bits  # of a beat's index in its row
         layout = data.StructLayout({"beat": self.config.row_bits + bits, "done": 1, "empty": 1})
         m.submodules.bursts = bursts = fifo.SyncFIFO(width=layout.size, depth=_BURSTS)
         entry, burst = Signal(layout, name="write_entry"), data.View(layout, bursts.r_data)

@@ -28,7 +28,7 @@ _BURSTS = 8
 
 def _entry_bits(config: MapMemoryConfig) -> int:
     """Return the width of the index of a beat among all rows, in bits."""
-    return config.row_bits + config.engine.rows.lane_bits - config.engine.lane_bits
+    return config.row_bits + config.engine.row_engine.lane_bits - config.engine.lane_bits
 
 
 def map_memory_parts(config: MapMemoryConfig) -> dict[str, QueueConfig]:
@@ -43,7 +43,7 @@ def obligations(config: MapMemoryConfig, site: Site) -> list[Obligation]:
 
 def _reads(config: MapMemoryConfig) -> list[str]:
     """Return lines of an observer that follow read bursts: ``left`` beats, of which the present one is ``index``."""
-    rows = config.engine.rows
+    rows = config.engine.row_engine
     fields, run = read_layout(rows), request_layout(rows)
     run_base = fields["run"].offset
     beats = field_bits("load__payload", run, "beats", run_base)
@@ -76,7 +76,7 @@ def _reads(config: MapMemoryConfig) -> list[str]:
 
 def _burst_answers(config: MapMemoryConfig, site: Site) -> Obligation:
     """Return the obligation that a read burst is answered beat by beat, a fixed number of cycles later."""
-    rows, latency = config.engine.rows, config.READ_LATENCY
+    rows, latency = config.engine.row_engine, config.READ_LATENCY
     answer = dict(answer_layout(rows))
     flags = "{present, left == 1, index == 0, tag}"
     width = rows.bus_words + 2 + answer["tag"].width
@@ -120,7 +120,7 @@ def _burst_answers(config: MapMemoryConfig, site: Site) -> Obligation:
 def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
     """Return the obligation that the words of a write burst are written from its address on, and that it ends once."""
     engine, bits = config.engine, _entry_bits(config)
-    low = config.engine.rows.lane_bits - engine.lane_bits
+    low = config.engine.row_engine.lane_bits - engine.lane_bits
     word = written_layout(engine)
     waiting, stays = held("head", "bursts.r_rdy", "bursts.r_en", {"head": bits + 2})
     beat_words = engine.bus_words
@@ -187,7 +187,7 @@ def _word_at(index: str, payload: str, count: int, base: int = 0) -> str:
 def _words(config: MapMemoryConfig, site: Site) -> Obligation:
     """Return the obligation that an answer has the word that was written at its address last."""
     engine, size = config.engine, 8 * LANES
-    rows, latency, lanes = engine.rows, config.READ_LATENCY, engine.row_words
+    rows, latency, lanes = engine.row_engine, config.READ_LATENCY, engine.row_words
     bits = config.row_bits
     bank_bits = bits - (engine.kept_rows - 1).bit_length()
     names = {(bank, lane): f"bank_{bank}_{lane}__r0_data" for bank in range(config.banks) for lane in range(lanes)}

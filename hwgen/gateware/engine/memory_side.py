@@ -271,8 +271,8 @@ class _KeptMaps:
         port: MemoryPort,
     ) -> None:
         m.submodules.map_memory = kept = MapMemoryConfig(engine=engine).component()
-        m.submodules.load_kept = load_kept = LoadUnit(engine.rows, has_other=True)
-        m.submodules.placement_kept = placement_kept = PlacementUnit(engine.rows)
+        m.submodules.load_kept = load_kept = LoadUnit(engine.row_engine, has_other=True)
+        m.submodules.placement_kept = placement_kept = PlacementUnit(engine.row_engine)
         join(m, source=load_kept.request, sink=kept.load)
         join(m, source=kept.answers, sink=placement_kept.answers)
         self._load_unit, self._store_unit = load_kept, store

@@ -38,10 +38,10 @@ class ReuseBufferConfig:
         # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
         address_bits = 0 if engine.has_cores else counter_bits(engine.map_words)
         rotated = engine.rotation_stages * engine.pixels * (word + address_bits)
-        write_lut, write_ff = map_side(engine.rows).cost
+        write_lut, write_ff = map_side(engine.row_engine).cost
         cost.lut = rotated + write_lut
         if not engine.has_cores:
-            lanes = engine.rows.bus_words
+            lanes = engine.row_engine.bus_words
             cost.lut += (lanes - 1) * counter_bits(engine.map_words)
             if lanes >= 4:  # slower writes let synthesis share choices of addresses, which takes more LUTs
                 cost.lut += engine.pixels * counter_bits(engine.map_words)
@@ -92,7 +92,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "write": In(map_side(config.rows).signature),
+                "write": In(map_side(config.row_engine).signature),
                 "rest": In(range(config.pixels)),
                 "addresses" if config.has_cores else "words": In(
                     data.ArrayLayout(range(config.map_words), config.pixels)
@@ -106,7 +106,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         config = self._config
         stages = config.rotation_stages
         to_banks = self.addresses if config.has_cores else bank_addresses(m, config, self.rest, self.words)
-        writes = map_side(config.rows).bank_writes(m, self.write)
+        writes = map_side(config.row_engine).bank_writes(m, self.write)
         read = []
         for bank in range(config.pixels):
             address = to_banks[bank]

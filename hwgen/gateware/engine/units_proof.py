@@ -1,4 +1,4 @@
-"""Units of an engine's memory side, their wires, and the rules of streams and of AXI4 that several of them keep.
+"""Proof obligations that units of the engine's memory side share: rules of streams and of AXI4 bursts.
 
 Arm IHI 0022, chapters A2 and A3: no burst crosses a boundary of 4 KiB or has more than 256 beats. Requests of the units
 keep the boundary; the port passes them on unchanged.
@@ -41,50 +41,50 @@ __all__ = [
 ]
 
 
-#: Reason why no property has the addresses of loaded words.
+#: Reason, shown in proof reports, why no property covers the buffer addresses of loaded words.
 ADDRESSES = "where it writes words in the buffers is simulated"
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Unit of an engine's memory side, whose component has the engine's configuration as its own."""
+    """Base class of the proofs' keys for units of the engine's memory side; their components share `EngineConfig`."""
 
     engine: EngineConfig
 
 
 class PortUnitConfig(Unit):
-    """Memory port."""
+    """Key of the memory port's proof obligations, by its engine configuration (`MemoryPort`)."""
 
 
 class FetchUnitConfig(Unit):
-    """Fetch unit."""
+    """Key of the proof obligations of the unit that fetches jobs, by its engine configuration (`FetchUnit`)."""
 
 
 class LoadUnitConfig(Unit):
-    """Load unit."""
+    """Key of the proof obligations of the unit that loads operands, by its engine configuration (`LoadUnit`)."""
 
 
 class BurstUnitConfig(Unit):
-    """Burst generator."""
+    """Key of the burst generator's proof obligations, by its engine configuration (`Bursts`)."""
 
 
 @dataclass(frozen=True)
 class StoreUnitConfig(Unit):
-    """Store unit, with the read latency of the output buffer in cycles."""
+    """Key of the store unit's proof obligations: engine configuration, and the output buffer's latency in cycles."""
 
     read_latency: int
 
 
 def engine_parts(design: EngineDesign) -> dict[str, Any]:
-    """Return the components of an engine that have obligations, by instance."""
+    """Return the configurations of an engine's components that have proof obligations, by instance name."""
     finishes = dict.fromkeys(numbered(design.engine, "finish"), design.finish)
     return {"memory_side": design.memory_side, "core": design.core, **finishes}
 
 
 def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
-    """Return the units of an engine's memory side that have obligations, by instance."""
+    """Return the keys of the proof obligations of an engine's memory side, by instance name of the unit."""
     engine = config.engine
-    kept = {"load_kept": LoadUnitConfig(engine.rows), "map_memory": MapMemoryConfig(engine=engine)}
+    kept = {"load_kept": LoadUnitConfig(engine.row_engine), "map_memory": MapMemoryConfig(engine=engine)}
     return {
         "port": PortUnitConfig(engine),
         "fetch": FetchUnitConfig(engine),
@@ -96,18 +96,18 @@ def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
 
 
 def unit_parts(unit: Unit) -> dict[str, Any]:
-    """Return the components of a unit that have obligations, by instance."""
+    """Return the keys of the proof obligations of a unit's subcomponents, by instance name: its burst generator."""
     return {"bursts": BurstUnitConfig(unit.engine)}
 
 
 def kept_streams(unit: Unit, site: Site, without: str = "") -> list[Obligation]:
-    """Return the obligations of a unit's output streams (`streams.of_streams`), with all instances of the unit kept."""
+    """Return the stream obligations (`streams.of_streams`) of a unit's outputs, which keep all of its instances."""
     kept = tuple(site.module.instances)
     return [replace(rule, keeps=kept) for rule in streams.of_streams(unit, site, without)]
 
 
 def within_boundary(config: EngineConfig, payload: str) -> str:
-    """Return the Verilog expression that a request of the layout `request_layout` crosses no boundary of 4 KiB."""
+    """Return the Verilog expression that a request (`request_layout`) has at most 256 beats, within 4 KiB."""
     fields = request_layout(config)
     beats, address = field_bits(payload, fields, "beats"), f"{payload}[{(BORDER_BYTES // LANES).bit_length() - 2}:0]"
     narrow = f"(32'd0 + {address} * {LANES} + {beats} * {min(LANES, config.bus_bytes)} <= {BORDER_BYTES})"
@@ -120,7 +120,7 @@ def within_boundary(config: EngineConfig, payload: str) -> str:
 
 
 def box_stays(site: Site, invariants: Mapping[str, str]) -> Obligation:
-    """Return the obligation that a unit keeps a box until its burst generator has taken it."""
+    """Return the proof obligation that a unit holds a memory box at its burst generator until that accepts it."""
     bursts = site.part("bursts").module
     lines, facts = held("box", "bursts.i__valid", "bursts.i__ready", {"box": bursts.ports["i__payload"].width})
     inputs = site.streams("input")
@@ -139,7 +139,7 @@ def box_stays(site: Site, invariants: Mapping[str, str]) -> Obligation:
 
 
 def requests_inside(config: EngineConfig, site: Site, **fields: Any) -> Obligation:
-    """Return the obligation that the requests of a unit cross no boundary of 4 KiB."""
+    """Return the proof obligation that a unit's burst requests cross no 4 KiB boundary and have at most 256 beats."""
     inputs = site.streams("input")
     return site.obligation(
         "bus",
