@@ -1,4 +1,4 @@
-"""Validity rules for the fields of an engine's jobs, applied in software and in hardware.
+"""Validity rules for the fields of the engine's jobs (descriptors), which software and hardware check.
 
 A program that violates a rule could make the engine wait or run forever.
 
@@ -26,13 +26,13 @@ from hwgen.gateware.engine.port import Error
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 
-#: Number of lookup tables that a load can write: `hwgen.gateware.arithmetic.shares.TABLES`, and the activation table.
+#: Number of lookup tables that a job can load: three for additions of maps (`shares.TABLES`), and the activation table.
 TABLES = 4
 
 
 @dataclass(frozen=True)
 class JobFieldRule:
-    """Validity rule for fields of an engine job, with the error text of its violation.
+    """Validity rule for fields of an engine's job (descriptor), with the error text for a violation.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ class JobFieldRule:
     must : str
         Text that follows the name of the last part, for example "stride must be from 1 to 4".
     lengths : tuple of str
-        Fields whose bit lengths the rule adds. Where there are any, a violation also needs a sum above ``max_length``,
-        and a first field that is not 0.
+        Fields whose bit lengths the rule adds. If there are any, a violation also needs a sum above ``max_length``, and
+        a first field that is not 0.
     max_length : int
         Largest sum of bit lengths that is always permitted.
     products : tuple of (str, int)
@@ -61,13 +61,13 @@ class JobFieldRule:
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """Names (``part.name``) of all job fields that this validity rule reads: values, bit lengths and products."""
+        """Names (``part.name``) of all job fields that this validity rule reads, as values, bit lengths or products."""
         return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
 
 @cache
 def rules(engine: EngineConfig) -> tuple[JobFieldRule, ...]:
-    """Return the validity rules that every job of an engine must satisfy."""
+    """Return the validity rules for all fields of a job (descriptor) of an engine with this configuration."""
     return (*_load_rules(engine), *_compute_rules(engine), *_drain_rules(engine), *_store_rules(engine))
 
 
@@ -213,7 +213,7 @@ def _fits(
     where: Callable[..., Any] = lambda: 1,
     why: str = "",
 ) -> JobFieldRule:
-    """Return the rule that a product of job fields fits a buffer of ``maximum`` words, judged by bit lengths.
+    """Return the rule that a product of job fields is at most ``maximum``, estimated from the fields' bit lengths.
 
     A product of k numbers with n bits in all is at least ``2**(n - k)``. The rule rejects every product of at least
     ``2**k`` times the maximum, and accepts every product that fits. With a first factor of 0, nothing is moved and the
@@ -229,7 +229,7 @@ def _fits(
 
 
 def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
-    """Yield an error text for every validity rule that job number ``job_index`` of a program violates.
+    """Yield an error text for every validity rule that job ``job``, number ``job_index`` of a program, violates.
 
     `JobCheck` rejects exactly the jobs with a violation.
     """
@@ -247,7 +247,7 @@ def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
 
 
 class JobCheck(ConfiguredComponent[EngineConfig]):
-    """Checker of the fields and seals (checksum and engine digest) of jobs, word by word as they are fetched.
+    """Circuit that checks jobs (descriptors) word by word during their fetch: fields, checksum and engine digest.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
         and ``FOREIGN`` over ``FIELD``.
     """
 
-    #: Cycles from a job's last word to the cycle in which ``fault`` tells the job's error.
+    #: Cycles from a job's last word at the input to the job's error code at the output ``fault``.
     LATENCY = 4
 
     def __init__(self, config: EngineConfig):
@@ -300,7 +300,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def _elaborate_seal(
         self, m: Module, word: Signal, of_parts: Value, job_index: Signal, judged: Signal
     ) -> tuple[Value, Value]:
-        """Add the check of a job's seal; return whether its checksum is wrong, and whether it is for another engine."""
+        """Add the check of a job's seal; return two flags: the checksum is wrong, and the job is for another engine."""
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
         m.submodules.crc = ResetInserter(judged)(crc)  # a reset takes fewer LUTs than the component's ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
@@ -316,12 +316,12 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def _elaborate_rules(
         self, m: Module, word: Signal, valid: Signal, word_index: Signal, job_index: Signal, judged: Signal
     ) -> Signal:
-        """Add the logic that evaluates all validity rules on a fetched job, and return whether the job violates one.
+        """Add the logic that evaluates all validity rules on a fetched job; return the flag that the job violates one.
 
         Each rule is evaluated with the last word that it reads. Registers store its fields of earlier words. A sum of
         bit lengths is compared a cycle later.
         """
-        operands = _Operands(m, self.config, word, word_index)
+        operands = _FieldReader(m, self.config, word, word_index)
         word_valid = delayed(m, "job_word_valid", valid, 1, reset_less=False)
         bad = Signal(name="is_rule_broken")
         broken = []
@@ -344,8 +344,8 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
         return bad
 
 
-class _Operands:
-    """Job fields that the validity rules read in hardware: from the newest word, or stored from earlier words.
+class _FieldReader:
+    """Circuit that supplies the job fields that validity rules read: from the newest word, or stored earlier.
 
     Fields are available one cycle after the newest word. Equal operands are shared.
 
@@ -367,21 +367,21 @@ class _Operands:
         self._shared: dict[Any, Value] = {}
 
     def word_of(self, field: str) -> int:
-        """Return the index of the 64-bit job word that contains a job field."""
+        """Return the index, in the job, of the 64-bit word that contains the job field ``field`` (``part.name``)."""
         return self._offsets[field][0] // WORD_BITS
 
     def _bits(self, field: str) -> tuple[int, int]:
-        """Return a job field's bit offset in its 64-bit job word, and the field's width in bits."""
+        """Return the bit offset of a job field in its 64-bit word, and the field's width in bits."""
         offset, width = self._offsets[field]
         return offset % WORD_BITS, width
 
     def field(self, field: str, last: int) -> Value:
-        """Return the value of a job field while the job's word ``last`` is checked."""
+        """Return the value of a job field, valid one cycle after the job's word with index ``last`` arrives."""
         first, width = self._bits(field)
         return self._stored(field, self._word[first : first + width], last, field)
 
     def length(self, field: str, last: int) -> Value:
-        """Return the bit length of a job field's value while the job's word ``last`` is checked."""
+        """Return the bit length of a job field's value, valid one cycle after the job's word ``last`` arrives."""
         first, width = self._bits(field)
         length = self._shared.get((first, width))
         if length is None:
@@ -392,7 +392,7 @@ class _Operands:
         return self._stored(f"length of {field}", length, last, field)
 
     def total_length(self, fields: tuple[str, ...], last: int) -> Value:
-        """Return the sum of the fields' bit lengths, one cycle after the job's word ``last`` is checked."""
+        """Return the sum of the fields' bit lengths, valid two cycles after the job's word ``last`` arrives."""
         if (fields, last) not in self._shared:
             first, *others = (self.length(field, last) for field in fields)
             name = f"{fields[0].replace('.', '_')}_total_length"
@@ -400,7 +400,7 @@ class _Operands:
         return self._shared[fields, last]
 
     def product(self, field: str, factor: int) -> Value:
-        """Add shifts and additions, without a DSP slice, that multiply a stored job field by a constant."""
+        """Add a multiplier of a stored job field by a constant, of shifts and adders; return the product's register."""
         value = self.field(field, -1)
         name = f"{field.replace('.', '_')}_times_{factor}"
         product = Signal(len(value) + factor.bit_length(), name=name, reset_less=True)
@@ -409,7 +409,7 @@ class _Operands:
         return product
 
     def _stored(self, key: str, value: Value, last: int, field: str) -> Value:
-        """Return ``value`` if its job field is in word ``last``, otherwise a register that stores the earlier value."""
+        """Return ``value`` if job word ``last`` contains ``field``, otherwise the register that stores the value."""
         if self.word_of(field) == last:
             return value
         if key not in self._shared:
@@ -421,7 +421,7 @@ class _Operands:
 
 
 def _length(value: Value) -> Value:
-    """Return the bit length of a value as a circuit: the index of its highest set bit, plus one."""
+    """Return the bit length of an Amaranth value, the index of its highest set bit plus one, as an Amaranth value."""
     if len(value) == 1:
         return value
     half = 1 << (len(value) - 1).bit_length() - 1

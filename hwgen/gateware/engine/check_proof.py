@@ -1,4 +1,4 @@
-"""Obligations of an engine's job check: each rule is judged as its definition says, and each job has one verdict.
+"""Proof obligations of the engine's job checker: each rule is evaluated correctly, and each job gets one verdict.
 
 The definition of a rule is the one that the software evaluates (`hwgen.gateware.engine.check.rules`). Here it is an
 expression over whole fields of the words that came, in 64 bits, after the last of these words. The emitted module
@@ -23,52 +23,52 @@ from hwgen.obligations.site import Proofs, Site, bits_for
 __all__ = ["PROOFS", "CheckUnit", "MIN_GAP", "obligations"]
 
 
-#: Number of cycles without a word between two jobs, at least. The fetch unit keeps them.
+#: Minimum number of cycles without a word between two jobs at the checker's input. The fetch unit keeps them.
 MIN_GAP = 3
-#: Number of cycles of the induction: as many as a word takes to the verdict of a rule.
-_CYCLES = 5
-#: Registers that delay the last word of a job to its verdict, the latest one last.
-_JUDGING = ("is_last_word_1", "is_last_word_2", "crc__verdict")
+#: Depth of the k-induction, in cycles: as many as from a job's word to the verdict on a rule.
+_INDUCTION_CYCLES = 5
+#: Names of the registers that delay the flag of a job's last word until the job's verdict, in pipeline order.
+_VERDICT_STAGES = ("is_last_word_1", "is_last_word_2", "crc__verdict")
 
 
 @dataclass(frozen=True)
 class CheckUnit:
-    """Check of an engine's jobs, whose component has the engine's configuration as its own."""
+    """Key of the job checker's proof obligations, by its engine configuration (`JobCheck`)."""
 
     engine: EngineConfig
 
 
 @dataclass(frozen=True)
-class _Text:
-    """Verilog expression of 64 bits, or of one bit, as an operand of a rule."""
+class _Expression:
+    """Verilog expression (64 bits or one bit) as an operand of a validity rule, whose operators write Verilog."""
 
     text: str
 
-    def _operate(self, operator: str, other: Any) -> _Text:
-        return _Text(f"({self.text} {operator} {_text(other)})")
+    def _operate(self, operator: str, other: Any) -> _Expression:
+        return _Expression(f"({self.text} {operator} {_text(other)})")
 
-    def __and__(self, other: Any) -> _Text:
+    def __and__(self, other: Any) -> _Expression:
         return self._operate("&", other)
 
-    def __or__(self, other: Any) -> _Text:
+    def __or__(self, other: Any) -> _Expression:
         return self._operate("|", other)
 
-    def __add__(self, other: Any) -> _Text:
+    def __add__(self, other: Any) -> _Expression:
         return self._operate("+", other)
 
-    def __mul__(self, other: Any) -> _Text:
+    def __mul__(self, other: Any) -> _Expression:
         return self._operate("*", other)
 
-    def __lt__(self, other: Any) -> _Text:
+    def __lt__(self, other: Any) -> _Expression:
         return self._operate("<", other)
 
-    def __le__(self, other: Any) -> _Text:
+    def __le__(self, other: Any) -> _Expression:
         return self._operate("<=", other)
 
-    def __gt__(self, other: Any) -> _Text:
+    def __gt__(self, other: Any) -> _Expression:
         return self._operate(">", other)
 
-    def __ge__(self, other: Any) -> _Text:
+    def __ge__(self, other: Any) -> _Expression:
         return self._operate(">=", other)
 
     def __eq__(self, other: object) -> Any:
@@ -81,22 +81,22 @@ class _Text:
 
 
 def _text(operand: Any) -> str:
-    """Return the Verilog expression of an operand of a rule: a field, or a number."""
-    return operand.text if isinstance(operand, _Text) else f"64'd{int(operand)}"
+    """Return the Verilog text of an operand of a validity rule: an expression, or a number as a 64-bit constant."""
+    return operand.text if isinstance(operand, _Expression) else f"64'd{int(operand)}"
 
 
 def obligations(unit: CheckUnit, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's job check: one for each rule, and one for the verdicts of jobs."""
+    """Return the proof obligations of the engine's job checker: one per validity rule, one for the jobs' verdicts."""
     engine = unit.engine
     judged = [_of_rule(engine, site, index, rule) for index, rule in enumerate(rules(engine))]
     return [*judged, _of_verdict(engine, site)]
 
 
 def _words_in(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
-    """Return lines of an observer that count the words of a job, the rule that jobs are apart, and invariants.
+    """Return observer lines (Verilog) that count a job's words, the assumed gap between jobs, and invariants.
 
-    ``index`` is the index of the word that comes, ``index_1`` and ``index_2`` are those one and two cycles before, and
-    ``was_1`` and ``was_2`` say whether a word came then. ``jobs`` is the number of jobs that came.
+    ``index`` is the index of the current word, ``index_1`` and ``index_2`` are its values one and two cycles earlier,
+    and ``was_1`` and ``was_2`` say whether a word arrived then. ``jobs`` is the number of jobs that have arrived.
     """
     last, width = job_words(engine) - 1, bits_for(job_words(engine) - 1)
     lines = (
@@ -127,7 +127,7 @@ def _words_in(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], di
 
 
 def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -> Obligation:
-    """Return the obligation that the flag of a rule rises for exactly the jobs that break the rule."""
+    """Return the proof obligation that a validity rule's flag rises for exactly the jobs that violate the rule."""
     offsets = field_offsets(engine.variant)
     word_of = {name: offsets[name][0] // WORD_BITS for name in rule.looks_at}
     last = max(word_of.values())
@@ -141,10 +141,10 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
         fields[name] = name.replace(".", "_")
         low = offset % WORD_BITS
         lines.append(f"wire [63:0] {fields[name]} = word_{word_of[name]}[{low + width - 1}:{low}];")
-    operands = [_Text(fields[name]) for name in rule.fields]
-    operands += [_Text(f"({fields[name]} * 64'd{factor})") for name, factor in rule.products]
+    operands = [_Expression(fields[name]) for name in rule.fields]
+    operands += [_Expression(f"({fields[name]} * 64'd{factor})") for name, factor in rule.products]
     lines.append("wire [63:0] number = jobs;")
-    conditions = [_text(rule.broken(_Text("number"), *operands))]
+    conditions = [_text(rule.broken(_Expression("number"), *operands))]
     if rule.lengths:
         lengths = [_length(fields[name], offsets[name][1]) for name in rule.lengths]
         conditions.append(f"({fields[rule.lengths[0]]} != 0)")
@@ -156,7 +156,7 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
     invariants = _stored(site, rule, last, word_of, fields, offsets)
     needs_number = any("number" in condition for condition in conditions)
     if needs_number:
-        waiting = " + ".join(["24'd0", *_JUDGING])
+        waiting = " + ".join(["24'd0", *_VERDICT_STAGES])
         invariants["each job that came is judged, or will be"] = (
             f"jobs == job_index + {waiting} + (was_1 & (index_1 == {job_words(engine) - 1}))"
         )
@@ -168,12 +168,12 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
         invariants={**counted, **invariants},
         asserts={"the flag is the rule's": f"rule_{index}_broken == due_{delays}"},
         cover=f"due_{delays}",
-        structure={"cycles": _CYCLES},
+        structure={"cycles": _INDUCTION_CYCLES},
     )
 
 
 def _length(field: str, width: int) -> str:
-    """Return the Verilog expression of the bit length of a field, from the highest bit down."""
+    """Return the Verilog expression of the bit length of a job field: the index of its highest set bit plus one."""
     return "(" + " : ".join([*(f"{field}[{bit}] ? 64'd{bit + 1}" for bit in reversed(range(width))), "64'd0"]) + ")"
 
 
@@ -185,7 +185,7 @@ def _stored(
     fields: dict[str, str],
     offsets: Any,
 ) -> dict[str, str]:
-    """Return the invariants of a rule: registers have fields, and lengths, of earlier words."""
+    """Return a validity rule's invariants: registers store the fields, or bit lengths, of the job's earlier words."""
     invariants = {}
     values = {name: (f"stored_{fields[name]}", fields[name]) for name in rule.fields}
     values |= {f"product {name}": (f"stored_{fields[name]}", fields[name]) for name, _ in rule.products}
@@ -201,7 +201,7 @@ def _stored(
 
 
 def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that a job's error is told once, in time, and for rules of this job alone."""
+    """Return the proof obligation that each job's error code appears once, in the right cycle, and is the job's own."""
     observer, rules_of_words, counted = _words_in(engine)
     latency = JobCheck.LATENCY
     flags = [f"rule_{index}_broken" for index in range(len(rules(engine)))]
@@ -233,7 +233,7 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
         invariants={
             **counted,
             "the last word is on its way": " & ".join(
-                f"({judging} == {name})" for judging, name in zip(_JUDGING, ("ends_2", "ends_3", "due"), strict=True)
+                f"({stage} == {name})" for stage, name in zip(_VERDICT_STAGES, ("ends_2", "ends_3", "due"), strict=True)
             ),
             "jobs are apart": (
                 f"((gap >= 1) == !(ends_1)) & ((gap >= 2) == !(ends_1 | ends_2)) & "
@@ -251,7 +251,7 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
             "the checksum begins between jobs": "!crc.verdict | !was_1 & (index_1 == 0)",
         },
         cover="due & is_bad & !is_damaged & !is_foreign",
-        structure={"cycles": _CYCLES},
+        structure={"cycles": _INDUCTION_CYCLES},
     )
 
 

@@ -42,46 +42,46 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.engine.config import CHAIN, EngineConfig, Variant
 
 WORD_BITS = 64
-#: Number of seal bits that identify the engine. The bits above are the checksum.
+#: Number of low bits of a job's 64-bit seal that identify the engine; the other bits are a checksum.
 SEAL_BITS = 32
-#: Width of job counters, in bits. A program has fewer jobs than this width can count.
+#: Width in bits of the counters of finished jobs. A program has fewer jobs than this width can count.
 COUNT_BITS = 24
 
 
 def _bits(width: int, *, signed: bool = False, **others: int) -> Any:
-    """Return a field of ``width`` bits; ``others`` has other widths of some variants, by their names.
+    """Return a dataclass field of ``width`` bits in a job; ``others`` gives other widths, by name of the job format.
 
-    Jobs of a variant lack a field with a width of 0.
+    ``others`` has names of `Variant`, in lower case. Jobs of a variant lack a field with a width of 0.
     """
     widths = tuple(others.get(variant.name.lower(), width) for variant in Variant)
     return field(default=0, metadata={"widths": widths, "signed": signed})
 
 
-def _cores(width: int, *, signed: bool = False) -> Any:
-    """Return a field that jobs have on engines of several cores alone."""
+def _cores_bits(width: int, *, signed: bool = False) -> Any:
+    """Return a dataclass field of ``width`` bits that a job has only on engines of several cores."""
     return _bits(0, signed=signed, cores=width)
 
 
-def _map_memory(width: int) -> Any:
-    """Return a field that jobs have on engines with a map memory alone."""
+def _map_memory_bits(width: int) -> Any:
+    """Return a dataclass field of ``width`` bits that a job has only on engines with an on-chip map memory."""
     return _bits(0, map_memory=width)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobPart:
-    """Base class of an engine job's part for one unit (load, compute, drain, store): bit fields in 64-bit words.
+    """Base class of a job's part for one unit of the engine (load, compute, drain, store): bit fields in 64-bit words.
 
     Engines of several cores, and engines with a map memory, are variants whose parts have more fields (`Variant`).
     In other variants these fields keep their defaults.
     """
 
     WORDS: ClassVar[int]
-    #: Additional words on engines of several cores.
+    #: Number of additional 64-bit words that this part of a job has on engines of several cores.
     CORE_WORDS: ClassVar[int] = 0
 
     @classmethod
     def num_words(cls, variant: Variant | bool) -> int:
-        """Return the number of 64-bit words of the part."""
+        """Return the number of 64-bit words of this part of a job, in the job format ``variant``."""
         return cls.WORDS + cls.CORE_WORDS * (variant == Variant.CORES)
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class JobPart:
     @classmethod
     @cache
     def _bounds(cls) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return three tuples: the names of all fields of the job part, in order, their minima and their maxima."""
+        """Return three tuples: names, smallest and largest values of the job part's fields, in order."""
         names, lows, highs = zip(
             *(
                 (item.name, -(1 << width - 1), (1 << width - 1) - 1)
@@ -111,13 +111,13 @@ class JobPart:
     @classmethod
     @cache
     def _getter(cls) -> Callable[[JobPart], tuple[int, ...]]:
-        """Return the function that reads all fields of a job part, in order."""
+        """Return the function that reads the values of all fields of a job part, in order, as a tuple."""
         return attrgetter(*(item.name for item in fields(cls)))
 
     @classmethod
     @cache
     def offsets(cls, variant: Variant | bool = Variant.ONE_CORE) -> tuple[tuple[Field[Any], int, int], ...]:
-        """Return a triple for every field of the job part, in order: the field, its lowest bit's offset, its width."""
+        """Return (field, bit offset in the part, width in bits) for every field that the job part has, in order."""
         offset, offsets = 0, []
         for item in fields(cls):
             width = item.metadata["widths"][variant]
@@ -157,18 +157,18 @@ class JobPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Load(JobPart):
-    """Load part of an engine's job: fetches a box of a feature map, weights, and requantisation parameters.
+    """Load part of an engine's job: reads part of a feature map (a box), weights and parameters into on-chip buffers.
 
     They are fetched in this order.
 
     On an engine of several cores, the cores form teams of equal size. The words of a team's box go to all members, or
-    are *dealt*: block ``b`` goes to member ``b % members`` alone, as block ``b // members`` of its buffer.
+    are *dealt*: block ``b`` goes only to member ``b % members``, as block ``b // members`` of its buffer.
 
     Each of the three can be missing. A box has ``x_blocks`` blocks of 8 channels, ``x_rows`` rows and ``x_words``
     pixels per row; a pixel of a block is one word. The pixel in row ``y`` and column ``x`` of the box has position
     ``x_first + y * x_pitch + x`` in its block's plane of the map buffer. Position ``a`` is in bank ``a % pixels`` at
     word ``x_base + a // pixels``. The plane of the next block begins ``x_plane`` words further on. The pitch is given
-    as ``x_pitch_words * pixels + x_pitch_rest``, so that a row can begin in the bank behind the end of the row before.
+    as ``x_pitch_words * pixels + x_pitch_rest``, so that a row can begin in the bank after the previous row's end.
     Both ``x_first`` and ``x_pitch_rest`` are less than ``pixels``. A box has at least one row and one word per row.
 
     With ``addend``, the box is written to the addend buffer, which has one bank: the word of a pixel is
@@ -180,15 +180,15 @@ class Load(JobPart):
     CORE_WORDS = 2
 
     end: int = _bits(1)
-    """Flag of the last job of the engine's program."""
+    """Flag: this job is the last one of the engine's program."""
     x_blocks: int = _bits(12)
-    """Number of blocks of 8 channels in the box of the feature map that the job loads. With 0, no map is loaded."""
+    """Number of blocks of 8 channels of a feature map that the job loads; 0 loads no map."""
     addend: int = _bits(1)
-    """Flag: the loaded map is written to the addend buffer, to be added to outputs, instead of the map buffer."""
+    """Flag: the loaded map goes to the addend buffer (it is added to outputs), not to the input map buffer."""
     wait_computed: int = _bits(COUNT_BITS)
     wait_stored: int = _bits(COUNT_BITS)
     x_address: int = _bits(32)
-    """Byte address of the loaded box of the feature map in memory, a multiple of 8.
+    """Byte address in memory of the feature map part that the job loads, a multiple of 8.
 
     All addresses and strides are in bytes.
     """
@@ -201,63 +201,65 @@ class Load(JobPart):
     x_pitch_words: int = _bits(15)
     x_pitch_rest: int = _bits(8)
     x_plane: int = _bits(15)
-    x_kept: int = _map_memory(1)
-    """Flag: the box is loaded from the map memory, and ``x_address`` is an address there."""
+    x_kept: int = _map_memory_bits(1)
+    """Flag: the feature map is loaded from the on-chip map memory, and ``x_address`` is a byte address there."""
     w_address: int = _bits(32)
     w_steps: int = _bits(16)
-    """Number of consecutive weight steps to load; one step has four weight bytes for each of the array's ``maps``.
+    """Number of steps (array cycles) whose weights the job loads; a step has four weights for each of ``maps`` maps.
 
-    With 0, no weights are loaded.
+    They are consecutive in memory. With 0, no weights are loaded.
     """
     w_base: int = _bits(16)
-    """Address in the weight buffer to which the first loaded step of weights is written."""
+    """Weight buffer address, in steps (array cycles), that receives the first weights loaded by the job."""
     p_address: int = _bits(32)
     p_words: int = _bits(12)
-    """Number of words to load of requantisation parameters (one per map) or lookup tables (one per entry).
+    """Number of 8-byte words that the job loads of requantisation parameters (one per map) or lookup table entries.
 
     With 0, none are loaded.
     """
     p_base: int = _bits(8)
-    """Destination of loaded parameters: the first block in the parameter buffer, or the index of the first table."""
+    """Destination of the loaded parameters: index of the first block of 8 maps, or of the first lookup table."""
     tables: int = _bits(1)
-    """Flag: the loaded parameter words are entries of lookup tables, not requantisation parameters."""
-    members: int = _cores(3)
-    """Number of cores of a team, as a base-2 logarithm: core ``c`` is member ``c % 2**members`` of its team.
+    """Flag: the parameter words that the job loads are lookup table entries, not requantisation parameters."""
+    members: int = _cores_bits(3)
+    """Base-2 logarithm of the number of cores per team (cores that share a map part) in this job's load.
 
-    The team is ``c // 2**members``.
+    Core ``c`` is member ``c % 2**members`` of team ``c // 2**members``.
     """
-    x_dealt: int = _cores(1)
-    """Flag: the box's blocks are dealt to the members of a team. Otherwise each member gets all blocks."""
-    p_dealt: int = _cores(1)
-    """Flag: blocks of 8 parameter words are dealt to the members of a team."""
-    x_teams: int = _cores(5)
-    """Number of teams with a box of their own, from team 0 on. With 0, all teams get the same box."""
-    w_blocks: int = _cores(10)
-    """Number of blocks of ``w_steps`` weight steps that are dealt to the members of a team.
+    x_dealt: int = _cores_bits(1)
+    """Flag: the map's blocks of 8 channels go round-robin to a team's cores; otherwise each core gets all blocks."""
+    p_dealt: int = _cores_bits(1)
+    """Flag: blocks of 8 parameter words go round-robin to a team's cores; otherwise each core gets all blocks."""
+    x_teams: int = _cores_bits(5)
+    """Number of teams (groups of cores) that load a map part of their own; 0 means that all teams get the same."""
+    w_blocks: int = _cores_bits(10)
+    """Number of weight blocks, of ``w_steps`` steps each, that go round-robin to the cores of a team.
 
     They follow each other in memory. With 0, all cores get the same ``w_steps`` steps.
     """
-    x_team_stride: int = _cores(32)
-    """Distance in memory between the boxes of successive teams."""
-    x_top: int = _cores(16, signed=True)
-    """Row of the map in which team 0's box begins, for boxes that reach beyond the map.
+    x_team_stride: int = _cores_bits(32)
+    """Distance in bytes, in memory, between the map parts that successive teams (groups of cores) load."""
+    x_top: int = _cores_bits(16, signed=True)
+    """Map row where the part loaded by team 0 (the first group of cores) begins; negative above the map.
 
     With ``x_height``, row ``y`` of team ``t``'s box is row ``x_top + t * x_advance + y`` of the map. It is not loaded
     unless it is from 0 to ``x_height - 1``. Rows are those that the box steps through.
     """
-    x_advance: int = _cores(16)
-    x_height: int = _cores(16)
-    """Number of rows of the map, or 0 if all rows of all boxes lie in the map."""
+    x_advance: int = _cores_bits(16)
+    x_height: int = _cores_bits(16)
+    """Number of rows of the map from which teams load parts; 0 if no part reaches beyond the map."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compute(JobPart):
-    """Compute part of an engine's job: the array's steps for ``groups`` pixel groups in each of ``folds`` output folds.
+    """Compute part of an engine's job: loop bounds and addresses of the array's multiply-accumulate cycles (steps).
+
+    The array computes ``groups`` pixel groups in each of ``folds`` folds (output maps that it computes at once).
 
     The loops, from the outermost to the innermost, are: folds, groups, blocks of 8 channels, kernel rows, kernel
     columns, halves of the block. The innermost body is one step. In a step, the values of four channels of all pixels
     of the group are sent to all maps, and each map has its own four weights. With ``channelwise``, the 8 channels of a
-    block make one step: channel ``j`` contributes to map ``j`` alone. Each fold of a channelwise job reads the next
+    block make one step: channel ``j`` contributes only to map ``j``. Each fold of a channelwise job reads the next
     block of channels. See docs/reference/engine.md.
     """
 
@@ -265,31 +267,34 @@ class Compute(JobPart):
     CORE_WORDS = 1
 
     groups: int = _bits(8)
-    """Number of pixel groups (one output pixel per lane of the array) that the job computes in each fold.
+    """Number of pixel groups (one output pixel per array lane) that the job computes for each set of output maps.
 
     With 0, nothing is computed.
     """
     first: int = _bits(1)
-    """Flag: the job's partial sums start from zero, in new slots of the array's memory of sums.
+    """Flag: the job's partial sums start from zero; otherwise they continue the sums of the previous job.
 
-    Otherwise they continue the sums of the groups computed last.
+    If they start from zero, they take new slots of the array's memory of sums.
     """
     last: int = _bits(1)
-    """Flag: the job's sums are complete after this job, and leave the array."""
+    """Flag: the job's sums are complete at its end, and then leave the array for requantisation."""
     channelwise: int = _bits(1)
-    """Flag of a depthwise layer: input channel ``j`` of a block of 8 contributes to output map ``j`` alone."""
+    """Flag of a depthwise layer: input channel ``j`` of a block of 8 contributes only to output map ``j``."""
     maximum: int = _bits(1)
-    """Flag: array elements keep the maximum instead of a sum (maximum pool). Needs ``channelwise`` and weights of 1."""
+    """Flag of a maximum pool: accumulators keep the maximum instead of a sum.
+
+    Needs ``channelwise`` and weights of 1.
+    """
     walk: int = _bits(1)
-    """Flag: the lanes' window positions are computed anew, because the geometry differs from the job before."""
+    """Flag: all lanes' window positions are recomputed, because the tile's geometry differs from the previous job."""
     kernel_rows: int = _bits(8)
     kernel_columns: int = _bits(8)
     channels: int = _bits(16)
-    """Number of input channels that the job accumulates: its chunk of the layer's input channels."""
+    """Number of input channels that the job accumulates, which can be some of the layer's channels."""
     stride: int = _bits(3)
     w_base: int = _bits(16)
     columns: int = _bits(16)
-    """Number of output columns in the tile that the engine's job computes, times the stride."""
+    """Number of output columns of the job's tile, times the stride."""
     group_columns: int = _bits(16)
     """Column distance between a lane's windows in successive pixel groups: ``stride * (pixels % output columns)``."""
     group_rows: int = _bits(16)
@@ -300,47 +305,50 @@ class Compute(JobPart):
     group_words: int = _bits(16, signed=True)
     """Address distance between a lane's windows in successive pixel groups, in words of a map buffer bank."""
     wrap_words: int = _bits(16, signed=True)
-    """Number of words added to the address advance ``group_words`` where an output row ends.
+    """Number of words added to the address advance ``group_words`` for a lane that passes the end of an output row.
 
     It is ``stride * (pitch - output columns) / pixels``.
     """
     in_rows: int = _bits(16)
-    """Number of rows of the input box in the map buffer. Pixels outside of the box have the value ``pad``."""
+    """Number of rows of the input map part in the map buffer; pixels outside are padding of the value ``pad``."""
     in_columns: int = _bits(16)
-    """Number of columns of the input box in the map buffer."""
+    """Number of columns of the input map part in the map buffer; pixels outside are padding."""
     origin_row: int = _bits(16, signed=True)
-    """Row, in the input box, of the first kernel tap of the first output pixel; negative in padding."""
+    """Row, in the map part in the buffer, of the first output pixel's first kernel tap; negative in padding."""
     origin_column: int = _bits(16, signed=True)
-    """Column, in the input box, of the first kernel tap of the first output pixel; negative in padding."""
+    """Column, in the map part in the buffer, of the first output pixel's first kernel tap; negative in padding."""
     start_words: int = _bits(16, signed=True)
-    """Word address, in its map buffer bank, of the first kernel tap of the first output pixel."""
+    """Word address, in a map buffer bank (`start_rest`), of the first output pixel's first kernel tap."""
     start_rest: int = _bits(8)
-    """Map buffer bank of the first kernel tap of the first output pixel."""
+    """Index of the map buffer bank with the first output pixel's first kernel tap."""
     pad: int = _bits(8, signed=True)
-    """Value of input pixels in the padding."""
+    """Value, a signed byte, of input pixels in the padding: normally the input's zero point."""
     dilation_rows: int = _bits(8)
     folds: int = _bits(8)
-    """Number of output folds that the job computes. Weights of the folds follow each other from ``w_base`` on."""
+    """Number of folds (sets of output maps computed at once) of the job.
+
+    The weights of successive folds are consecutive, starting at ``w_base``.
+    """
     dilation_columns: int = _bits(8)
     column_words: int = _bits(8, signed=True)
-    """Map buffer distance from a tap to the next kernel column's tap, in words; ``column_rest`` banks are added."""
+    """Map buffer distance between taps of neighbouring kernel columns: whole words; `column_rest` banks are added."""
     column_rest: int = _bits(8)
-    """Map buffer distance from a tap to the next kernel column's tap, in banks beyond ``column_words``."""
+    """Map buffer distance between taps of neighbouring kernel columns: banks beyond ``column_words`` words."""
     row_words: int = _bits(16, signed=True)
-    """Map buffer distance from a tap to the next kernel row's tap, in words; ``row_rest`` banks are added."""
+    """Map buffer distance between taps of neighbouring kernel rows: whole words; `row_rest` banks are added."""
     row_rest: int = _bits(8)
-    """Map buffer distance from a tap to the next kernel row's tap, in banks beyond ``row_words``."""
+    """Map buffer distance between taps of neighbouring kernel rows: banks beyond ``row_words`` words."""
     plane: int = _bits(15)
-    """Map buffer distance between the planes of successive blocks of 8 channels, in words."""
-    members: int = _cores(3)
-    """Number of cores of a team, as a base-2 logarithm (`Load.members`)."""
-    row_advance: int = _cores(16)
-    """Distance between the values of ``origin_row`` of successive teams, in rows of the input box."""
+    """Distance in words, in each map buffer bank, between successive blocks of 8 channels."""
+    members: int = _cores_bits(3)
+    """Base-2 logarithm of the number of cores per team, a group of cores (`Load.members`)."""
+    row_advance: int = _cores_bits(16)
+    """Difference of ``origin_row`` between successive teams (groups of cores), in input rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(JobPart):
-    """Drain part of an engine's job: requantises complete sums, and optionally joins a map, applies a table, or pools.
+    """Drain part of an engine's job: how complete sums are requantised, combined with a map, looked up, and pooled.
 
     The word of block ``b`` and pixel ``p`` of the tile is written to address ``o_base + b * o_plane + p`` of the output
     buffer. With ``pool``, ``p`` counts pixels of the pooled tile. Blocks are counted over all folds of the job.
@@ -349,11 +357,13 @@ class Drain(JobPart):
     WORDS = 3
 
     blocks: int = _bits(5)
-    """Number of blocks of 8 output maps whose complete sums leave the array."""
+    """Number of blocks of 8 output maps whose complete sums leave the array, over all sets of maps in the job."""
     pixels: int = _bits(14)
-    """Number of output pixels in the tile that the engine's job computes, over all pixel groups."""
+    """Number of output pixels of the job's tile, before pooling."""
     add: int = _bits(1)
-    """Flag: another map's value is added to each output, by lookup tables. Its word is ``a_base + b * pixels + p``.
+    """Flag: the value of another map is added to each output, by lookup tables.
+
+    Its word is ``a_base + b * pixels + p``.
 
     Together with ``multiply``, the sums go to the fixed unit instead (`hwgen.gateware.engine.fixed_unit`): to slot
     ``columns`` of ``2**low`` pixels, as ``zero_point`` says (`Arrival`), ``high + 1`` bytes of a value. With
@@ -365,35 +375,37 @@ class Drain(JobPart):
     high: int = _bits(8, signed=True)
     p_base: int = _bits(8)
     table: int = _bits(1)
-    """Flag: outputs are looked up in the activation table, as the last operation before pooling."""
+    """Flag: each output is replaced by its entry in the activation table, the last operation before pooling."""
     pool: int = _bits(1)
-    """Flag of a 2 x 2 maximum pool with stride 2. A last odd row or column is dropped."""
+    """Flag: outputs pass a 2 x 2 maximum pool with stride 2, which drops a last odd row or column."""
     columns: int = _bits(10)
-    """Number of output columns in the job's tile before pooling (``pool`` only)."""
+    """Number of output columns of the job's tile before pooling, used only with ``pool``."""
     wait_stored: int = _bits(COUNT_BITS)
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
     channelwise: int = _bits(1)
-    """Flag of a channelwise job: each fold has one block."""
+    """Flag of a depthwise or pooling job: each set of output maps computed at once is one block of 8."""
     a_base: int = _bits(16)
     a_zero_point: int = _bits(8, signed=True)
-    """Zero point of the outputs to which another map was added, or of the map that multiplies."""
+    """Zero point of the outputs after a map was added (``add``), or of the map that multiplies sums (``multiply``)."""
     a_low: int = _bits(8, signed=True)
-    """Lower bound of the outputs to which another map was added, or zero point of the sums that are multiplied."""
+    """Lower bound of the outputs after a map was added (``add``), or zero point of the multiplied sums."""
     a_high: int = _bits(8, signed=True)
-    """Upper bound of the outputs to which another map was added (``add`` only)."""
+    """Upper bound of the outputs after a map was added, used only with ``add``."""
     multiply: int = _bits(1)
     """Flag: sums, less ``a_low``, are multiplied by another map's values, less ``a_zero_point``, before requantisation.
 
     Sums fit 8 bits then. The other map's words are those that ``add`` would add.
     """
     one_pixel: int = _bits(1)
-    """Flag: the other map is one pixel for all pixels of the tile. Its word is ``a_base + b``."""
+    """Flag: the added or multiplied map has one pixel, used for all pixels of the tile. Its word is ``a_base + b``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Store(JobPart):
-    """Store part of an engine's job: writes output words to memory, in ``rows`` rows for each block of 8 maps.
+    """Store part of an engine's job: which words of the output buffer are written to memory, and where.
+
+    The words are ``rows`` rows for each block of 8 maps.
 
     A row has ``words`` words. There are ``blocks`` blocks.
 
@@ -406,48 +418,49 @@ class Store(JobPart):
     CORE_WORDS = 2
 
     blocks: int = _bits(5, cores=9)
-    """Number of blocks of 8 output maps that the job writes to memory. With 0, nothing is written."""
+    """Number of blocks of 8 output maps that the job writes to memory; 0 writes nothing."""
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
-    kept: int = _map_memory(1)
-    """Flag: the results are written to the map memory, and ``address`` is an address there."""
+    kept: int = _map_memory_bits(1)
+    """Flag: outputs are written to the on-chip map memory, and ``address`` is a byte address there."""
     address: int = _bits(32)
     row_stride: int = _bits(32)
     block_stride: int = _bits(32)
     rows: int = _bits(16)
     words: int = _bits(16)
-    members: int = _cores(3)
-    """Number of cores of a team, as a base-2 logarithm (`Load.members`)."""
-    teams: int = _cores(5)
-    """Number of teams whose outputs are stored, from team 0 on; 0 means one team."""
-    team_stride: int = _cores(32)
-    """Distance in memory between the outputs of successive teams."""
-    advance: int = _cores(16)
-    top: int = _cores(16)
-    """Row of the map in which team 0's outputs begin.
+    members: int = _cores_bits(3)
+    """Base-2 logarithm of the number of cores per team, a group of cores (`Load.members`)."""
+    teams: int = _cores_bits(5)
+    """Number of teams (groups of cores) whose outputs are stored, the first ones; 0 means one team."""
+    team_stride: int = _cores_bits(32)
+    """Distance in bytes, in memory, between the outputs of successive teams (groups of cores)."""
+    advance: int = _cores_bits(16)
+    top: int = _cores_bits(16)
+    """Output map row where the outputs of team 0 (the first group of cores) begin.
 
     With ``height``, row ``y`` of team ``t`` is row ``top + t * advance + y`` of the map. It is not stored unless it is
     below ``height``.
     """
-    height: int = _cores(16)
-    """Number of rows of the map, or 0 if all rows of all teams lie in the map."""
+    height: int = _cores_bits(16)
+    """Number of rows of the output map; 0 if no team's outputs reach beyond the map."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Job (descriptor) of the engine: one part for each of the units load, compute, drain and store."""
+    """Job (descriptor) of the engine: one part for each unit, that is, load, compute, drain and store."""
 
     load: Load = Load()
     compute: Compute = Compute()
     drain: Drain = Drain()
     store: Store = Store()
 
-    #: Numbers of words and bytes of a job of an engine with one core; `job_words` and `job_bytes` are for all engines.
+    #: Number of 64-bit words of a job on an engine with one core; `job_words` is for all engines.
     WORDS: ClassVar[int] = Load.WORDS + Compute.WORDS + Drain.WORDS + Store.WORDS + 1
+    #: Number of bytes of a job on an engine with one core; `job_bytes` is for all engines.
     BYTES: ClassVar[int] = WORDS * WORD_BITS // 8
 
     def pack(self, variant: Variant | bool = Variant.ONE_CORE) -> bytes:
-        """Return the bytes of the job's four parts, without the seal (checksum and engine digest)."""
+        """Return the bytes of the job's four parts as in memory, without the seal (checksum and engine digest)."""
         parts = (self.load, self.compute, self.drain, self.store)
         return b"".join(
             part.pack(variant).to_bytes(part.num_words(variant) * WORD_BITS // 8, "little") for part in parts
@@ -455,7 +468,7 @@ class Job:
 
     @classmethod
     def unpack(cls, packed: bytes, variant: Variant | bool = Variant.ONE_CORE) -> Job:
-        """Return the job whose four parts have the bytes ``packed``. A seal behind the parts is ignored."""
+        """Return the job whose four parts have the bytes ``packed``; a seal after the parts is ignored."""
         unpacked, offset = [], 0
         for part in PARTS.values():
             size = part.num_words(variant) * WORD_BITS // 8
@@ -464,12 +477,12 @@ class Job:
         return cls(load=unpacked[0], compute=unpacked[1], drain=unpacked[2], store=unpacked[3])
 
 
-#: Class of each part of an engine's job by the part's name in `Job`, in the order of memory.
+#: Class of each part of an engine's job, by the part's name in `Job`, in memory order.
 PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
 
 
 def job_words(engine: EngineConfig) -> int:
-    """Return the number of 64-bit words of a job of an engine, its seal included."""
+    """Return the number of 64-bit words of one job (descriptor) of an engine, including its seal."""
     return _variant_words(engine.variant)
 
 
@@ -479,13 +492,13 @@ def _variant_words(variant: Variant) -> int:
 
 
 def job_bytes(engine: EngineConfig) -> int:
-    """Return the number of bytes of a job of an engine, its seal included."""
+    """Return the number of bytes of one job (descriptor) of an engine, including its seal."""
     return job_words(engine) * WORD_BITS // 8
 
 
 @cache
 def field_offsets(variant: Variant | bool = Variant.ONE_CORE) -> dict[str, tuple[int, int]]:
-    """Return a mapping from every field ``part.name`` of an engine's job to its bit offset in the job and its width."""
+    """Return the bit offset in the job, and the width in bits, of every field of an engine's job, by ``part.name``."""
     offsets, first = {}, 0
     for name, part in PARTS.items():
         for item, offset, width in part.offsets(variant):
@@ -496,7 +509,7 @@ def field_offsets(variant: Variant | bool = Variant.ONE_CORE) -> dict[str, tuple
 
 @dataclass(frozen=True)
 class Access:
-    """Memory region that an engine job reads or writes, as the names of the job fields with its address and sizes.
+    """Memory region that an engine's job reads or writes, given by names of the job fields with its address and sizes.
 
     Parameters
     ----------
@@ -511,12 +524,12 @@ class Access:
     writes : bool
         Whether the job writes these bytes.
     repeats : str or None
-        Field with the number of times that the row follows itself; 0 counts as 1.
+        Field with the number of consecutive copies of the row; 0 counts as 1.
     teams, team_stride : str or None
         Fields with the number of regions, one for each team of cores (0 counts as 1), and their distance in bytes.
     top, advance, height : str or None
-        Fields by which rows of a team are left out: row ``y`` of team ``t``, unless ``top + t * advance + y`` is from 0
-        to ``height - 1``. All rows are accessed if ``height`` is 0.
+        Fields that exclude rows of a team outside the map: row ``y`` of team ``t``, unless ``top + t * advance + y`` is
+        from 0 to ``height - 1``. All rows are accessed if ``height`` is 0.
     kept : str or None
         Field with the flag that the region is in the map memory, so that no off-chip memory is accessed.
     """
@@ -538,7 +551,7 @@ class Access:
     kept: str | None = None
 
     def span(self, job: Job, *, kept: bool = False) -> tuple[int, int]:
-        """Return the address of the first byte that ``job`` accesses in this region, and the address behind the last.
+        """Return the byte addresses where the accesses of ``job`` to this region begin and end (exclusive).
 
         The two are equal if there is none. With ``kept``, these are bytes of the map memory, not of off-chip memory.
         """
@@ -551,7 +564,7 @@ class Access:
         return min(begin for begin, _ in found), max(end for _, end in found)
 
     def _team_span(self, job: Job, team: int, blocks: int, rows: int, words: int) -> tuple[int, int] | None:
-        """Return the addresses of the first byte that a team accesses, and behind the last; ``None`` without rows."""
+        """Return the byte addresses where a team's accesses begin and end (exclusive); ``None`` without rows."""
         first, end = 0, rows
         if height := self._value(job, self.height, 0):
             top = self._value(job, self.top) + team * self._value(job, self.advance)
@@ -573,7 +586,7 @@ class Access:
 
 
 def accesses(engine: EngineConfig) -> tuple[Access, ...]:
-    """Return the memory regions of a job of the engine, in this order: input map, weights, parameters, results."""
+    """Return the memory regions that a job of the engine accesses: input map, weights, parameters and results."""
     word_bytes = WORD_BITS // 8
     loaded: dict[str, Any] = {}
     stored: dict[str, Any] = {}
@@ -635,12 +648,12 @@ def digest(engine: EngineConfig) -> str:
 
 
 def engine_seal(engine: EngineConfig) -> int:
-    """Return the part of a job's seal that identifies the engine: the engine digest's first 8 digits as an integer."""
+    """Return the 32 bits of a job's seal that identify the engine: the first 8 digits of its digest, as an integer."""
     return int(digest(engine)[: SEAL_BITS // 4], 16)
 
 
 def seal(engine: EngineConfig, job_index: int, packed: bytes) -> int:
-    """Return the seal of a job, its last 64-bit word, which contains a checksum and the engine's digest.
+    """Return a job's seal, the 64-bit word that ends it: checksum (high half) and engine digest (low half).
 
     The low half is `engine_seal`. The high half is the CRC-32 (zlib's) of the bytes of the parts, exclusive-or the
     index of the job in its program.
