@@ -1,4 +1,4 @@
-"""Writers of result folders: Verilog, memory files, a test bench with its Makefile, drivers, the plan and a report."""
+"""Writers of a design's result folder: Verilog, memory files, a test bench with its Makefile, drivers and a report."""
 
 from hwgen.emit import engine
 from hwgen.emit.folder import build, build_groups, check_folder

@@ -1,6 +1,6 @@
-"""Shared part of the Python drivers of an accelerator and of an engine: files of a design, tensors and registers.
+"""Common part of the Python board drivers of accelerators and engines: design files, tensors and registers.
 
-The driver in a design's folder is one file, with this part in front (`hwgen.emit.drivers`).
+The driver in a design's folder is one file that begins with this part (`hwgen.emit.drivers`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _log = logging.getLogger("hwgen")
 
 
 class DriverError(Exception):
-    """Error of the board driver: unexpected hardware, frames or files that do not fit, or a failed run."""
+    """Error of a board driver: unexpected hardware, unsuitable frames or files, or a failed run."""
 
 
 class _Fields:
-    """Reader of the fields of a JSON object, whose methods check the type and range of a field.
+    """Reader of the fields of a parsed JSON object; its methods check a field's type and range.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class _Fields:
     Raises
     ------
     DriverError
-        If the JSON is no object. Methods raise it if a field is missing, has another type or is out of range.
+        If the JSON is not an object. Methods raise it if a field is missing, has another type or is out of range.
     """
 
     def __init__(self, values, where):
@@ -68,13 +68,13 @@ class _Fields:
         return self.values.get(name) is not None
 
     def _field_if(self, name, is_right, wanted) -> Any:
-        """Return the JSON field ``name`` if ``is_right`` is true of its value, or refuse it; None if it is missing."""
+        """Return the value of a JSON field (None if missing) if ``is_right`` accepts it, or raise DriverError."""
         if not is_right(self.values.get(name)):
             self.refuse(name, wanted)
         return self.values.get(name)
 
     def _field_of_type(self, name, expected, wanted) -> Any:
-        """Return a JSON field that must have the type ``expected``."""
+        """Return the value of a JSON field that must have the Python type ``expected``."""
         return self._field_if(name, lambda value: isinstance(value, expected), wanted)
 
     def integer(self, name, low=0, high=_MAX_COUNT, default=None):
@@ -96,9 +96,9 @@ class _Fields:
         return self._field_if(name, lambda values: _are_integers(values, count, low, high), wanted)
 
     def spans(self, name, size, count=2):
-        """Return a JSON field that must be a list of spans: lists of first, end (and more) within 0 to ``size``.
+        """Return a JSON field that must be a list of spans ``[first, end, ..]``: integers from 0 to ``size``.
 
-        Each is a list of ``count`` integers.
+        Each span has ``count`` integers.
         """
 
         def are_spans(spans):
@@ -107,7 +107,7 @@ class _Fields:
         return self._field_if(name, are_spans, f"a list of spans, {count} integers each, within 0 to {size:,}")
 
     def scale(self, name):
-        """Return a JSON field that must be a positive number of float32, or None for null."""
+        """Return a JSON field that must be a positive number in float32's range, as a float; None for null."""
         if name in self.values and not self.has(name):
             return None
         return float(self._field_if(name, _is_scale, "a positive number of float32, or null"))
@@ -126,11 +126,11 @@ class _Fields:
         return self._field_of_type(name, bool, "true or false")
 
     def fields(self, name):
-        """Return the object in the JSON field ``name`` as checked fields."""
+        """Return a `_Fields` reader of the object in the JSON field ``name``."""
         return _Fields(self._field_of_type(name, dict, "an object"), f"{self.where}: {name}")
 
     def objects(self, name):
-        """Return, as checked fields, each object in a JSON field that must be a list of objects."""
+        """Return a list of `_Fields` readers, one for each object in a JSON field that must be a list of objects."""
         entries = self._field_of_type(name, list, "a list of objects")
         return [_Fields(entry, f"{self.where}: {name}[{index}]") for index, entry in enumerate(entries)]
 
@@ -154,7 +154,7 @@ def _is_scale(value):
 
 
 def _mask(field):
-    """Return the bit mask of a field of a hardware register, from the field's JSON description."""
+    """Return the bit mask of a field in its 32-bit hardware register, from the field's JSON description."""
     low, bits = field.integer("low", 0, 31), field.integer("bits", 1, 32)
     return ((1 << bits) - 1) << low
 
@@ -166,7 +166,7 @@ def _shortened(value):
 
 
 def _fields(described, where):
-    """Convert a dictionary to checked JSON fields, and leave fields that were read from a file unchanged."""
+    """Return a `_Fields` reader of a dictionary; return an existing reader unchanged."""
     return described if isinstance(described, _Fields) else _Fields(described, where)
 
 
@@ -204,12 +204,12 @@ class Tensor:
                 described.refuse("order", f"an order of {len(self._parts)} dimensions")
 
     def check(self, frames):
-        """Refuse input frames of this tensor that the hardware can't compute.
+        """Raise DriverError if input frames of this tensor have a wrong shape or type, or values out of range.
 
         Raises
         ------
         DriverError
-            If frames have another shape, are no numbers, are integers out of range, are floats that are not finite, or
+            If frames have another shape, are not numbers, are integers out of range, are floats that are not finite, or
             are floats although the model gives no scale.
         """
         if frames.shape[1:] != self.shape or not len(frames) or frames.dtype.kind not in "iuf":
@@ -228,14 +228,17 @@ class Tensor:
                 self._refuse((part >= low) & (part <= high), begin, f"lie in {low} .. {high}")
 
     def _refuse(self, right, begin, wanted):
-        """Raise DriverError if one of the flags ``right`` of frames is false; ``begin``: index of the first frame."""
+        """Raise DriverError, with the index of the first wrong frame, if one of the flags ``right`` is false.
+
+        ``begin`` is the index of the first frame in ``right``.
+        """
         if not right.all():
             index = begin + int(np.argmin(right.reshape(len(right), -1).all(axis=1)))
             verb = "has others" if wanted.startswith("be") else "does not"
             raise DriverError(f"{self.name} must {wanted}: frame {index} {verb}")
 
     def to_maps(self, frames):
-        """Convert checked frames of floats or integers to integer maps ``(n, C, H, W)`` that the hardware reads."""
+        """Quantise checked float frames, or clip integer ones, to feature maps ``(n, C, H, W)`` for the hardware."""
         low = max(self.stream.range[0], self.limits[0])
         high = min(self.stream.range[1], self.limits[1])
         if frames.dtype.kind == "f":
@@ -255,7 +258,7 @@ class Tensor:
         return frames.reshape(len(frames), *self.stream.shape)
 
     def from_maps(self, maps):
-        """Convert integer maps ``(n, C, H, W)`` from the hardware to integer frames in the tensor's shape."""
+        """Reshape feature maps ``(n, C, H, W)`` from the hardware to integer frames ``(n, ..)`` of the tensor."""
         if self._parts is not None:
             split = maps.reshape(len(maps), *self._parts)
             maps = split.transpose(0, *(1 + axis for axis in self._order))
@@ -310,7 +313,7 @@ class Hardware:
             raise DriverError(f"{folder} is not the folder of an {self._KIND}")
 
     def _check(self):
-        """Refuse hardware that is not the design of the driver's folder."""
+        """Raise DriverError if the registers' identity, version or build hash is not the folder's design's."""
         identity, version = self.read("IDENTITY"), self.read("VERSION") >> 16
         if identity != self._IDENTITY:
             wanted = f"{self._KIND} of hwgen: IDENTITY is {identity:#010x}, not {self._IDENTITY:#010x}"
@@ -350,10 +353,7 @@ class Hardware:
 
 
 def _check_frames(x, inputs):
-    """Check the user's frames of all inputs, and return them as arrays.
-
-    Refuse wrong shapes, ranges and unequal numbers of frames.
-    """
+    """Return the user's frames as a list of arrays, one per input; refuse wrong shapes, ranges or unequal counts."""
     frames = [_frames_as_array(input_frames) for input_frames in x]
     if len(frames) != len(inputs):
         raise DriverError(f"{len(inputs)} arrays are needed, one an input, not {len(frames)}")
@@ -387,7 +387,7 @@ def _read_json(path):
 
 
 def _parsed(text, path):
-    """Parse JSON text from a file, and raise DriverError if it is damaged."""
+    """Return the value of a JSON text from a file, or raise DriverError if the text is damaged."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -427,7 +427,7 @@ def _tensors(described, side, streams):
 
 
 def _connect(make, folder, through, options):
-    """Open the hardware of a folder, and return the driver that ``make`` makes of its registers, DMAs and memory."""
+    """Open a design's hardware with PYNQ or Linux; return the driver that ``make`` builds on its registers and DMAs."""
     folder = Path(folder) if folder else Path(__file__).parent
     described = _Fields(_read_json(folder / "registers.json"), str(folder / "registers.json"))
     through = through or ("pynq" if importlib.util.find_spec("pynq") else "linux")
@@ -443,7 +443,7 @@ def _connect(make, folder, through, options):
 
 
 def _open_by_pynq(folder, module, inputs, outputs):
-    """Load the bitstream of a folder by PYNQ, and return the design's registers, its DMAs, and ``pynq.allocate``."""
+    """Load a design's bitstream with PYNQ, and return its registers, its DMAs, and the function ``pynq.allocate``."""
     import pynq  # type: ignore[import-not-found]  # on a board
 
     overlay = pynq.Overlay(str(folder / f"{module.removesuffix('_axi')}.bit"))
@@ -452,7 +452,7 @@ def _open_by_pynq(folder, module, inputs, outputs):
 
 
 def _open_by_linux(_folder, module, inputs, outputs):
-    """Open a design's registers, its DMAs and memory by drivers of the Linux kernel."""
+    """Open a design through Linux kernel drivers; return its registers, its DMAs, and a buffer allocation function."""
     here = Path(__file__)
     path = here.with_name(f"{here.stem.removesuffix('driver')}linux.py")
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)

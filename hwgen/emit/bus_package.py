@@ -23,7 +23,7 @@ from hwgen.verilog import convert
 
 @dataclass(frozen=True, kw_only=True)
 class Package(ABC):
-    """Base class of writers of a circuit's bus wrapper, and of all files that depend on its registers and buses.
+    """Base class of writers of a circuit's AXI wrapper, and of all files that depend on its registers and buses.
 
     Parameters
     ----------
@@ -47,11 +47,11 @@ class Package(ABC):
 
     @abstractmethod
     def drivers(self) -> dict[str, bytes]:
-        """Return the circuit's drivers, in Python and in C, by file name."""
+        """Return the contents of the circuit's drivers, in Python and in C, by file name."""
 
     @property
     def module(self) -> str:
-        """Name of the bus wrapper's Verilog module."""
+        """Name of the bus wrapper's Verilog module, such as ``digits_axi``."""
         return wrapper.module(self.top)
 
     def files(self) -> dict[str, bytes]:
@@ -79,7 +79,7 @@ class Package(ABC):
     def proofs(self, verilog: str, circuit: str) -> dict[str, bytes]:
         """Return the contents of ``TOP_axi.proofs.json``, the proof obligations of the wrapper, by file name.
 
-        ``verilog`` is the wrapper's Verilog, and ``circuit`` that of the wrapped circuit.
+        ``verilog`` is the wrapper's Verilog, and ``circuit`` the wrapped circuit's.
         """
         proofs = catalogue.proofs(WrapperUnit(self.shell), self.module, f"{circuit}\n{verilog}")
         return {f"{self.module}{obligation.SUFFIX}": proofs}

@@ -1,7 +1,7 @@
 """Python driver of an accelerator on a board, with NumPy arrays as inputs and outputs.
 
-hwgen writes this file into the folder of a design. The driver reads ``registers.json`` and ``plan.json`` beside it. It
-needs Python 3.10 and NumPy, but not hwgen. On a board::
+hwgen writes this file into the folder of a design. The driver reads ``registers.json`` and ``plan.json`` in the same
+folder. It needs Python 3.10 and NumPy, but not hwgen. On a board::
 
     from NAME_driver import connect
 
@@ -93,28 +93,28 @@ class Stream:
             described.refuse("frame_bytes", "the bytes of the frame that layout describes")
         self.places = _places(self.shape, pixels, folds, rows, columns)
         self._inside = np.flatnonzero(self.places >= 0)
-        # Place in memory of each value of the map; the last place is that of a value that is not moved.
+        # Place in memory of each value of the map; the last place is for values that are not moved.
         self._is_raster = np.array_equal(self.places, np.arange(math.prod(self.shape)))
         padding = slice(len(self.places), None)
         self._outside = [*([np.flatnonzero(self.places < 0)] if len(self._inside) < len(self.places) else []), padding]
-        self._sources = np.full(math.prod(self.shape), self._values, np.intp)
+        self._sources = np.full(math.prod(self.shape), self._num_values, np.intp)
         self._sources[self.places[self._inside]] = self._inside
 
     @property
-    def _values(self):
-        """Number of values, padding included, that a frame takes in memory."""
+    def _num_values(self):
+        """Number of values per frame in memory, including the padding to whole words of the bus."""
         return self.memory_bytes // self.dtype.itemsize
 
     def bytes_of(self, frames):
-        """Return the number of bytes that a packet of ``frames`` frames takes in memory, without padding at its end."""
+        """Return the bytes in memory of a packet of ``frames`` frames, without the padding after the last frame."""
         return (frames - 1) * self.memory_bytes + self.frame_bytes
 
     def memory(self, allocate, frames):
-        """Allocate a buffer for ``frames`` frames with the function ``allocate``."""
-        return allocate(shape=(frames, self._values), dtype=self.dtype)
+        """Return a buffer ``(frames, values per frame)`` for a DMA, made by the function ``allocate``."""
+        return allocate(shape=(frames, self._num_values), dtype=self.dtype)
 
     def pack(self, frames, memory):
-        """Write feature maps ``(n, C, H, W)`` into ``memory``, in the order in which the DMA reads them.
+        """Write feature maps ``(n, C, H, W)`` into the buffer ``memory``, in the DMA's read order.
 
         Values that belong to no pixel, and padding, are 0.
         """
@@ -130,13 +130,13 @@ class Stream:
         """Return the feature maps ``(n, C, H, W)`` that the DMA wrote into memory; they may be a view of it."""
         if self._is_raster:
             return memory[:, : len(self.places)].reshape(len(memory), *self.shape)
-        if self._sources.max() == self._values:  # some values of the map are not moved
+        if self._sources.max() == self._num_values:  # some values of the map are not moved
             memory = np.concatenate([memory, np.zeros((len(memory), 1), self.dtype)], axis=1)
         return memory.take(self._sources, axis=1).reshape(len(memory), *self.shape)
 
 
 def _places(shape, pixels, folds, rows, columns):
-    """Return the index in a map ``(C, H, W)`` of each value that a DMA transfers, in the order of memory.
+    """Return, in memory order, the index in the flattened map ``(C, H, W)`` of each value that a DMA transfers.
 
     It is -1 for a value that belongs to no pixel.
     """
@@ -158,7 +158,7 @@ def _places(shape, pixels, folds, rows, columns):
 
 
 class Accelerator(Hardware):
-    """Driver of an accelerator on a board, which computes several frames at once.
+    """Driver of an accelerator on a board: sends input frames by DMA, and receives the model's outputs.
 
     Parameters
     ----------
@@ -166,9 +166,9 @@ class Accelerator(Hardware):
         Object with ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
     dma : object, or list of object
         PYNQ's ``DMA``, with ``sendchannel`` and ``recvchannel``, each with ``transfer(buffer, start, nbytes)``,
-        ``wait()``, ``transferred`` and ``start()``, and ``read(offset)`` and ``write(offset, value)`` for the
-        DMA's registers. ``buffer_max_size``, if there, limits the bytes of a transfer. With several inputs or outputs a
-        list, in which DMA ``n`` serves input ``n`` and output ``n``.
+        ``wait()``, ``transferred`` and ``start()``, and ``read(offset)`` and ``write(offset, value)`` for the DMA's
+        registers. ``buffer_max_size``, if there, limits the bytes of a transfer. With several inputs or outputs, a
+        list: DMA ``n`` serves input ``n`` and output ``n``.
     allocate : callable, optional
         Function ``allocate(shape=.., dtype=..)`` that returns a buffer for the DMA: ``pynq.allocate``.
     folder : path, optional
@@ -188,9 +188,9 @@ class Accelerator(Hardware):
         folder = Path(folder) if folder else Path(__file__).parent
         super().__init__(registers, folder)
         # The folder of a group of layers has no plan.json. The inputs and outputs are then maps of integers.
-        plan = _optional(folder / "plan.json")
+        plan = _read_optional(folder / "plan.json")
         # The folder of a design with constant weights has no weights.json.
-        self._loadable = _optional(folder / "weights.json")
+        self._loadable = _read_optional(folder / "weights.json")
         self._timeout = timeout
         # Whether no frame is in the hardware, and whether the scales belong to the weights in the hardware.
         self._is_clean, self._knows_weights = False, True
@@ -210,12 +210,12 @@ class Accelerator(Hardware):
         self.reset()
 
     def _tensors_of(self, described):
-        """Return a list of the model's input tensors, and one of its output tensors, from a JSON description."""
+        """Return the model's input tensors and its output tensors, as two lists, from a JSON description."""
         streams = [[Stream(fields) for fields in self._fields.objects(name)] for name in ("inputs", "outputs")]
         return _tensors(described, "input", streams[0]), _tensors(described, "output", streams[1])
 
     def reset(self):
-        """Reset the accelerator and the DMAs, which drops all frames in them, so that the next run begins anew.
+        """Reset the accelerator and its DMAs, dropping all frames in them.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class Accelerator(Hardware):
         self._is_clean = True
 
     def load_weights(self, path):
-        """Load the weights of a retrained model, with which all later frames are computed.
+        """Load a retrained model's weights from a file into the accelerator, for all later frames.
 
         The hardware keeps the weights until it is configured again. A new `Accelerator` object must load the weights
         again, because it begins with the scales of the model that was built.
@@ -278,7 +278,7 @@ class Accelerator(Hardware):
         """
         if self._loadable is None:
             raise DriverError("the weights of this design are constants: it was built without --weights runtime")
-        document, words = _weights(Path(path))
+        document, words = _read_weights(Path(path))
         ours = self._loadable.text("digest")
         if document.text("design") != ours:
             raise DriverError(
@@ -305,7 +305,7 @@ class Accelerator(Hardware):
         self._knows_weights = True
 
     def _await_status(self, name, value, failure):
-        """Wait until the bit ``name`` of the hardware's STATUS register has a value.
+        """Wait until the bit ``name`` of the hardware's STATUS register equals ``value``.
 
         Raises
         ------
@@ -319,7 +319,7 @@ class Accelerator(Hardware):
                 raise DriverError(f"{failure} within {self._timeout:g} s: {self._state()}")
 
     def counters(self):
-        """Read the hardware's counters of frames, cycles and stalls since the last reset, by the registers' names."""
+        """Return the hardware's counts of frames, cycles and stalls since the last reset, by register name."""
         counted = ("FRAMES", "PACKETS", "STALLED", "STARVED", "INTERVAL")
         names = [name for name in self._offsets if name.endswith(counted) and name != "PACKET_FRAMES"]
         counters = {name: self.read(name) for name in names}
@@ -345,7 +345,7 @@ class Accelerator(Hardware):
         DriverError
             If arrays do not fit, which is checked before the first frame is sent. Also if there is no progress for the
             timeout, a DMA fails, or the hardware reports a frame of a wrong length. All frames are then dropped, as by
-            `reset`, and also if the run is interrupted. The next run begins anew.
+            `reset`, and also if the run is interrupted.
         """
         frames = _check_frames(x, self.inputs)
         self._clear()
@@ -360,7 +360,7 @@ class Accelerator(Hardware):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _check_weights(self):
-        """Refuse to compute with incompletely loaded weights, or with weights whose scales are unknown."""
+        """Raise DriverError if the hardware's weights are incompletely loaded, or if their scales are unknown."""
         if self._loadable is None:
             return
         if not self.read("STATUS") & self._bits("STATUS.WEIGHTS_GOOD"):
@@ -372,7 +372,7 @@ class Accelerator(Hardware):
             raise DriverError("a load of weights was broken off: load_weights must load them again")
 
     def _transfer_frames(self, frames):
-        """Send all input frames by DMA, in packets, receive all output frames, and return them for each output."""
+        """Send all input frames by DMA, in packets, and return a list of each output's received frames."""
         count, outputs = (
             len(frames[0]),
             [np.empty((len(frames[0]), *end.shape), end.stream.dtype) for end in self.outputs],
@@ -387,7 +387,10 @@ class Accelerator(Hardware):
         return outputs
 
     def _packet_frames(self, count):
-        """Return how many of ``count`` frames a packet has: at most what the DMAs move at once, in equal packets."""
+        """Return the frames per packet (DMA transfer) for a run of ``count`` frames, within the DMAs' limits.
+
+        If possible, all packets are equal.
+        """
         if "PACKET_FRAMES" not in self._offsets:
             return 1
         channels = [*self._sends, *self._receives]
@@ -401,12 +404,15 @@ class Accelerator(Hardware):
         return -(-count // num_packets)
 
     def _set_packet(self, frames):
-        """Set the number of frames of a packet, while no frame is in the hardware."""
+        """Write the register with the number of frames per packet, if there is one.
+
+        No frame must be in the hardware.
+        """
         if "PACKET_FRAMES" in self._offsets:
             self.write("PACKET_FRAMES", frames)
 
     def _move_packets(self, frames, outputs, begins, size):
-        """Send packets of ``size`` frames, which begin at the frames ``begins``, and receive the packets of outputs."""
+        """Send input packets of ``size`` frames that start at the frames ``begins``; store the received ``outputs``."""
         packed = sent = 0
         moved = time.monotonic()
         received = [0 for _ in outputs]
@@ -438,7 +444,7 @@ class Accelerator(Hardware):
                 raise DriverError(f"nothing moved for {self._timeout:g} s: {self._state()}")
 
     def _state(self):
-        """Read the STATUS register and the counters, and return them as text for an error message."""
+        """Return the STATUS register and the counters of the hardware as text, for an error message."""
         return ", ".join(
             f"{name} {value}" for name, value in [("STATUS", self.read("STATUS")), *self.counters().items()]
         )
@@ -478,16 +484,16 @@ class _Channel:
 
     @property
     def frame_bytes(self):
-        """Number of bytes of a frame in memory."""
+        """Number of bytes per frame in memory, padded to whole words of the bus."""
         return self._stream.memory_bytes
 
     def limit(self):
-        """Return how many frames the DMA channel moves at once, by the size of its counter and of buffers."""
+        """Return the maximum number of frames per DMA transfer, set by the DMA's byte counter and buffer size."""
         largest = min(getattr(self._dma, "buffer_max_size", _MIN_LIMIT) - 1, _BUFFER_BYTES)
         return largest // self.frame_bytes
 
     def prepare(self, frames):
-        """Make the DMA channel's buffers large enough for packets of ``frames`` frames."""
+        """Allocate two buffers for packets of ``frames`` frames, unless the DMA channel has buffers of that size."""
         if frames > self._capacity:
             self._buffers = []  # before others are allocated
             self._buffers = [self._stream.memory(self._allocate, frames) for _ in range(2)]
@@ -495,7 +501,7 @@ class _Channel:
         self._frames = frames
 
     def reset(self, timeout):
-        """Reset the AXI DMA, which drops the frames of both of its channels."""
+        """Reset the AXI DMA, dropping the frames in both of its channels; fail after ``timeout`` seconds."""
         self._busy = False
         self._dma.write(self._offset + _DMA_CONTROL, _DMA_RESET)
         end = time.monotonic() + timeout
@@ -504,16 +510,16 @@ class _Channel:
                 raise DriverError(f"the DMA of {self._stream.name} does not end its reset: load the overlay again")
 
     def restart(self):
-        """Prepare PYNQ's DMA channel for transfers after a reset."""
+        """Start PYNQ's DMA channel again after a reset, so that it accepts transfers."""
         if not hasattr(self._channel, "halted"):  # a channel with scatter-gather starts with each transfer
             self._channel.start()
 
     def pack(self, maps):
-        """Write feature maps into the buffer that the next transfer of this sending channel moves."""
+        """Write feature maps into the idle one of the two buffers, for the next transfer of this sending channel."""
         self._stream.pack(maps, np.asarray(self._buffers[self._turn ^ 1])[: self._frames])
 
     def start(self):
-        """Start the DMA transfer of the other of the two buffers."""
+        """Switch to the other of the two buffers, and start its DMA transfer."""
         self._turn ^= 1
         self._call(self._channel.transfer, self._buffers[self._turn], 0, self._stream.bytes_of(self._frames))
         self._busy = True
@@ -532,7 +538,7 @@ class _Channel:
         return not self._busy
 
     def take(self, again):
-        """Check the size of the packet that the DMA channel has received, and return its feature maps.
+        """Return the feature maps ``(n, C, H, W)`` of the packet that the DMA has received, if its size is right.
 
         With ``again``, start to receive the next packet into the other buffer.
         """
@@ -556,13 +562,13 @@ class _Channel:
             raise DriverError(f"the DMA of {self._stream.name} refused: {error}") from error
 
 
-def _optional(path):
-    """Read a JSON file, and return its checked fields, or None if the file does not exist."""
+def _read_optional(path):
+    """Return a reader of the fields of a JSON file, or None if the file does not exist."""
     return _Fields(_read_json(path), str(path)) if path.exists() else None
 
 
-def _weights(path):
-    """Read a weights file, check it, and return its JSON fields and the words for the hardware."""
+def _read_weights(path):
+    """Read and check a weights file; return a reader of its JSON object, and the 32-bit words for the hardware."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -581,7 +587,7 @@ def _weights(path):
 
 
 def connect(folder=None, *, through=None, **options):
-    """Connect to the accelerator whose folder this is, as hwgen's Vivado project builds it.
+    """Return a driver connected to a design's accelerator on this board, as hwgen's Vivado project builds it.
 
     With PYNQ the bitstream ``NAME.bit`` of the folder is loaded. Without PYNQ the design must have been loaded with a
     device tree overlay: its registers and DMAs are UIO devices, and u-dma-buf has the memory (``NAME_linux.py``).

@@ -1,7 +1,7 @@
-"""Drivers in a design's folder: in Python for boards with Linux, in C for bare-metal programs.
+"""Writer of the drivers in a design's folder: in Python for boards with Linux, in C for bare-metal programs.
 
 The Python driver of an accelerator or an engine is one file, which this module joins of the part that both share and
-the part of its own. C drivers are templates, in which names and tables of the design are filled in.
+the part of its own. C drivers are templates; the names and tables of the design are filled in.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _WITHIN = "from hwgen."
 
 
 def python_driver(own: str) -> bytes:
-    """Return the Python driver of an accelerator (``driver.py``) or an engine (``engine_driver.py``).
+    """Return the source of the Python driver of an accelerator (``driver.py``) or an engine (``engine_driver.py``).
 
-    The file has the definitions of the shared part and of its own, and is equal for all designs.
+    The file joins the common part, ``board_driver.py``, and the part ``own``, and is equal for all designs.
     """
     imports: set[str] = set()
     definitions = []
@@ -38,7 +38,7 @@ def python_driver(own: str) -> bytes:
 
 
 def _import_order(line: str) -> tuple[bool, bool, bool, str]:
-    """Return a key that sorts ``from __future__`` first, then modules, then names from modules, then NumPy."""
+    """Return an import statement's sort key: ``__future__``, then ``import``, then ``from .. import``, then NumPy."""
     return not line.startswith("from __future__"), "numpy" in line, line.startswith("from "), line
 
 
@@ -91,7 +91,7 @@ def filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[
 
 
 def _layouts(ends: Iterable[BusStreamConfig]) -> list[str]:
-    """Return C tables that give the memory layout of a frame, for each stream of an accelerator."""
+    """Return lines of C tables with the memory layout of a frame on each stream of an accelerator."""
     tables, rows = [], []
     for end in ends:
         description = wrapper.stream(end)

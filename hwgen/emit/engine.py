@@ -40,7 +40,7 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class EngineVerilog:
-    """Verilog of an engine, with the configuration, memory timing and board for which its programs are planned.
+    """Verilog of an engine, with the configuration, memory timing and board that its programs are planned for.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class EngineVerilog:
 
     @classmethod
     def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> EngineVerilog:
-        """Write an engine's Verilog, and return it with the engine's configuration, memory timing and board.
+        """Generate an engine's Verilog, and return it with the engine's configuration, memory timing and board.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class EngineVerilog:
 
 
 def shell_of(engine: EngineConfig, memory: MemoryTiming, contents: Mapping[str, bytes]) -> EngineShellConfig:
-    """Return the configuration of the engine's bus wrapper.
+    """Return the configuration of an engine's bus wrapper, which has an AXI4 master and AXI4-Lite registers.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def shell_of(engine: EngineConfig, memory: MemoryTiming, contents: Mapping[str, 
     memory : MemoryTiming
         Timing of the off-chip memory, with its cycles per beat.
     contents : mapping of str to bytes
-        Verilog and memory files of the engine, from which the build hash is computed.
+        Verilog and memory files of the engine, for the build hash.
     """
     return EngineShellConfig(
         engine=engine, pace=memory.pace, pace_beats=memory.pace_beats, build_hash=wrapper.build_hash(contents)
@@ -128,7 +128,7 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return the job field's name for each quantity of a memory access (address, words, rows ..), or ``None``.
+    """Return the name of the job (descriptor) field, or ``None``, for each quantity (address, words ..) of an access.
 
     The keys are in the order of the drivers.
     """
@@ -138,7 +138,7 @@ def _fields_of(access: Access) -> dict[str, str | None]:
 
 
 def _c_accesses(engine: EngineConfig) -> list[str]:
-    """Return the memory accesses of an engine's job as tables for the C driver.
+    """Return lines of C tables, for the driver, which describe the memory accesses of an engine's job (descriptor).
 
     Each field has an offset and a width, in bits. A field that an access lacks has a width of 0 bits.
     """
@@ -159,10 +159,7 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
 
 
 def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return the memory accesses of an engine's job for ``registers.json``, by offset and width of their fields.
-
-    Offset and width are in bits.
-    """
+    """Return the memory accesses of an engine's job for ``registers.json``: bit offset and width of each field."""
     offsets = field_offsets(engine.variant)
     return [
         {
@@ -192,7 +189,7 @@ def registers_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
 
 
 def program_name(network: str) -> str:
-    """Return the name of the file that holds a network's program for the engine."""
+    """Return the file name of a network's program for the engine, such as ``NAME.program``."""
     return f"{file_name(network)}.program"
 
 
@@ -293,7 +290,7 @@ def _document(path: Path) -> Entries:
         if path.stat().st_size > _LARGEST:
             raise InputError(f"{path}: is too large to be what hwgen wrote; build it again")
         content = path.read_bytes()
-    except (OSError, ValueError) as error:  # a name with a zero in it is no OSError
+    except (OSError, ValueError) as error:  # a name with a zero in it is a ValueError
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"{path.parent} is not an engine that 'hwgen build --template engine' wrote: {path.name} can't be read: "
@@ -314,7 +311,7 @@ def _file_name(files: Entries, name: str) -> str:
 
 
 def _read_file(folder: Path, name: str, digest: str) -> bytes:
-    """Read a file in the engine's folder, and refuse contents whose SHA-256 digest is not ``digest``."""
+    """Return the contents of a file in the engine's folder; refuse contents whose SHA-256 digest is not ``digest``."""
     content = content_of(folder / name, "build the engine again")
     if _sha(content) != digest:
         raise InputError(f"{folder / name}: has been changed since it was written; build the engine again")

@@ -1,7 +1,7 @@
 """Python driver of a programmable engine on a board, with NumPy arrays as inputs and outputs.
 
-hwgen writes this file into the folder of an engine. The driver reads ``registers.json`` beside it, and programs. It
-needs Python 3.10 and NumPy, but not hwgen. On a board::
+hwgen writes this file into the folder of an engine. The driver reads ``registers.json`` in the same folder, and
+programs. It needs Python 3.10 and NumPy, but not hwgen. On a board::
 
     from engine_driver import connect
 
@@ -101,7 +101,7 @@ class Engine(Hardware):
         self.write("INTERRUPT_ENABLE", 0 if interrupt is None else self._bits("INTERRUPT_STATUS.DONE"))
 
     def load(self, program):
-        """Load an engine program from a file into memory, and forget the program before.
+        """Load an engine program from a file into memory, replacing the previous program.
 
         Parameters
         ----------
@@ -112,10 +112,10 @@ class Engine(Hardware):
         Raises
         ------
         DriverError
-            If the file can't be read, is no program, is damaged, or is a program for another engine.
+            If the file can't be read, is not a program, is damaged, or is a program for another engine.
         """
         path = Path(program)
-        told, image = _program(path if path.exists() else self._folder / path, self._fields.fields("engine"))
+        told, image = _read_program(path if path.exists() else self._folder / path, self._fields.fields("engine"))
         size, batch = told.integer("size", len(image), 1 << 32), told.integer("batch", 1, default=1)
         ends = told.fields("ends") if told.has("ends") else None
         inputs, outputs = (
@@ -144,7 +144,7 @@ class Engine(Hardware):
         return memory
 
     def _memories_for(self, runs):
-        """Return the memories that a number of runs use in turn: two, if there is room for a second."""
+        """Return the buffers, each with the program, that ``runs`` runs use in turn: two if there is room, else one."""
         if self._overlap and runs > 1 and len(self._memories) < 2:
             try:
                 self._memories.append(self._load_image(self._image, len(self._memories[0])))
@@ -173,7 +173,7 @@ class Engine(Hardware):
         DriverError
             If the arrays do not fit, which is checked before the first run, if there is no program, if the engine
             reports an error, or if a frame takes longer than the timeout. The engine is then stopped, and also if the
-            run is interrupted. The next run begins anew.
+            run is interrupted.
         """
         outputs, frames = [], self._check_frames(x)
         with self._stop_on_failure():
@@ -228,21 +228,18 @@ class Engine(Hardware):
                 raise DriverError(f"the engine can't be stopped, as memory does not answer: {self._state()}")
 
     def counters(self):
-        """Read the engine's counters of frames, cycles and traffic since the last reset, by the registers' names."""
+        """Return the engine's counts of frames, cycles and traffic since the last reset, by register name."""
         counted = ("FRAMES", "FAILURES", "FRAME_CYCLES", "READ", "WRITTEN", "STALLED")
         return {**{name: self.read(name) for name in self._offsets if name.endswith(counted)}, "CYCLES": self._cycles()}
 
     def _check_frames(self, x):
-        """Check the user's frames of all inputs, and return them as arrays.
-
-        Refuse frames that the program can't compute, or a missing program.
-        """
+        """Return the user's frames as a list of arrays, one per input; refuse frames unfit for the loaded program."""
         if not self._memories:
             raise DriverError("there is no program: load() one that hwgen build or hwgen compile wrote")
         return _check_frames(x, self._inputs)
 
     def _start_batches(self, frames, outputs):
-        """Start the engine for each batch of frames, and yield when the caller must wait for the end of the run.
+        """Start a run of the engine for each batch of frames; yield whenever the caller must await a run's end.
 
         With two memories the frames of the next run are written, and the maps of the last run are read, during a run.
         The output maps of each frame are appended to ``outputs``.
@@ -272,7 +269,7 @@ class Engine(Hardware):
             outputs += self._read_maps(memory, len(batch[0]))
 
     def _raise_error(self, first, count):
-        """Raise DriverError if the run of ``count`` frames from ``first`` on was ended by an error."""
+        """Raise DriverError if an error ended the engine's run of ``count`` frames, whose first has index ``first``."""
         if code := self.read("ERROR"):
             errors = self._fields.fields("engine").fields("errors")
             about = errors.text(str(code)) if errors.has(str(code)) else "unknown"
@@ -280,14 +277,14 @@ class Engine(Hardware):
             raise DriverError(f"{which} ended by error {code}: {about}")
 
     def _packed(self, frames):
-        """Return the bytes in memory of each frame of each input."""
+        """Return, for each input, a list of arrays: the bytes of each frame as the engine reads them from memory."""
         return [
             [end.stream.pack(frame_map) for frame_map in end.to_maps(values)]
             for end, values in zip(self._inputs, frames, strict=True)
         ]
 
     def _write_maps(self, memory, packed):
-        """Write the packed frames of each input into a memory of the program."""
+        """Write the packed frames of each input into the memory buffer of a program."""
         for end, maps in zip(self._inputs, packed, strict=True):
             region, slices = end.stream.places(len(maps))
             region_memory = memory[region]
@@ -296,11 +293,11 @@ class Engine(Hardware):
             _synchronise(region_memory, "flush")
 
     def _read_maps(self, memory, count):
-        """Return the maps of all outputs, for each of the ``count`` frames that a run wrote into a memory."""
+        """Return, for each of a run's ``count`` frames, a tuple with the map of each output, read from memory."""
         return list(zip(*(self._unpacked(end, memory, count) for end in self._outputs), strict=True))
 
     def _unpacked(self, end, memory, count):
-        """Read from a memory the ``count`` output frames that a run of the engine has written for one output."""
+        """Return the list of the ``count`` frames that a run of the engine wrote into memory for one output."""
         region, slices = end.stream.places(count)
         region_memory = memory[region]
         _synchronise(region_memory, "invalidate")
@@ -318,7 +315,7 @@ class Engine(Hardware):
         return ", ".join(f"{name} {value}" for name, value in names.items())
 
     def _result(self, outputs, integers):
-        """Join the output maps of all frames: one array per model output, dequantised unless ``integers``."""
+        """Stack the output maps of all frames into one array per model output, dequantised unless ``integers``."""
         arrays = [np.stack(maps) for maps in zip(*outputs, strict=True)]
         if not integers:
             arrays = [end.to_floats(values) for end, values in zip(self._outputs, arrays, strict=True)]
@@ -326,7 +323,7 @@ class Engine(Hardware):
 
 
 class _Unfold:
-    """Layout of an input in whose memory rows and columns of the feature map are channels of a pixel.
+    """Memory layout of an unfolded input (im2col): the pixels of a window are stored as channels of one pixel.
 
     Parameters
     ----------
@@ -344,11 +341,14 @@ class _Unfold:
         self._outside = (told.integer("outside", 0, 255) ^ 128) - 128
 
     def shape(self, channels):
-        """Return channels, height and width in memory of a feature map with ``channels`` channels."""
+        """Return channels, height and width of the unfolded map in memory, for an input with ``channels`` channels."""
         return self._rows[0] * self._columns[0] * channels, self._height, self._width
 
     def apply(self, frame, offset):
-        """Return the map that memory stores for a feature map ``(C, H, W)``, whose stored values lack ``offset``."""
+        """Return the unfolded map, as memory stores it, of a feature map ``(C, H, W)``.
+
+        Padding becomes the stored padding value plus ``offset``.
+        """
         row, row_inside = self._windows(self._rows, self._height, frame.shape[1])
         column, column_inside = self._windows(self._columns, self._width, frame.shape[2])
         values = frame[:, row[:, :, None, None], column]
@@ -358,7 +358,7 @@ class _Unfold:
 
     @staticmethod
     def _windows(taps, count, size):
-        """Return the rows or columns of the map in each row or column in memory, and whether they are in the map."""
+        """Return index arrays ``(count, taps)``: the windows' rows or columns in the map, and whether they exist."""
         count_of_taps, step, before = taps
         windows = np.arange(count)[:, None] * step + np.arange(count_of_taps) - before
         return np.clip(windows, 0, size - 1), (windows >= 0) & (windows < size)
@@ -406,7 +406,7 @@ class Region:
             told.refuse("frame_bytes", f"a multiple of {_LANES}")
 
     def end(self, frames):
-        """Return the address after the last byte of ``frames`` frames of the map, relative to the program's base."""
+        """Return the byte address after the last of ``frames`` frames of the map, relative to the program's base."""
         return self.address + (frames - 1) * self._frame_bytes + self.size
 
     def places(self, frames):
@@ -415,7 +415,7 @@ class Region:
         return slice(self.address, self.end(frames)), [slice(begin, begin + self.size) for begin in begins]
 
     def pack(self, frame):
-        """Return the bytes of a feature map ``(C, H, W)`` in the order of the engine's reads from memory.
+        """Return the bytes of a feature map ``(C, H, W)`` in the order that the engine reads from memory.
 
         Lanes past the last channel are 0.
         """
@@ -428,7 +428,7 @@ class Region:
         return padded.reshape(blocks, lanes, height, count, width).transpose(0, 2, 3, 4, 1).ravel()
 
     def unpack(self, values):
-        """Return the feature map ``(C, H, W)`` of bytes in the order of the engine's writes into memory."""
+        """Return the feature map ``(C, H, W)`` from bytes in the order that the engine writes into memory."""
         _, height, count, width, _ = self._words
         words = values.view(np.uint8).reshape(self._words).transpose(0, 4, 1, 2, 3)
         stored = words.reshape(-1, height, count, width)[: self.shape[0]]
@@ -439,7 +439,7 @@ class Region:
 
 
 def _regions(told, side, frames, size):
-    """Return the memory regions of a program's inputs or outputs, and refuse regions outside the program's memory.
+    """Return the memory `Region` of each of a program's inputs or outputs; refuse one outside the program's memory.
 
     Parameters
     ----------
@@ -462,8 +462,8 @@ def _regions(told, side, frames, size):
     return regions
 
 
-def _program(path, engine):
-    """Read a program file of the engine, check it, and return its JSON fields and memory image.
+def _read_program(path, engine):
+    """Read and check an engine program file; return a reader of its JSON object, and its memory image as bytes.
 
     Refuse a program that is damaged or for another engine.
 
@@ -513,7 +513,7 @@ def _program(path, engine):
 
 
 class _Access:
-    """Memory access that the engine makes for a job (descriptor), which reads or writes blocks of rows of words.
+    """Memory access of the engine for a job (descriptor): it reads or writes blocks of rows of words.
 
     Parameters
     ----------
@@ -535,7 +535,7 @@ class _Access:
         }
 
     def lies_in(self, job, image_bytes, memory_bytes):
-        """Return whether the engine, for a job, accesses only the program's memory, and writes only after its image.
+        """Return whether a job's access stays within the program's memory, and after its image if it writes.
 
         The engine counts rows down to 1, so a row count of 0 means one row more than the field's largest value.
 
@@ -564,7 +564,7 @@ class _Access:
         return True
 
     def _map_rows(self, job, team, rows):
-        """Return the first row that a team of cores accesses, and the row behind the last: those in the map."""
+        """Return the rows of the access that lie in the map, for one team of cores: the first row, and the end."""
         height = self._value(job, "height") if "height" in self._fields else 0
         if not height:
             return 0, rows
@@ -573,7 +573,7 @@ class _Access:
         return max(-top, 0), min(height - top, rows)
 
     def _value(self, job, name):
-        """Return the value of a field of a job's bits, or 1 for a field that the memory access does not have."""
+        """Return the value of a bit field of a job (an integer), or 1 for a field that the memory access lacks."""
         if name not in self._fields:
             return 1
         offset, width = self._fields[name]
@@ -586,7 +586,7 @@ def _synchronise(buffer, method):
 
 
 def connect(folder=None, *, through=None, **options):
-    """Connect to the engine whose folder this is, as hwgen's Vivado project builds it.
+    """Return a driver connected to a design's engine on this board, as hwgen's Vivado project builds it.
 
     With PYNQ the bitstream ``NAME.bit`` of the folder is loaded. Without PYNQ the design must have been loaded with a
     device tree overlay: its registers are UIO devices, and u-dma-buf has the memory (``NAME_linux.py``).

@@ -1,4 +1,4 @@
-"""Writer of an accelerator's folder: Verilog, memory files, a test bench with its Makefile, the plan and a report."""
+"""Writer of an accelerator's result folder: Verilog, memory files, a test bench with its Makefile, and a report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hwgen.verilog.emitted import Factory, files
 #: Name of the file with waivers for Verilator's ``-Wall``.
 LINT = "lint.vlt"
 _MAX_LISTED = 20
-"""Largest number of files that an error message lists."""
+"""Maximum number of file names in an error message."""
 
 
 def build(
@@ -47,7 +47,7 @@ def build(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write the folder of an accelerator: all files, or none.
+    """Write the result folder of an accelerator (Verilog, test bench, drivers, report ..): all files, or none.
 
     The folder then has ``NAME.v`` with its ``.mem`` files, ``NAME.proofs.json`` with the proof obligations of its
     modules, ``NAME_axi.v`` with ``NAME_axi.proofs.json``, ``registers.json`` and its versions for C and Python,
@@ -122,10 +122,10 @@ def build_groups(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write a folder for each of several fusion groups, and files for all groups: all files, or none.
+    """Write a result folder for each of several fusion groups, and files for all groups: all files, or none.
 
     ``directory`` then has a folder for each group, as `build` writes it, ``plan.json``, ``report.md`` and a
-    ``Makefile`` that runs all test benches. The groups run in order, and each reads the maps that the group before it
+    ``Makefile`` that runs all test benches. The groups run in order, and each reads the maps that the previous group
     writes. The other parameters are the parameters of `build`.
 
     Parameters
@@ -239,12 +239,12 @@ def waivers() -> bytes:
 
 
 def _hex(frames: np.ndarray, port: Port) -> bytes:
-    """Return a file for ``$readmemh`` with the beats of a stream that carries frames, one beat per line."""
+    """Return the beats that carry frames on a stream, as a file for ``$readmemh`` with one beat per line."""
     return stimuli.to_hex(stimuli.pack(frames, port.beat, port.order), port.beat)
 
 
 def check_folder(directory: str | Path) -> None:
-    """Refuse an output folder that can't be created, or that can't be written.
+    """Raise InputError if an output folder can't be created or written.
 
     Call this function before a long computation whose results go into the folder.
 
@@ -268,7 +268,7 @@ def check_folder(directory: str | Path) -> None:
 
 
 def _refuse_overwriting(contents: Mapping[str, bytes], directory: Path, *, force: bool) -> None:
-    """Refuse an output folder in which a user's own files would be lost.
+    """Raise InputError if writing files to an output folder would overwrite a user's own files.
 
     With ``force`` only symbolic links are refused.
 
@@ -293,7 +293,7 @@ def _refuse_overwriting(contents: Mapping[str, bytes], directory: Path, *, force
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the first `_MAX_LISTED` file names on one line, and how many more there are."""
+    """Return the first 20 file names, joined by commas, and the number of further ones, as text."""
     more = len(names) - _MAX_LISTED
     return ", ".join(names[:_MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -305,7 +305,7 @@ def replace_folder(
     *,
     force: bool = False,
 ) -> None:
-    """Write files and their manifest into an output folder, and remove the files of an earlier build.
+    """Write files and their manifest into an output folder, and remove an earlier build's files from it.
 
     The files are written into a temporary folder first and then moved, so that a new folder appears complete. In an
     existing folder unchanged files keep their time. Files of the old manifest that are not in ``contents`` are
@@ -376,7 +376,7 @@ def replace_folder(
 
 
 def _beat_text(port: Port, bench: str) -> str:
-    """Return a description of the payload of a stream's beats for ``report.md``.
+    """Return the text for ``report.md`` that describes the payload of a stream's beats: order, lanes, bits.
 
     ``bench`` names the module of the test bench.
     """

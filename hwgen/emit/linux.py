@@ -31,20 +31,20 @@ _HALTED, _IDLE, _ERRORS = 1 << 0, 1 << 1, 7 << 4
 LENGTH_BITS = 26
 #: Alignment of buffers in the memory of u-dma-buf, in bytes.
 _PAGE = 4096
-#: Folders in which the kernel describes u-dma-buf's devices: of its current name, and of the former one.
+#: Folders with the kernel's descriptions of u-dma-buf's devices, by its current and its former name.
 _BUFFER_CLASSES = ("u-dma-buf", "udmabuf")
-#: Seconds in which a DMA must start.
+#: Maximum time for a DMA to start, in seconds.
 _TIMEOUT = 1.0
 #: Values of u-dma-buf's ``sync_direction`` for memory that a device reads, and for memory that it writes.
 _TO_DEVICE, _FROM_DEVICE = 1, 2
 
 
 class LinuxError(RuntimeError):
-    """Error of the access by Linux: a device that is missing, too small, or can't be opened."""
+    """Error of the access through Linux kernel drivers: a device is missing, too small, or can't be opened."""
 
 
 class Registers:
-    """Registers of a UIO device, mapped into memory.
+    """Hardware registers of a Linux UIO device, mapped into memory.
 
     Parameters
     ----------
@@ -74,16 +74,18 @@ class Registers:
         self._words = np.frombuffer(self._memory, np.uint32)
 
     def read(self, offset):
-        """Return the 32-bit register at ``offset`` bytes."""
+        """Return the value of the 32-bit register at the offset ``offset`` in bytes."""
         return int(self._words[offset >> 2])
 
     def write(self, offset, value):
-        """Write a value into the 32-bit register at ``offset`` bytes."""
+        """Write a value into the 32-bit register at the offset ``offset`` in bytes."""
         self._words[offset >> 2] = value & 0xFFFF_FFFF
 
 
 class Buffer(np.ndarray):
-    """Array in memory that DMAs reach. The memory is free when no array and no view of one is left.
+    """NumPy array in physically contiguous memory (u-dma-buf) that DMAs can access.
+
+    The memory is free when no array and no view of one is left.
 
     Attributes
     ----------
@@ -95,11 +97,11 @@ class Buffer(np.ndarray):
     _pool: Any = None
 
     def flush(self):
-        """Write the processor's cache back, so that a DMA reads what the processor wrote."""
+        """Write the processor's cache of this array back to memory, so that a DMA reads what the processor wrote."""
         self._synchronise(_TO_DEVICE, "sync_for_device")
 
     def invalidate(self):
-        """Drop the processor's cache, so that the processor reads what a DMA wrote."""
+        """Invalidate the processor's cache of this array, so that the processor reads what a DMA wrote."""
         self._synchronise(_FROM_DEVICE, "sync_for_cpu")
 
     def _synchronise(self, direction, file):
@@ -122,7 +124,7 @@ class _Block:
 
 
 class Buffers:
-    """Memory of a u-dma-buf device, from which arrays are allocated.
+    """Memory of a u-dma-buf device, with a method that allocates arrays in it for DMAs.
 
     Parameters
     ----------
@@ -154,7 +156,7 @@ class Buffers:
         self._taken = {}
 
     def allocate(self, shape, dtype):
-        """Return an array in the device's memory.
+        """Allocate an array in the u-dma-buf device's memory, and return it.
 
         Raises
         ------
@@ -173,7 +175,7 @@ class Buffers:
         return values
 
     def _free_offset(self, size):
-        """Return the first offset at which ``size`` bytes are free."""
+        """Return the lowest byte offset in the device's memory that has ``size`` free bytes."""
         begin = 0
         for offset, taken in sorted(self._taken.items()):
             if begin + size <= offset:
@@ -187,7 +189,7 @@ class Buffers:
         return begin
 
     def synchronise(self, address, size, direction, file):
-        """Let u-dma-buf synchronise a part of its memory between the processor's cache and devices.
+        """Synchronise a part of u-dma-buf's memory between the processor's cache and devices, by the kernel driver.
 
         Parameters
         ----------
@@ -204,7 +206,7 @@ class Buffers:
 
 
 class Channel:
-    """Channel of a `Dma`, with the methods that the driver uses of PYNQ's channels.
+    """Sending or receiving channel of an AXI DMA, with the methods of PYNQ's channels that the driver calls.
 
     Parameters
     ----------
@@ -226,11 +228,11 @@ class Channel:
 
     @property
     def idle(self):
-        """Whether the last transfer has ended."""
+        """Whether the DMA channel's last transfer has ended."""
         return bool(self._status() & _IDLE)
 
     def start(self):
-        """Start the channel.
+        """Start the DMA channel, so that it accepts transfers.
 
         Raises
         ------
@@ -244,7 +246,7 @@ class Channel:
                 raise LinuxError("the DMA does not start: is its clock running, and is it one in simple mode?")
 
     def transfer(self, buffer, start=0, nbytes=0):
-        """Begin to move ``nbytes`` bytes of a buffer from ``start`` on, or all bytes behind it.
+        """Start a DMA transfer of ``nbytes`` bytes of a buffer, beginning at byte ``start``; 0 moves all that follow.
 
         Raises
         ------
@@ -265,7 +267,7 @@ class Channel:
         self._buffer = buffer
 
     def wait(self):
-        """Wait until the transfer has ended, and make received memory visible to the processor.
+        """Wait until the DMA channel's transfer has ended, and make received data visible to the processor.
 
         Raises
         ------
@@ -282,7 +284,7 @@ class Channel:
 
 
 class Dma:
-    """AXI DMA in simple mode (AMD PG021), with the interface that the driver uses of PYNQ's ``DMA``.
+    """AXI DMA in simple mode (AMD PG021), with the part of the interface of PYNQ's ``DMA`` that the driver uses.
 
     Parameters
     ----------
@@ -303,7 +305,7 @@ class Dma:
 
 
 def devices(module, inputs, outputs, *, buffers=None, root="/"):
-    """Open the registers, the DMAs and the memory of a design.
+    """Open a design's registers, DMAs and u-dma-buf memory through Linux kernel drivers, and return them.
 
     The UIO devices have the names that Vivado's project gives: ``MODULE_0`` and ``axi_dma_N``.
 
@@ -336,7 +338,7 @@ def devices(module, inputs, outputs, *, buffers=None, root="/"):
 
 
 def _text(path):
-    """Return the text of a file of the kernel, without white space at its ends."""
+    """Return the text of one of the kernel's files (in ``/sys``), without white space at its ends."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -344,12 +346,12 @@ def _text(path):
 
 
 def _number(path):
-    """Return the number in a file of the kernel, decimal or hexadecimal."""
+    """Return the integer, decimal or hexadecimal, in one of the kernel's files (in ``/sys``)."""
     return int(_text(path), 0)
 
 
 def _map_device(path, size):
-    """Map a device into memory."""
+    """Map the first ``size`` bytes of a device file into memory, and return the ``mmap`` object."""
     try:
         with path.open("r+b", buffering=0) as file:
             return mmap.mmap(file.fileno(), size)

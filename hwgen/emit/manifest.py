@@ -22,7 +22,7 @@ NAME = "manifest.json"
 
 
 def of(contents: Mapping[str, bytes], others: Mapping[str, str] | None = None) -> bytes:
-    """Return the contents of a result folder's manifest, with the SHA-256 digest of each file.
+    """Return the contents of ``manifest.json`` for a result folder, with the SHA-256 digest of each file.
 
     Parameters
     ----------
@@ -62,13 +62,13 @@ def read(folder: Path, key: str = "files") -> dict[str, str]:
 
 
 def without_digest(folder: Path) -> list[str]:
-    """Return the files of a result folder's manifest that `read` leaves out, because their entry has a wrong form."""
+    """Return the names in a result folder's manifest that `read` leaves out, because their entries are malformed."""
     files = _document(folder).get("files", {})
     return [name for name in files if name not in read(folder)]
 
 
 def _document(folder: Path) -> dict[str, Any]:
-    """Return the JSON document of a result folder's manifest, or an empty one if there is no manifest of hwgen."""
+    """Return the JSON object of a result folder's manifest, or an empty one if hwgen wrote no manifest there."""
     if _is_ours(folder, NAME):
         with suppress(OSError, ValueError, RecursionError):
             document = json.loads((folder / NAME).read_bytes())
@@ -82,7 +82,7 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
-    """Return the names of existing files that ``contents`` would overwrite, but that are not hwgen's or were changed.
+    """Return the names of files that ``contents`` would overwrite although hwgen did not write them as they are.
 
     Symbolic links and special files are included, folders are not.
     """
@@ -102,7 +102,7 @@ def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
 
 
 def changed(folder: Path) -> list[str]:
-    """Return the paths of the files of a result folder's build that are missing, or were changed since."""
+    """Return the paths of files in a result folder's manifest that are missing or were changed since the build."""
 
     def is_changed(name: str, digest: str) -> bool:
         try:
@@ -114,7 +114,7 @@ def changed(folder: Path) -> list[str]:
 
 
 def note(path: Path) -> None:
-    """Add a file that hwgen wrote after the build to the manifest of its folder, if the folder has a manifest."""
+    """Add a file that hwgen wrote after the build to its folder's manifest, if the folder has one."""
     folder = path.parent
     if not _document(folder) or not _is_inside(path.name):
         return
@@ -128,7 +128,7 @@ def note(path: Path) -> None:
 
 
 def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Delete files of an earlier build unless they were changed since, and the folders that become empty.
+    """Delete an earlier build's files unless they were changed since, and folders that become empty.
 
     Symbolic links below the folder are neither followed nor deleted.
 
@@ -165,7 +165,7 @@ def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
 
 
 def _is_ours(folder: Path, name: str, has_type: Callable[[int], bool] = stat.S_ISREG) -> bool:
-    """Return whether a path in a result folder leads to a file (or a folder) without symbolic links on the path."""
+    """Return whether a path in a result folder is a file (or has another type), without symbolic links on the way."""
     *parents, last = PurePosixPath(name).parts
     directory = folder
     with suppress(OSError, ValueError):  # a ValueError if the text can't be the name of a file

@@ -1,4 +1,4 @@
-"""Top of a board without a processor: PLL, serial link and accelerator, with pins, and the driver on the host."""
+"""Writer of the top module for a board without a processor (PLL, UART link, accelerator), its pins and host driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAUDS = (3_000_000, 2_000_000, 1_500_000, 1_000_000, 500_000, 250_000)
 
 
 def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLinkConfig | None:
-    """Return the serial link of an accelerator on a board; ``None`` if the board or the accelerator can't have one.
+    """Return the configuration of the UART link from the host to an accelerator; ``None`` if there can't be one.
 
     A link needs a board with an open flow, an oscillator and a serial port, a clock that the PLL makes, one input and
     one output, and values of at most 8 bits.
@@ -37,7 +37,7 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
 
 
 def remark(config: Config, board: Board) -> str | None:
-    """Return a line of text that says why the board's clock alone rules a link out; ``None`` if it does not."""
+    """Return why only the board's clock rules out a serial (UART) link, as a line of text; ``None`` if it does not."""
     if not _fits(config, board) or (dividers(board) is not None and baud_of(board.clock_mhz) is not None):
         return None
     source = board.platform_class().default_clk_frequency / 1e6
@@ -51,7 +51,7 @@ def remark(config: Config, board: Board) -> str | None:
 
 
 def _fits(config: Config, board: Board) -> bool:
-    """Return whether the accelerator's streams and the board's pins fit a link, whatever the clock is."""
+    """Return whether a serial (UART) link suits the accelerator's streams and the board's pins, at a suitable clock."""
     inputs, outputs = input_ports(config), output_ports(config)
     if len(inputs) != 1 or len(outputs) != 1 or getattr(config, "loader", None) is not None:
         return False
@@ -61,7 +61,7 @@ def _fits(config: Config, board: Board) -> bool:
 
 
 def baud_of(clock_mhz: float) -> int | None:
-    """Return the highest bit rate that is a whole fraction of the clock, to 1 %; ``None`` if there is none."""
+    """Return the highest bit rate in `BAUDS` that is a whole fraction of the clock within 1 %, or ``None``."""
     hertz = clock_mhz * 1e6
     return next(
         (baud for baud in BAUDS if hertz >= 4 * baud and abs(hertz / baud / round(hertz / baud) - 1) < 0.01), None
@@ -69,7 +69,7 @@ def baud_of(clock_mhz: float) -> int | None:
 
 
 def dividers(board: Board) -> tuple[int, int, int] | None:
-    """Return the PLL's dividers of input, feedback and output for the board's clock; ``None`` if none make it."""
+    """Return the PLL's input, feedback and output dividers for the board's clock; ``None`` if it can't be made."""
     return _pll(board).dividers(board.platform_class().default_clk_frequency / 1e6, board.clock_mhz)
 
 
@@ -80,7 +80,7 @@ def _pll(board: Board) -> Pll:
 
 
 def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, bytes]:
-    """Return the top ``TOP_serial.v`` with its pins, the link, and the host's driver; empty if there is no link."""
+    """Return the files of a serial (UART) top: Verilog, pins and host driver, by name; empty if it can't be built."""
     link = link_of(config, top, board, build_hash)
     clock = dividers(board) if link is not None else None
     if link is None or clock is None:
@@ -100,7 +100,7 @@ def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, 
 
 
 def _lines(platform: Any) -> dict[str, tuple[str, str]] | None:
-    """Return pin and I/O type of the oscillator (``clk``) and the serial port (``rx``, ``tx``) of an Amaranth platform.
+    """Return pin and I/O standard, by signal, of an Amaranth platform's clock (``clk``) and UART (``rx``, ``tx``).
 
     ``None`` if the platform lacks one of the three, or one has two pins, as a differential clock does.
     """
@@ -119,7 +119,7 @@ def _lines(platform: Any) -> dict[str, tuple[str, str]] | None:
 
 
 def _pins(platform: Any) -> str:
-    """Return nextpnr's file of pins for the oscillator and the serial port of an Amaranth platform."""
+    """Return the text of nextpnr's pin constraints for the clock and the UART of an Amaranth platform."""
     lines = [f'FREQUENCY PORT "clk" {platform.default_clk_frequency / 1e6:g} MHZ;']
     for name, (pin, io_type) in (_lines(platform) or {}).items():
         lines += [f'LOCATE COMP "{name}" SITE "{pin}";', f'IOBUF PORT "{name}" IO_TYPE={io_type};']

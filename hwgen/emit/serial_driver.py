@@ -1,4 +1,4 @@
-"""Driver of an accelerator behind a serial port, written by hwgen: frames to and outputs from it, checked by CRC-32.
+"""Host driver of an accelerator on a serial port, written by hwgen: sends frames, receives outputs, checks CRC-32.
 
     from NAME_serial import connect
 
@@ -29,11 +29,11 @@ AHEAD = 2
 
 
 class SerialError(Exception):
-    """Error of the link: bytes were lost or changed, the hardware does not answer, or is another design."""
+    """Error of the serial link: bytes were lost or changed, or the hardware does not answer or is another design."""
 
 
 def packet(packet_type, frame_index, values=b""):
-    """Return the bytes of a packet: type, number, values and their CRC-32 between two bytes END."""
+    """Return a packet for the serial link as bytes: type, frame number, values and CRC-32, between two END bytes."""
     body = bytes([packet_type, frame_index % 256]) + values
     body += zlib.crc32(body).to_bytes(4, "little")
     escaped = body.replace(b"\xdb", b"\xdb\xdd").replace(b"\xc0", b"\xdb\xdc")
@@ -41,7 +41,7 @@ def packet(packet_type, frame_index, values=b""):
 
 
 def parsed(text):
-    """Return type, number and values of a packet without its bytes END; ``None`` if it is damaged."""
+    """Return type, frame number (mod 256) and values of a received packet without END bytes; ``None`` if damaged."""
     body, escaped = bytearray(), False
     for byte in text:
         if escaped:
@@ -59,14 +59,14 @@ def parsed(text):
 
 
 class SerialAccelerator:
-    """Accelerator behind a serial port.
+    """Driver, on the host, of an accelerator that is connected by a serial port.
 
     Parameters
     ----------
     port : object
         Port with ``read(size)``, ``write(data)`` and ``close()``, such as ``serial.Serial`` with a short timeout.
     folder : Path, optional
-        Folder of the design; by default that of this file.
+        Folder of the design; by default the folder of this file.
     timeout : float
         Longest time between two bytes of the hardware, in seconds.
     """
@@ -92,7 +92,7 @@ class SerialAccelerator:
         self._port.close()
 
     def reset(self):
-        """Reset the accelerator, which drops all frames in it, and check that it is this design.
+        """Reset the accelerator, dropping all frames in it, and check that it is the design of this folder.
 
         Packets from before the reset are skipped, also replies to an earlier HELLO, whose numbers differ.
         """
@@ -107,7 +107,7 @@ class SerialAccelerator:
             raise SerialError("the hardware is another design: load the bitstream of this folder")
 
     def run(self, x, *, integers=False):
-        """Compute frames ``(n, ...)`` in the model's shape, integers or floats, and return the outputs.
+        """Compute frames ``(n, ...)``, integers or floats, on the accelerator, and return the model's outputs.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class SerialAccelerator:
         # Outputs that are longer than frames hold frames up, and the serial line can't wait.
         ahead = AHEAD if sink.frame_bytes <= stream.frame_bytes else 1
         try:
-            self.reset()  # sequence numbers begin anew
+            self.reset()  # sequence numbers start again
             sent = 0
             for index in range(len(sources)):
                 while sent < min(index + ahead, len(sources)):
@@ -146,7 +146,7 @@ class SerialAccelerator:
         return outputs if integers else self.output.to_floats(outputs)
 
     def _receive(self, *, skip_damaged=False):
-        """Return the next packet from the hardware."""
+        """Return type, frame number and values of the next packet from the hardware; wait up to the timeout."""
         end = time.monotonic() + self._timeout
         while True:
             if END in self._buffer:
@@ -167,21 +167,21 @@ class SerialAccelerator:
                 raise SerialError(f"the hardware sent nothing for {self._timeout:g} s")
 
     def _drain(self):
-        """Drop what the hardware still sends."""
+        """Read and drop the bytes that the hardware still sends."""
         self._buffer.clear()
         while self._port.read(4096):
             pass
 
 
 def connect(port, *, timeout=5.0, baud=BAUD):
-    """Open a serial port such as /dev/ttyUSB0 or COM3, and return the accelerator behind it."""
+    """Open a serial port such as /dev/ttyUSB0 or COM3, and return the driver of the accelerator connected to it."""
     import serial
 
     return SerialAccelerator(serial.Serial(port, baud, timeout=0.05), timeout=timeout)
 
 
 def _driver(folder, top):
-    """Import the driver for boards with a processor, which knows the layout of maps."""
+    """Import the folder's ``NAME_driver.py``, whose `Tensor` and `Stream` convert frames, and return the module."""
     path = folder / f"{top}_driver.py"
     spec = importlib.util.spec_from_file_location(f"{top}_driver", path)
     if spec is None or spec.loader is None or not path.is_file():

@@ -1,4 +1,4 @@
-"""Texts of this package: files that are equal for all designs, and templates, such as those of Makefiles.
+"""Text files of this package: files that are equal for all designs, and templates, such as for Makefiles.
 
 Makefiles run the test benches of result folders, and lint the Verilog.
 """
@@ -19,7 +19,7 @@ _TEMPLATES = PackageLoader("hwgen.emit", ".")
 
 
 def text(name: str) -> str:
-    """Return the contents of a file in this package."""
+    """Return the text of the file ``name`` in this package."""
     return resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
 
 

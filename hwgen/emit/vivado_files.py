@@ -1,4 +1,4 @@
-"""Files with which Vivado imports a design: its IP, the script that packages the IP, and the script of a project.
+"""Writer of the files that Vivado imports a design with: IP description, IP packaging script and project script.
 
 `Ip` describes a bus wrapper as an IP once. ``component.xml`` describes it to Vivado's IP catalogue, in IP-XACT (IEEE
 1685-2009, with the extensions that Vivado reads): ``component.xml.j2`` has the elements in the order of the schema,
@@ -49,7 +49,7 @@ _SINGLE = {
     "interrupt": ("signal:interrupt", "master", "INTERRUPT"),
 }
 
-#: IP-XACT's modifiedWriteValue for each register access in which ones that are written are not stored.
+#: IP-XACT's modifiedWriteValue for each register access that does not store the ones that are written.
 _MODIFIED_WRITE: Mapping[Access, str] = {"w1c": "oneToClear", "w1s": "oneToSet"}
 #: IP-XACT's fileType of each file ending (IEEE 1685-2009). Other files are described by their ending.
 _FILE_TYPES = {"v": "verilogSource", "c": "cSource", "h": "cSource"}
@@ -57,7 +57,7 @@ _FILE_TYPES = {"v": "verilogSource", "c": "cSource", "h": "cSource"}
 
 @dataclass(frozen=True)
 class _View:
-    """Description of an IP's view in Vivado's catalogue: which files are for synthesis, simulation or software."""
+    """Description of one view of an IP in Vivado's catalogue: its name, its tool, and whether it has the sources."""
 
     name: str
     environment: str
@@ -70,9 +70,9 @@ _VIEWS = (
     _View("xilinx_miscfiles", ":vivado.xilinx.com:misc.files", has_sources=False),
 )
 
-#: Largest width, in bits, of an AXI DMA's length register (PG021). Packets of many frames need it.
+#: Largest width of an AXI DMA's length register (PG021), in bits. Packets of many frames need it.
 _LENGTH_BITS = 26
-#: Endings of the files that a PYNQ board does not need beside the bitstream.
+#: Endings of the files that a PYNQ board does not need in addition to the bitstream.
 _NOT_ON_BOARD = (".v", ".mem", ".h", ".c", ".tcl")
 
 
@@ -146,7 +146,7 @@ class Ip:
 
 
 def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
-    """Return the description of a bus wrapper as a Vivado IP.
+    """Return the description of a circuit's bus wrapper as a Vivado IP: files, ports, interfaces and registers.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def component(ip: Ip, families: Iterable[str]) -> bytes:
     ip : Ip
         Description of the bus wrapper as an IP.
     families : iterable of str
-        Vivado's names of the device families for which the catalogue offers the IP.
+        Vivado's names of the device families that the IP supports.
     """
     return rendered(
         COMPONENT,
@@ -229,7 +229,7 @@ def component(ip: Ip, families: Iterable[str]) -> bytes:
 
 
 def packaging(ip: Ip, part: str) -> bytes:
-    """Return the contents of ``package_ip.tcl``, the script with which Vivado packages a design as an IP.
+    """Return the contents of ``package_ip.tcl``, the script that packages a design as an IP in Vivado.
 
     It sets variables that describe the IP; then follow commands that are equal for all designs.
 
@@ -277,9 +277,9 @@ def packaging(ip: Ip, part: str) -> bytes:
 
 
 def _register(register: Register) -> list[str | list[str]]:
-    """Return a hardware register and its fields as a list for Tcl.
+    """Return a hardware register as a list for Tcl: name, offset, access, meaning, and the list of its fields.
 
-    The list has name, offset, access and meaning, and name, lowest bit, width and meaning of each field.
+    Each field has a name, its lowest bit, a width and a meaning.
     """
     fields = [
         text for field in _fields_of(register) for text in (field.name, str(field.low), str(field.bits), field.about)
@@ -288,12 +288,12 @@ def _register(register: Register) -> list[str | list[str]]:
 
 
 def _flat(entries: Mapping[str, str]) -> list[str]:
-    """Return the keys and values of a mapping as one list for Tcl, each key in front of its value."""
+    """Return a mapping as one flat list for Tcl: key, value, key, value, and so on."""
     return [text for entry in entries.items() for text in entry]
 
 
 def word(value: str | Sequence[str]) -> str:
-    """Return a text, or a list of texts, as one word of Tcl, quoted so that Tcl substitutes nothing in it."""
+    """Return a string, or a list of strings, quoted as one word of Tcl, so that Tcl substitutes nothing in it."""
     if not isinstance(value, str):
         return f"{{{' '.join(map(word, value))}}}"
     text = value.encode("ascii", "replace").decode()
@@ -310,7 +310,7 @@ def _escaped(char: str) -> str:
 
 
 def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the Vivado script ``project.tcl`` by its file name, or nothing if the board does not support a project.
+    """Return the Vivado script ``project.tcl`` by its file name; an empty mapping if the board can't have a project.
 
     The board must have a processing system and board files in Vivado. Each stream needs one interrupt of the
     processing system, and the accelerator another one. A DMA must be able to count the bytes of each frame.
@@ -337,7 +337,7 @@ def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterabl
 
 
 def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -> str:
-    """Return the first part of ``project.tcl``, which describes the design: a comment and Tcl variables."""
+    """Return the head of ``project.tcl``: a comment, and Tcl variables that describe the design."""
     module = wrapper.module(top)
     streams = (*shell.inputs, *shell.outputs)
     between = "a DMA for each stream, and " if streams else "and "
@@ -378,11 +378,11 @@ def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable
 
 
 _TclLists = Mapping[str, tuple[str, Iterable[Sequence[str | Sequence[str]]]]]
-"""Lists for Tcl: what a list has, and its rows, by the name of the variable."""
+"""Type of list variables for a Tcl script: a comment on the list's contents and its rows, by the variable's name."""
 
 
 def _tcl_head(comment: Iterable[str], values: Mapping[str, str], lists: _TclLists) -> str:
-    """Return the first part of a Tcl script, which describes the design: a comment and variables."""
+    """Return the head of a Tcl script: a comment, and variables and lists that describe the design."""
     lines = [*(f"# {line}".rstrip() for line in comment), ""]
     lines += [f"set {key} {word(value)}" for key, value in values.items()]
     for key, (about, rows) in lists.items():

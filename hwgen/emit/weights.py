@@ -1,4 +1,4 @@
-"""Files of weights that hardware loads at run time, and ``weights.json``, which describes a design's weights.
+"""Reading and writing of weights files, for designs that load weights at run time, and of their ``weights.json``.
 
 A file has the letters ``hwgenwts``, the size in bytes of a JSON object, the object's CRC-32 (32 bits each, lowest byte
 first), the object, and the packet of words for the hardware (`hwgen.gateware.load.loader`).
@@ -27,7 +27,7 @@ NAME = "weights.json"
 SUFFIX = ".weights"
 #: First bytes of a weights file.
 MAGIC = b"hwgenwts"
-#: Number of bytes in front of the JSON object in a weights file.
+#: Number of bytes before the JSON object in a weights file.
 _HEAD = len(MAGIC) + 8
 #: Field of a layer's hardware that gives the width of its weights in bits, and the largest width.
 _BITS, _MAX_BITS = "compute.weight_bits", 17
@@ -96,7 +96,7 @@ class Loadable:
         return contents
 
     def refuse(self, config: AcceleratorConfig, model: str) -> None:
-        """Refuse a retrained model whose hardware would differ from this built design.
+        """Raise InputError if a retrained model's hardware would differ from this built design, weights aside.
 
         Parameters
         ----------
@@ -125,12 +125,12 @@ class Loadable:
 
 
 def file_name_of(model: str) -> str:
-    """Return the default name of the weights file of a retrained model."""
+    """Return the default file name of a retrained model's weights, such as ``MODEL.weights``."""
     return f"{file_name(model)}{SUFFIX}"
 
 
 def describe(config: AcceleratorConfig, top: str) -> bytes:
-    """Return the contents of ``weights.json`` for an accelerator whose module is ``top``."""
+    """Return the contents of ``weights.json``, which describes the hardware of the module ``top`` without weights."""
     assert config.loader is not None
     document = {
         "module": top,
@@ -149,7 +149,7 @@ def describe(config: AcceleratorConfig, top: str) -> bytes:
 
 
 def read_design(folder: str | Path) -> Loadable:
-    """Read the description of a built design whose weights are loaded at run time from its folder.
+    """Read from its folder the description of a built design that loads its weights at run time.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def read_design(folder: str | Path) -> Loadable:
 
 
 def _weight_bits(described: Mapping[str, str], where: str) -> int:
-    """Return the width of a layer's weights in bits, from ``weights.json``; refuse a value that is no width."""
+    """Return the width of a layer's weights in bits, from ``weights.json``; refuse a value outside 1 to 17."""
     text = described[_BITS]
     if not text.isascii() or not text.isdigit() or not 0 < len(text) < 3 or not 0 < int(text) <= _MAX_BITS:
         raise InputError(f"{where}: {_BITS} must be 1 to {_MAX_BITS}, not {shown(text)}; build the design again")
@@ -178,7 +178,7 @@ def _weight_bits(described: Mapping[str, str], where: str) -> int:
 
 
 def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> bytes:
-    """Return the contents of a weights file, which loads a retrained model into a built design.
+    """Return the contents of a weights file, with which a built design computes a retrained model.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> byt
 
 
 def read(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
-    """Read a weights file: return its JSON object, and the packet of words for the hardware.
+    """Return a weights file's JSON object, and the bytes of 32-bit words for the hardware, after checks.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def read(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
     Raises
     ------
     InputError
-        If the contents are no weights file, are cut off, or were changed.
+        If the contents are not a weights file, are cut off, or were changed.
     """
     if not content.startswith(MAGIC) or len(content) < _HEAD:
         raise InputError(f"{name} is not a weights file: 'hwgen weights' writes one")

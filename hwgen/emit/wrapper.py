@@ -49,20 +49,20 @@ def build_hash(contents: Mapping[str, bytes]) -> int:
 
 
 def _without_comments(verilog: bytes) -> bytes:
-    """Return Verilog code with a single space for each comment and each run of white space."""
+    """Return Verilog code with each comment and each run of white space replaced by one space."""
     code = _STRING_OR_COMMENT.sub(lambda match: match[0] if match[0].startswith(b'"') else b" ", verilog)
     return b" ".join(code.split())
 
 
 def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> ShellConfig:
-    """Return the configuration of an accelerator's bus wrapper.
+    """Return the configuration of an accelerator's bus wrapper: its AXI4-Streams, build hash and registers.
 
     Parameters
     ----------
     config : AcceleratorConfig
         Configuration of the accelerator.
     contents : mapping of str to bytes, optional
-        Files of the accelerator by name, from which the build hash is computed. Without files the hash is 0.
+        Files of the accelerator by name, for the build hash. Without files the hash is 0.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def describe(end: BusStreamConfig) -> str:
 
 
 def speed(end: BusStreamConfig, interval: int) -> str:
-    """Return a text for ``report.md`` about the cycles that a stream's bus adds to the initiation interval.
+    """Return a phrase for ``report.md``: how many cycles a stream's bus adds to the initiation interval.
 
     ``interval`` is the initiation interval without the bus, in cycles.
     """
@@ -143,7 +143,7 @@ def stream(end: BusStreamConfig) -> dict[str, Any]:
 
 
 def _constants(shell: BusShellConfig) -> Iterable[tuple[str, int, str]]:
-    """Yield name, value and comment of each constant about registers and streams, for C and Python programs."""
+    """Yield (name, value, comment) of each constant about registers and streams, for C and Python programs."""
     yield "BUILD_HASH", shell.build_hash, "expected value of BUILD_HASH_HIGH and BUILD_HASH_LOW"
     for end in (*shell.inputs, *shell.outputs):
         yield f"{end.name.upper()}_FRAME_BYTES", end.frame_bytes, f"size of a frame on {end.name}, in bytes"
@@ -207,7 +207,7 @@ def table(registers: Sequence[Register]) -> list[str]:
 
 
 def _bits(low: int, count: int) -> str:
-    """Return the bit range of a register's field as text, ``HIGH:LOW``, or a single bit's index."""
+    """Return the bit range of a register field as text: ``HIGH:LOW``, or the index of a single bit."""
     return str(low) if count == 1 else f"{low + count - 1}:{low}"
 
 
