@@ -93,7 +93,7 @@ class ProductSums:
             for index, unit in enumerate(config.units.in_slices):
                 for chain in config.chains.at(position):
                     for group in config.units.pixel_groups:
-                        self._weight(m, index, config.units.of_slices(unit, group), position, chain)
+                        self._weight(m, index, config.units.slice_multiplier(unit, group), position, chain)
 
     def _elaborate_control(self, m: Module) -> Value:
         """Delay the flags of steps to the sums, set the output's ``valid``, and return whether a sum begins.
@@ -136,7 +136,7 @@ class ProductSums:
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
         """Add the chains and the trees of one multiplier unit, which serves some lanes and pixels."""
         config = self.config
-        multiplier = config.units.of_slices(unit, group)
+        multiplier = config.units.slice_multiplier(unit, group)
         activations = self._activations(m, group, unit[0] % config.operand_sets, False)
         sums = [
             self._elaborate_chain(

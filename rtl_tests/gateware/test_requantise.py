@@ -23,7 +23,7 @@ from texts import read_text
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.bias import AddBias, AddBiasConfig
-from hwgen.gateware.requantisation.recipe import found_recipe
+from hwgen.gateware.requantisation.recipe import search_recipe
 from hwgen.gateware.requantise import Requantise, RequantiseConfig
 from hwgen.gateware.threshold import Threshold, ThresholdConfig
 from hwgen.tools import synthesis
@@ -299,7 +299,7 @@ def test_a_recipe_does_not_depend_on_the_beats(config, other, data):
     lanes = data.draw(st.integers(1, config.channels))
     wider = replace(config, lanes=lanes, beats=beats_of(data.draw, config.channels, lanes), pixels=2, tables_in="lut")
     for each in (config, other, wider, replace(config, accumulator_bits=config.accumulator_bits + 1)):
-        assert each.recipe == found_recipe(each, each.ranges)
+        assert each.recipe == search_recipe(each, each.ranges)
 
 
 def narrow(**changes) -> RequantiseConfig:

@@ -1,4 +1,6 @@
-"""Arithmetic circuits whose constants (biases, scales, tables) are written at run time.
+"""Arithmetic circuits that components share: adder graphs, Booth rows, chains of DSP slices, scaling and saturation.
 
-The engine and layers with run-time weights use them.
+Their constants are known at build time, or written at run time for the engine and for layers with run-time weights.
+
+
 """

@@ -1,7 +1,7 @@
-"""Pipelined graph of adders that computes several sums of shifted operands, with partial sums that sums can share.
+"""Pipelined graph of adders that computes several sums of shifted operands and shares common partial sums.
 
 The graph is planned first. `AdderGraph.count` then gives its resources, and `AdderGraph.add_to` adds its circuit to a
-module. Every adder has a register. Where a node's value is read in a later cycle, registers delay it, once for all
+module. Every adder has a register. If a node's value is read in a later cycle, registers delay it, once for all
 readers.
 
 Adders normalise their results: a result has no common factor of two, and its lowest operand is positive. The reader of
@@ -29,7 +29,7 @@ from hwgen.gateware.cost import Cost, constant_adder_luts, trailing_zeros
 
 __all__ = ["AdderGraph", "Operand", "Term"]
 
-#: Number of operands of an adder.
+#: Maximum number of operands of an adder.
 ARITY = 3
 #: Maximum width of a sum, in bits, that Yosys computes without a carry chain.
 WIDEST_LOGIC = 2
@@ -38,18 +38,18 @@ _T = TypeVar("_T")
 
 
 class Term(NamedTuple):
-    """Operand of a sum: the value of a node, shifted left, with a sign."""
+    """Addend of a sum in an adder graph: the value of a node, shifted left, with a sign."""
 
     node: int
-    """Index of the node."""
+    """Index of the adder graph's node whose value is added."""
     shift: int
-    """Number of bits by which the value is shifted left."""
+    """Left shift of the node's value, in bits."""
     sign: int
-    """1, or -1 for a value that is subtracted."""
+    """1, or -1 if the value is subtracted."""
 
 
 class Operand(NamedTuple):
-    """Range of an operand of the graph, and the cycle in which it arrives."""
+    """Input of an adder graph: the range of its value, and the cycle of its arrival."""
 
     low: int
     high: int
@@ -58,18 +58,18 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class _Node:
-    """Operand of the graph, which has no terms, or a registered adder of terms and a constant."""
+    """Node of an adder graph: an input, which has no terms, or a registered adder of terms and a constant."""
 
     bits: int
     cycle: int
     terms: tuple[Term, ...] = ()
     constant: int = 0
     owner: int | None = None
-    """Index of the sum that the node belongs to; ``None`` for an operand and for a node that sums share."""
+    """Index of the only sum that uses the node; ``None`` for an input and for a node that sums share."""
 
 
 class _Sum(NamedTuple):
-    """Sum that the graph computes: a term, or a constant without terms; and its width in bits."""
+    """Output of an adder graph: its final term, or a constant without terms; and its width in bits."""
 
     term: Term | None
     constant: int
@@ -77,14 +77,14 @@ class _Sum(NamedTuple):
 
 
 class _Tap(NamedTuple):
-    """Value of a node at a delay, and number of registers without reset that its low bits passed in a row."""
+    """Delayed value of a node, and how many registers without reset its low bits have passed consecutively."""
 
     value: Value
     registers: int
 
 
 class AdderGraph:
-    """Pipelined graph of adders over operands of known ranges.
+    """Pipelined graph of adders over operands of known ranges, planned sum by sum, then counted or built.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class AdderGraph:
     def __init__(self, device: Device, operands: Sequence[Operand]):
         self.device = device
         self._ranges = [(operand.low, operand.high) for operand in operands]
-        #: Coefficients of a node's value over the operands, by node and operand; only of nodes that sums can share.
+        #: Each shareable node's value as a linear form: coefficient by operand, by node.
         self._forms: dict[int, Mapping[int, int]] = {index: {index: 1} for index in range(len(operands))}
         self._nodes = [_Node(_signed_bits(low, high), cycle) for low, high, cycle in operands]
         self._sums: list[_Sum] = []
@@ -108,13 +108,13 @@ class AdderGraph:
 
     @property
     def latency(self) -> int:
-        """Cycles from an operand of cycle 0 to the sums: at least one."""
+        """Cycles from the operands of cycle 0 to all sums: at least one."""
         return max([1, *(self._nodes[total.term.node].cycle for total in self._sums if total.term)])
 
     # Planning
 
     def add(self, terms: Sequence[Term], *, owner: int | None = None, limit: int | None = None) -> Term:
-        """Add an adder to the graph, and return the term that equals the sum of the terms.
+        """Add an adder of two or three terms to the graph; return a term that stands for their sum.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class AdderGraph:
         return new._replace(sign=sign)
 
     def _add(self, terms: Sequence[Term], constant: int, owner: int | None, limit: int | None) -> Term:
-        """Add an adder of terms and a constant, and return its sum."""
+        """Add an adder of terms and a constant to the graph; return a term that stands for its sum."""
         base = min(term.shift for term in terms)
         base = min(base, trailing_zeros(constant)) if constant else base
         terms = sorted((term._replace(shift=term.shift - base) for term in terms), key=_by_shift)
@@ -182,9 +182,9 @@ class AdderGraph:
             del self._forms[node]
 
     def _groups(self, ready: list[Term], cycle: int, *, at_end: bool) -> tuple[list[list[Term]], list[Term]]:
-        """Divide the terms that are ready in a cycle into groups of terms to add, and terms that wait for a cycle.
+        """Divide the terms that are ready in a cycle into groups to add now and terms that wait another cycle.
 
-        The widest of the new terms wait. Neighbouring shifts are added, because sums are then narrow.
+        The widest of the new terms wait. Terms of neighbouring shifts are added, which keeps sums narrow.
         """
         if at_end and len(ready) == ARITY:
             *narrow, widest = sorted(ready, key=self._top)
@@ -200,7 +200,7 @@ class AdderGraph:
         return term.shift + self._nodes[term.node].bits, term
 
     def join(self, read: Iterable[int]) -> None:
-        """Join an adder of two terms to the adder of two terms that reads its sum, if nothing else does.
+        """Merge each two-operand adder into the two-operand adder that reads its sum, if nothing else reads it.
 
         ``read`` are the nodes that sums will read, once for each sum. No sum has been added yet.
         """
@@ -221,7 +221,7 @@ class AdderGraph:
     # Delays
 
     def _uses(self) -> dict[int, set[int]]:
-        """Return the delays, in cycles, at which adders and sums read each node, by node.
+        """Return, by node, the delays in cycles that its readers need, adders and final sums.
 
         Nodes that no sum needs have no entry.
         """
@@ -236,7 +236,7 @@ class AdderGraph:
         return uses
 
     def _segments(self, node: int, delays: set[int]) -> Iterator[int]:
-        """Yield the number of registers from each point of a node's delay line that is read to the next such point.
+        """Yield the number of registers between consecutive taps of a node's delay line.
 
         An adder's own register is the first register of its delay line.
         """
@@ -249,7 +249,7 @@ class AdderGraph:
     # Circuit
 
     def add_to(self, m: Module, operands: Sequence[Value], prefix: str, names: Sequence[str]) -> list[Signal]:
-        """Add the circuit to a module, and return the signal of each sum.
+        """Add the circuit of the adder graph to a module, and return the signal of each sum.
 
         Parameters
         ----------
@@ -288,10 +288,10 @@ class AdderGraph:
         return sums
 
     def _delay_line(self, m: Module, index: int, source: _Tap, delays: set[int], name: str) -> dict[int, _Tap]:
-        """Add the registers of a node, and return its value at each delay that is read.
+        """Add the registers that delay a node's value; return the value at each delay that is read, by delay.
 
-        A register in front of a reader has a reset where it would otherwise be the end of a shift register in LUTs,
-        whose output is slow.
+        The last register before a reader has a reset if it would otherwise end a shift register in LUTs, whose output
+        is slow.
         """
         node = self._nodes[index]
         line, delay, (value, registers) = {0: source}, -bool(node.terms), source
@@ -312,12 +312,12 @@ class AdderGraph:
     # Resources
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the LUTs and flip-flops of the circuit."""
+        """Add to ``cost`` the LUTs and flip-flops of the adder graph's circuit."""
         cost.add(self._cost)
 
     @cached_property
     def _cost(self) -> Cost:
-        """LUTs and flip-flops of the circuit, computed once the graph is complete."""
+        """LUTs and flip-flops of the adder graph's circuit, computed once the graph is complete."""
         cost = Cost(self.device)
         uses = self._uses()
         passed: defaultdict[tuple[int, int], int] = defaultdict(int)
@@ -334,13 +334,13 @@ class AdderGraph:
                 fast = length >= self.device.logic.shortest_shift_register
                 cost.delay(node.bits, length - fast)
                 cost.ff += node.bits * fast
-        # Equal registers of passing bits are one register, and none beside the node's own delay line.
+        # Equal registers of passing bits are one register, and none if the node's own delay line has it.
         cost.ff += sum(bits for (node, delay), bits in passed.items() if delay > max(uses[node]))
         return cost
 
 
 def _by_shift(term: Term) -> tuple[int, int]:
-    """Return a key that sorts terms by shift, and positive ones before negative ones."""
+    """Return the key that sorts terms by shift, and terms of equal shift with positive ones first."""
     return term.shift, -term.sign
 
 
@@ -350,7 +350,7 @@ def _signed_bits(low: int, high: int) -> int:
 
 
 def _addends(node: _Node, values: Sequence[_T]) -> list[tuple[int, int, _T | None]]:
-    """Return shift, sign and value of an adder's operands, sorted by shift; the constant, if any, has no value.
+    """Return shift, sign and value of an adder's addends, sorted by shift; its constant, if any, has value ``None``.
 
     An adder whose terms are all negative has a constant, which can be 0.
     """
@@ -363,13 +363,13 @@ def _addends(node: _Node, values: Sequence[_T]) -> list[tuple[int, int, _T | Non
 
 
 def _split(node: _Node) -> int:
-    """Return the number of low bits of an adder's lowest operand that pass by the adder."""
+    """Return the number of an adder's low result bits that its lowest operand supplies unchanged."""
     (_, sign, _), (shift, _, _), *_ = _addends(node, node.terms)
     return min(shift, node.bits - 1) if sign > 0 else 0
 
 
 def _add(m: Module, node: _Node, inputs: Sequence[Value], name: str) -> Value:
-    """Return the sum of an adder's terms and constant, of which the lowest `_Node.bits` bits matter."""
+    """Add an adder to a module; return the sum of its terms and constant, `_Node.bits` bits wide."""
     split = _split(node)
     passed: Value = Const(0, 0)
     values, negative = [], []
@@ -385,7 +385,7 @@ def _add(m: Module, node: _Node, inputs: Sequence[Value], name: str) -> Value:
 
 
 def _total(m: Module, bits: int, values: Sequence[Value], negative: Sequence[bool], name: str) -> Value:
-    """Return the sum of two or three signed values, of which the lowest ``bits`` bits matter."""
+    """Return the sum or difference of two or three signed values, correct in its lowest ``bits`` bits."""
     if len(values) == 2:
         (one, other), (first, second) = values, negative
         return other - one if first else one - other if second else one + other
@@ -395,14 +395,14 @@ def _total(m: Module, bits: int, values: Sequence[Value], negative: Sequence[boo
 
 
 def _adder_luts(node: _Node, widths: Sequence[int]) -> int:
-    """Return the number of LUTs of an adder whose terms have the given widths: one for each bit, or fewer."""
+    """Return the number of LUTs of an adder, at most one per bit, from the widths of its terms."""
     split = _split(node)
     bits = node.bits - split
     addends = _addends(node, widths)
     if len(addends) == ARITY:
         return bits
     # Two operands with a sign bit at the highest bit have it one bit lower as well, and the LUT is the same. The
-    # narrowest adders are no carry chains.
+    # narrowest adders have no carry chain.
     bits -= bits > WIDEST_LOGIC and bits > max(
         shift + width - split for shift, _, width in addends if width is not None
     )
@@ -413,5 +413,5 @@ def _adder_luts(node: _Node, widths: Sequence[int]) -> int:
 
 
 def _shifted(value: Value, shift: int) -> Value:
-    """Return a signed value, shifted left by a constant."""
+    """Return a value as signed, shifted left by a constant number of bits."""
     return Cat(Const(0, shift), value).as_signed() if shift else value.as_signed()

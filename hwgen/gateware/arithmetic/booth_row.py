@@ -1,4 +1,4 @@
-"""Row of a Booth multiplier: a multiple of a number, added to another number, in one LUT per bit."""
+"""Row of a radix-4 Booth multiplier: adds a digit's multiple of a number to another number, in one LUT per bit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BoothRowConfig:
         return BoothRow(self)
 
     def add_to(self, m: Module, digit: Value, multiplicand: Value, addend: Value, name: str) -> Signal:
-        """Add a row to a module, as a submodule, and return its combinational sum."""
+        """Add a Booth row to a module, as a submodule, and return its combinational sum."""
         row = self.component()
         m.submodules[name] = row
         m.d.comb += [row.digit.eq(digit), row.multiplicand.eq(multiplicand), row.addend.eq(addend)]
@@ -59,7 +59,7 @@ class BoothRowConfig:
 
 
 class BoothRow(Primitive[BoothRowConfig]):
-    """Row of a radix-4 Booth multiplier: the sum of a number and a multiple of another number.
+    """Row of a radix-4 Booth multiplier: the sum of a number and a digit's multiple of another number.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class BoothRow(Primitive[BoothRowConfig]):
     multiplicand : In(signed)
         Number whose multiple is added.
     addend : In(signed)
-        Number to which the multiple is added.
+        Number that the multiple is added to.
     sum : Out(signed)
         Sum, which wraps. It is combinational.
     """

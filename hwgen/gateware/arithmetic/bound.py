@@ -1,4 +1,4 @@
-"""Circuit that adds an output's zero point and saturates the sum, with bounds that are known only at run time."""
+"""Circuit that adds a zero point to a scaled output and saturates the sum to bounds that are set at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Circuit that scales accumulators by a bias, a significand and a shift that are known only at run time.
+"""Circuit that multiplies biased accumulators by a scale factor, significand and shift, that is set at run time.
 
 A lane of a requantiser with run-time parameters is a `ScaleUnit`, followed by a
 `hwgen.gateware.arithmetic.bound.Bound`::
@@ -43,12 +43,12 @@ _LUT_BITS = SIGNIFICAND_BITS - PIECE
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
 #: Width of the sum of an accumulator and its bias, without sign, in bits.
 _TOTAL_BITS = 32
-#: Number of possible positions, among the product's highest bits, of the bit of weight 1/2. With a lower position, the
-#: output saturates. With a higher position, the output is 0.
+#: Number of product bits, from the highest one down, that can have the weight 1/2. If the bit of weight 1/2 lies lower,
+#: the output saturates. If it lies higher, the output is 0.
 PLACES = 10
 #: Index of the lowest product bit that can have the weight 1/2.
 _UPPER = _PRODUCT_BITS - PLACES
-#: Value of ``shift`` plus the sum's left shift at which product bit ``_UPPER`` has the weight 1/2. Without a left
+#: Value of ``shift`` plus the sum's left shift that gives product bit ``_UPPER`` the weight 1/2. Without a left
 #: shift, the mantissa's lowest bit has the weight ``2**8``.
 _FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
 
@@ -81,7 +81,7 @@ class ScaleConfig(OnDevice):
 
     @cached_property
     def resources(self) -> Resources:
-        """FPGA resources of one `ScaleUnit` circuit, as measured with Yosys.
+        """FPGA resources of one `ScaleUnit`, as measured with Yosys: one DSP slice, LUTs and flip-flops.
 
         Only one adder depends on a width, ``sum_bits``.
         """
@@ -127,7 +127,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
 
     def elaborate(self, platform):
         m = Module()
-        sign, shifted, rounded = self._elaborate_mantissa(m)
+        sign, shifted, rounded = self._elaborate_mantissa(m)  # 4 cycles after the sum
         # Rounding can carry to 2**24, where only the highest bit is set. Only a sum of 0 has no bit set.
         mantissa = Cat(
             rounded[: SIGNIFICAND_BITS - 1], named(rounded[SIGNIFICAND_BITS - 1 :].any(), "mantissa_top_bit")
@@ -141,12 +141,12 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
         return m
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
-        """Add the normalisation of ``sum + bias``; return sign, left shift, rounded 25-bit mantissa, 4 cycles later."""
+        """Add the normalisation of ``sum + bias``; return its sign, left shift and rounded 25-bit mantissa."""
         total = registered(m, "biased_sum", self.sum + self.bias, signed(_TOTAL_BITS + 1))
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
         for index, step in enumerate((8, 2)):
             value, sign, by = _normalise(m, f"normalised_{index}", value, sign, step)
-            # These registers have a reset: a shift register would be too slow in front of the adder.
+            # These registers have a reset: a shift register would be too slow before the adder.
             waiting = [
                 delayed(m, f"shift_{index}_{pending}", by, 1, reset_less=False) for pending, by in enumerate(shifts)
             ]
@@ -164,10 +164,11 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
         return delayed(m, "mantissa_sign", sign, 1), by, rounded
 
     def _elaborate_product(self, m: Module, mantissa: Value) -> Value:
-        """Add the multiplier of the sum's mantissa by the scale's significand; return the product, 4 cycles later.
+        """Add the multiplier of the sum's mantissa by the scale's significand; return the 48-bit product.
 
-        The product has 48 bits. Digit ``k`` of the low bits, from -2 to 2, has the weight ``4**k``. A negative row is
-        inverted, and is therefore one too small until a carry corrects it in the addition of the next row.
+        The product comes 4 cycles after its operands. Digit ``k`` of the low bits, from -2 to 2, has the weight
+        ``4**k``. A negative row is inverted, and is therefore one too small until a carry corrects it in the addition
+        of the next row.
         """
         digits = Cat(Const(0, 1), self.significand[:_LUT_BITS], Const(0, 1))
         total, done = _row(mantissa, digits[:3]), []
@@ -195,10 +196,10 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
-        """Add logic for the right shift that moves the product's bit of weight 1/2 to bit 0; return shift and overflow.
+        """Add logic that computes how far to shift the product right; return the shift and whether it saturates.
 
-        The shift, at most 10, applies to the ten highest bits of the product. Both results are available 4 cycles
-        later.
+        The shift, at most 10, moves the bit of weight 1/2 to bit 0 of the ten highest bits of the product. Both results
+        are available 4 cycles later.
         """
         fraction_bits = Signal(signed(SHIFT_BITS + 2), name="fraction_places", reset_less=True)
         m.d.sync += fraction_bits.eq(
@@ -211,7 +212,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
     def _elaborate_rounding(
         self, m: Module, product: Value, fraction_bits: Value, beyond: Value
     ) -> tuple[Value, Value]:
-        """Add the rounding of a scaled product; return its integer part and whether to add 1, 2 cycles later."""
+        """Add the rounding of the scaled product; return its integer part and whether to add 1, 2 cycles later."""
         upper, lower = product[_UPPER:], product[:_UPPER]
         # Bits below the half and above half a float32 step: bits that are always there, and bits that depend on the
         # shift.
@@ -252,7 +253,7 @@ def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tu
 
 
 def _row(mantissa: Value, digit: Value) -> Value:
-    """Multiply a mantissa by a Booth digit, ``digit[0] + digit[1] - 2 * digit[2]``; 1 too small if ``digit[2]`` is set.
+    """Return a mantissa times a Booth digit, ``digit[0] + digit[1] - 2 * digit[2]``; 1 too small if ``digit[2]``.
 
     The result is a two's complement number. The caller adds the missing 1.
     """
@@ -264,7 +265,7 @@ def _row(mantissa: Value, digit: Value) -> Value:
 
 
 def _register_all_ones(m: Module, name: str, bits: Sequence[Value]) -> Value:
-    """Add registers, and return a signal that tells, one cycle later, whether all of ``bits`` are 1.
+    """Add registers of ANDed groups of up to six bits; return whether all of ``bits`` were 1 a cycle earlier.
 
     Each group of six bits has a register.
     """

@@ -1,4 +1,4 @@
-"""Obligations ``scale`` and ``bound``: outputs with a scale, a zero point and bounds that are known only at run time.
+"""Proof obligations of scaling and saturation by run-time constants, ``scale`` and ``bound``.
 
 The definition is ``clip(rint(float32(float32(sum + bias) * significand / 2**shift)) + zero_point, low, high)``. Three
 obligations prove the scaling: the sum's mantissa, the exact product of mantissa and significand, and the rounding of a
@@ -24,9 +24,9 @@ __all__ = ["PROOFS", "of_bound", "of_scale"]
 _TOTAL_BITS = BIAS_BITS + 1
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
 _LOW_BITS = 7
-"""Number of low bits of the significand that are multiplied outside of the slice."""
+"""Number of low bits of the significand that are multiplied in LUTs, outside of the DSP slice."""
 _LARGEST = 255
-"""Largest size of a result that must be exact."""
+"""Maximum magnitude of a scaled result that must be exact; larger ones only have to stay larger."""
 #: Number of cycles of each stage: from a sum to its mantissa, to the product, and to the rounded result.
 _MANTISSA, _PRODUCT, _ROUNDING = 3, 4, 2
 _METHODS = ("induction", "exhaustive", "pdr")
@@ -34,20 +34,20 @@ _METHODS = ("induction", "exhaustive", "pdr")
 _PRODUCT_PARTS = ("product_high", "product_low_last_1", "product_low_2_2", "product_low_1_3")
 
 
-#: Sums of rows after each stage: the upper bits of the stage, and lower bits of the stages before.
+#: Sums of rows after each stage: the stage's upper bits, and the lower bits of previous stages.
 _ROWS = ("row_sum_1", "{row_sum_2, product_low_1_1}", "{row_sum_3, product_low_2_1, product_low_1_2}")
 
 
 def _port(site: Site, name: str, bits: int) -> str:
-    """Return the port of a signed value of at most ``bits`` bits as a signed Verilog expression.
+    """Return a port that carries a signed value of at most ``bits`` bits as a signed Verilog expression.
 
-    Where the upper bits of the value are all its sign, only the lower ones are emitted.
+    If the value's upper bits all equal its sign, the emitted port has only the lower ones.
     """
     return f"$signed({site.low_bits(name, bits)})"
 
 
 def _scale(site: Site) -> tuple[str, str]:
-    """Return the significand and the shift as Verilog expressions; both are one port where they come as one word."""
+    """Return the significand and the shift of the scale as Verilog expressions, from two ports or one joint port."""
     if site.has("significand", "shift"):
         return "significand", "shift"
     layout = data.StructLayout({"significand": SIGNIFICAND_BITS, "shift": SHIFT_BITS})
@@ -56,12 +56,12 @@ def _scale(site: Site) -> tuple[str, str]:
 
 
 def of_scale(config: ScaleConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a scaling by a run-time factor: mantissa, product and rounding."""
+    """Return the proof obligations of a `ScaleUnit`: mantissa, product and rounding."""
     return [_mantissa(config, site), *_products(site), _rounding(site)]
 
 
 def _mantissa(config: ScaleConfig, site: Site) -> Obligation:
-    """Return the obligation of the sum's sign, left shift, and mantissa of 24 bits, rounded to even."""
+    """Return the proof obligation of the biased sum's sign, left shift, and 24-bit mantissa, ties to even."""
     cycles = _MANTISSA
     wide = _TOTAL_BITS + BIAS_BITS  # the largest left shift is 31
     return pipeline(
@@ -101,7 +101,7 @@ def _whole_product() -> str:
 
 
 def _factors(site: Site, cycles: int) -> list[str]:
-    """Return lines of an observer of the mantissa and the significand, up to ``cycles`` cycles ago."""
+    """Return Verilog lines that record the mantissa and the significand of the last ``cycles`` cycles."""
     significand, _ = _scale(site)
     top = SIGNIFICAND_BITS - 1
     return [
@@ -113,15 +113,15 @@ def _factors(site: Site, cycles: int) -> list[str]:
 
 
 def _delayed_word(name: str, cycles: int) -> str:
-    """Return the value ``cycles`` cycles ago of a word of the significand's width that `delayed` delays."""
+    """Return the Verilog expression of a recorded significand or mantissa from ``cycles`` cycles ago."""
     return f"{name}_past[{cycles * SIGNIFICAND_BITS - 1}:{(cycles - 1) * SIGNIFICAND_BITS}]"
 
 
 def _row(digit: int, digits: str, factor: str) -> str:
-    """Return the Verilog expression of a row: the factor times a digit from -2 to 2, and 1 less if it is negative.
+    """Return the Verilog expression of a Booth row: ``factor`` times a digit of -2 to 2, minus 1 if negative.
 
-    A digit is the sum of two bits, less twice the third one, of the significand with a 0 below its lowest bit (Booth;
-    MacSorley 1961). A negative row is the size with all bits inverted.
+    A digit is ``b0 + b1 - 2 * b2``, from three bits of the significand with a 0 below its lowest bit (Booth; MacSorley
+    1961). A negative row is its magnitude with all bits inverted.
     """
     bits = [f"{digits}[{bit}]" if 0 <= bit < _LOW_BITS else "1'b0" for bit in range(2 * digit - 1, 2 * digit + 2)]
     value = f"{{{', '.join(reversed(bits))}}}"
@@ -132,14 +132,14 @@ def _row(digit: int, digits: str, factor: str) -> str:
 
 
 def _row_terms(stage: int, digits: str, factor: str) -> str:
-    """Return the Verilog expression of what a stage adds: its row, and the 1 that a negative row before lacks."""
+    """Return the Verilog expression of what a stage adds: its Booth row, and 1 for a negative previous row."""
     first = [_row(0, digits, factor)] if stage == 1 else []
     lacking = f"({digits}[{2 * stage - 1}] ? {1 << 2 * (stage - 1)} : 0)"
     return f"({' + '.join([*first, lacking, _row(stage, digits, factor)])})"
 
 
 def _partial_product_rows(site: Site) -> Obligation:
-    """Return the obligation of the rows of the significand's lower part, stage by stage."""
+    """Return the proof obligation that the Booth rows of the significand's low bits are added, stage by stage."""
     lines = _factors(site, len(_ROWS))
     asserts, width = {}, SIGNIFICAND_BITS + 9
     for stage, rows in enumerate(_ROWS, start=1):
@@ -166,7 +166,7 @@ def _partial_product_rows(site: Site) -> Obligation:
 
 
 def _products(site: Site) -> list[Obligation]:
-    """Return the obligations of the exact product of mantissa and significand, from those of its two parts."""
+    """Return the proof obligations of the exact product of mantissa and significand, from LUTs and a DSP slice."""
     cycles, high_bits = _PRODUCT - 1, _PRODUCT_BITS - _LOW_BITS
     rows = ("row_sum_3", "product_low_2_1", "product_low_1_2")
     sum_bits, word = SIGNIFICAND_BITS + 9, f"[{_PRODUCT_BITS - 1}:0]"
@@ -215,11 +215,11 @@ def _products(site: Site) -> list[Obligation]:
 
 
 def _rounding(site: Site) -> Obligation:
-    """Return the obligation of the result, for each distance between the product's lowest bit and the result's."""
+    """Return the proof obligation that a product is rounded to float32 and then to an integer, for each shift."""
     _, shift = _scale(site)
     cycles = _PRODUCT + _ROUNDING
     width, spare = _PRODUCT_BITS + 2, BIAS_BITS - SIGNIFICAND_BITS
-    # A product of 46 bits or more is at least 2**8, and saturates, if fewer of its bits are behind the point.
+    # A product of 46 bits or more is at least 2**8, and saturates, if fewer of its bits are after the binary point.
     first, last = _PRODUCT_BITS - 1 - _LARGEST.bit_length() - 1, _PRODUCT_BITS + 1
     result = f"({_port(site, 'whole', 11)} + $signed({{1'b0, carry}}))"
     asserts = {
@@ -268,7 +268,7 @@ def _rounding(site: Site) -> Obligation:
 
 
 def of_bound(config: BoundConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the sum of a result and its zero point, bounded."""
+    """Return the proof obligation of a `Bound`: the output is the result plus the zero point, saturated."""
     whole = _port(site, "whole", config.bits)
     width = config.bits + 2
     bounds = config.latency - config.bounds_cycle

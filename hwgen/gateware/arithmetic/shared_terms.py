@@ -1,10 +1,11 @@
-"""Search for terms that several sums of a matrix of constants share, as additions that are computed once.
+"""Search for partial sums that several sums of constant multiples have in common, to compute each only once.
 
 A weight is a sum of signed powers of two in canonical form: no two neighbouring digits are nonzero, which takes the
-fewest digits. A product is then a sum of shifted operands, and a sum of products one long sum. Where the same pair of
+fewest digits. A product is then a sum of shifted operands, and a sum of products one long sum. If the same pair of
 operands, with the same distance of their shifts and the same sign, is in several sums (or several times in one), the
-pair becomes a node of the adder graph and a term in its own right, which can be part of further pairs. Each step takes
-the pair that saves the most LUTs (Hartley 1996; Hosangadi, Fallah and Kastner 2005; Sun et al., arXiv 2507.04535).
+pair becomes a node of the adder graph and a term in its own right, which can be part of further pairs. Each step
+chooses the pair that saves the most LUTs (Hartley 1996; Hosangadi, Fallah and Kastner 2005; Sun et al., arXiv
+2507.04535).
 
 The search looks for pairs among a few operands at a time, because its time grows with their number. For random 8-bit
 weights of 16 sums over 144 operands, 9 operands at a time take 2 % fewer LUTs than 6, and 30 % more time.
@@ -20,9 +21,9 @@ from hwgen.gateware.arithmetic.adder_graph import ARITY, AdderGraph, Term
 
 __all__ = ["shared_terms"]
 
-#: Number of operands among which pairs are searched at a time.
+#: Number of operands per search for pairs.
 GROUP = 9
-#: Estimated width of an adder of a sum's tree, less the width of an operand, in bits.
+#: Estimate of how much wider an adder in a sum's tree is than an operand, in bits.
 _MORE_BITS = 5
 
 #: Two terms that are added: nodes of both, distance of their shifts, and product of their signs.
@@ -32,7 +33,7 @@ _Terms = dict[tuple[int, int], int]
 
 
 def digits(weight: int) -> Iterator[tuple[int, int]]:
-    """Yield the shift and the sign of each digit of an integer's canonical signed digits, lowest first."""
+    """Yield shift and sign of each nonzero digit of an integer in canonical signed-digit form, lowest first."""
     shift = 0
     while weight:
         if weight & 1:
@@ -44,7 +45,7 @@ def digits(weight: int) -> Iterator[tuple[int, int]]:
 
 
 def shared_terms(graph: AdderGraph, weights: Sequence[Sequence[int]], sum_bits: Sequence[int]) -> list[list[Term]]:
-    """Add to a graph the additions that several sums share, and return the terms of each sum that remain to be added.
+    """Add to a graph the additions that several sums share; return, per sum, the terms that remain to be added.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def shared_terms(graph: AdderGraph, weights: Sequence[Sequence[int]], sum_bits: 
 
 
 class _Search:
-    """Greedy search for pairs in a few sums, which are changed in place.
+    """Greedy search for pairs of terms that sums share; it replaces them by graph nodes, in place.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ class _Search:
     def __init__(self, graph: AdderGraph, sums: list[_Terms]):
         self._graph = graph
         self._sums = sums
-        #: Number of occurrences of each pair; overlapping ones of a pair are counted apart.
+        #: Number of occurrences of each pair; overlapping occurrences count separately.
         self._counts: defaultdict[_Pair, int] = defaultdict(int)
         for terms in sums:
             ordered = sorted(terms.items())
@@ -96,7 +97,7 @@ class _Search:
                     self._counts[node, other, other_shift - shift, sign * other_sign] += 1
 
     def run(self) -> None:
-        """Replace the pair that saves the most LUTs, until none saves any."""
+        """Replace the pair of terms that saves the most LUTs by a shared adder, until no pair saves any."""
         heap = [(-saved, pair) for pair, count in self._counts.items() if (saved := self._luts_saved(pair, count)) > 0]
         heapq.heapify(heap)
         while heap:
@@ -117,7 +118,7 @@ class _Search:
                     heapq.heappush(heap, (-saved, changed))
 
     def _luts_saved(self, pair: _Pair, count: int) -> float:
-        """Return the estimated number of LUTs that a shared pair saves.
+        """Return the estimated number of LUTs saved by computing a pair of terms once for ``count`` uses.
 
         Each occurrence is one term fewer in its sum's tree; the pair itself is an adder.
         """
@@ -129,7 +130,7 @@ class _Search:
         return count * tree - adder if count > 1 else 0
 
     def _occurrences(self, pair: _Pair) -> list[tuple[int, int, int]]:
-        """Return the sum, the shift of the first node, and its sign, of occurrences that have no term in common."""
+        """Return the disjoint occurrences of a pair of terms: index of the sum, shift and sign of the first term."""
         node, other, distance, sign = pair
         occurrences = []
         for index, terms in enumerate(self._sums):
@@ -142,7 +143,7 @@ class _Search:
         return occurrences
 
     def _replace(self, pair: _Pair, occurrences: Sequence[tuple[int, int, int]]) -> list[_Pair]:
-        """Replace occurrences of a pair by a new node, and return the pairs that the new node is part of."""
+        """Replace occurrences of a pair of terms by a new adder; return the pairs that its sum now forms."""
         node, other, distance, sign = pair
         base = min(distance, 0)
         new = self._graph.add([Term(node, -base, 1), Term(other, distance - base, sign)])
@@ -163,7 +164,7 @@ class _Search:
 
 
 def _pair(term: tuple[int, int], sign: int, other: tuple[int, int], other_sign: int) -> _Pair:
-    """Return the pair of two terms, each given as node and shift, and sign."""
+    """Return the key of a pair of terms, whatever their order: both nodes, relative shift, product of the signs."""
     if term > other:
         term, other = other, term
     return term[0], other[0], other[1] - term[1], sign * other_sign

@@ -1,4 +1,4 @@
-"""Chain of multiply-add slices, which a device family instantiates in its own cells."""
+"""Chain of multiply-add DSP slices, which a device family instantiates as its own cells."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from hwgen.gateware.lookup import delayed
 
 __all__ = ["SliceChain", "SliceChainConfig"]
 
-#: Largest number of registers that a slice has in front of an operand of its multiplier.
+#: Maximum number of registers that a slice has before an operand of its multiplier.
 MAX_REGISTERS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class SliceChainConfig:
-    """Configuration of a chain of multiply-add slices: ``m[i] <= a[i] * w[i]; p[i] <= p[i - 1] + m[i]``.
+    """Configuration of a chain of DSP slices: ``m[i] <= a[i] * w[i]; p[i] <= p[i - 1] + m[i]``.
 
-    The operands of a slice arrive one cycle after the operands of the slice before.
+    The operands of a slice arrive one cycle after the previous slice's.
 
     Parameters
     ----------
     terms : tuple of SliceTerm
-        Operands of each slice, with the registers in front of its multiplier.
+        Operands of each slice, with the registers before its multiplier.
     sum_bits : int
         Width of sums, in bits. Sums wrap at this width.
     accumulates : bool
@@ -60,7 +60,7 @@ class SliceChainConfig:
 
     @cached_property
     def digest(self) -> str:
-        """Eight hexadecimal digits that differ between configurations."""
+        """First eight hexadecimal digits of a hash of the configuration, to name its module."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:8]
 
     @property
@@ -70,7 +70,7 @@ class SliceChainConfig:
 
     @property
     def latency(self) -> int:
-        """Cycles from the first slice's operands, behind their registers, to the chain's sum."""
+        """Cycles from the first slice's operands, after their registers, to the chain's sum."""
         return len(self.terms) + 1
 
     def count(self, cost: Cost) -> None:
@@ -81,14 +81,14 @@ class SliceChainConfig:
         return SliceChain(self)
 
     def add_to(self, m: Module, operands: Sequence[tuple[Value, Value]], name: str, is_first: Value) -> Signal:
-        """Add a chain to a module, and return its sum.
+        """Add a chain of DSP slices to a module, and return its sum.
 
         Parameters
         ----------
         m : Module
             Module that gets the chain, as a submodule.
         operands : sequence of (Value, Value)
-            Activation and weight of each slice, in front of the slice's registers.
+            Activation and weight of each slice, before the slice's registers.
         name : str
             Name of the submodule.
         is_first : Value
@@ -103,7 +103,7 @@ class SliceChainConfig:
 
 
 class SliceChain(Primitive[SliceChainConfig]):
-    """Chain of multiply-add slices with the registers of their operands, products and sums.
+    """Chain of multiply-add DSP slices with the registers of their operands, products and sums.
 
     Parameters
     ----------
@@ -136,11 +136,11 @@ class SliceChain(Primitive[SliceChainConfig]):
         super().__init__(config, {**ports, "sum": Out(config.result)})
 
     def activation(self, index: int) -> Signal:
-        """Return the input port (signal) of a slice's activation."""
+        """Return the input port of a slice's activation, as a signal."""
         return getattr(self, f"activation_{index}")
 
     def weight(self, index: int) -> Signal:
-        """Return the input port (signal) of a slice's weight."""
+        """Return the input port of a slice's weight, as a signal."""
         return getattr(self, f"weight_{index}")
 
     @property
@@ -174,5 +174,5 @@ class SliceChain(Primitive[SliceChainConfig]):
 
 
 def _shape(operand: SliceOperand) -> Shape:
-    """Return the Amaranth shape of an operand."""
+    """Return the Amaranth shape of a slice's operand."""
     return Shape(operand.bits, operand.signed)

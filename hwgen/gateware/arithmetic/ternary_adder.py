@@ -70,7 +70,7 @@ class TernaryAdderConfig:
 
 
 class TernaryAdder(Primitive[TernaryAdderConfig]):
-    """Ternary adder: the sum of three signed numbers.
+    """Ternary adder: the sum or difference of three signed numbers, combinational.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class TernaryAdder(Primitive[TernaryAdderConfig]):
 
     @property
     def addends(self) -> list[Signal]:
-        """Input ports (signals) of the three numbers."""
+        """Input ports of the three numbers, as signals."""
         return [getattr(self, f"addend_{index}") for index in range(3)]
 
     @property

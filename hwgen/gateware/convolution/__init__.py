@@ -1,1 +1,1 @@
-"""Parts of the configuration of the arithmetic of a convolution: `hwgen.gateware.multiply` puts them together."""
+"""Sub-configurations of a convolution's arithmetic, such as its chains; `hwgen.gateware.multiply` combines them."""

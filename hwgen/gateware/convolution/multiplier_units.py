@@ -23,7 +23,7 @@ from hwgen.gateware.multipliers import (
 
 @dataclass(frozen=True)
 class MultiplierKinds:
-    """Kinds of the multipliers of a convolution, in DSP slices, in LUTs or both, and the operands that they share."""
+    """Kinds of multipliers that a convolution uses, in DSP slices, in LUTs or both, and their operands."""
 
     parameters: ConvolutionParameters
 
@@ -34,7 +34,7 @@ class MultiplierKinds:
 
     @cached_property
     def in_luts(self) -> LutMultiplier:
-        """Kind of multiplier that computes the products of the last ``lut_lanes`` output channels."""
+        """Kind of multiplier that computes the last ``lut_lanes`` output channels' products in LUTs."""
         parameters = self.parameters
         operands = Operands(
             activation=parameters.window.input.shape,
@@ -47,13 +47,13 @@ class MultiplierKinds:
 
     @cached_property
     def used(self) -> tuple[Multiplier, ...]:
-        """Kinds of multipliers that the convolution has: in DSP slices, in LUTs, or both."""
+        """Kinds of multipliers that the convolution has: the kind in DSP slices, the kind in LUTs, or both."""
         luts = (self.in_luts,) if self.parameters.lut_lanes else ()
         return (*((self.in_slices,) if self.parameters.slice_lanes else ()), *luts)
 
     @property
     def weights_nonzero(self) -> bool:
-        """Whether no multiplier ever has a weight of 0, neither a weight of the layer nor one for want of a product."""
+        """Whether no multiplier ever gets a weight of 0, neither from the layer nor in place of a missing product."""
         parameters = self.parameters
         known = bool(parameters.lut_lanes) and not parameters.loaded and parameters.weights.nonzero
         return known and not any(None in step for step in self.parameters.weight_indices)
@@ -67,41 +67,44 @@ class MultiplierKinds:
 
     @cached_property
     def deciding(self) -> Multiplier:
-        """Kind of multiplier that decides the shape of operands."""
+        """Kind of multiplier that decides the format of activation operands for all kinds."""
         return operand_kind(self.used, self.parameters.window.input.shape)
 
     @cached_property
     def operand(self) -> Shape:
-        """Amaranth shape of a multiplier's activation operand, which all kinds of multipliers share."""
+        """Amaranth shape of the activation operand, which all kinds of multipliers in the convolution share."""
         return self.deciding.operand(self.parameters.window.input.shape)
 
     @property
     def offset(self) -> int:
-        """Value (0 or half the range) subtracted from activations to make them operands of the multipliers."""
+        """Value subtracted from activations to form multiplier operands: 0, or half the range with sign."""
         return self.deciding.offset(self.parameters.window.input.shape)
 
     @cached_property
     def whole(self) -> bool:
-        """Whether one cycle computes all outputs of a window: only with constant weights in LUTs and packed DSP slices.
+        """Whether one cycle computes all outputs of a window, which takes constant weights.
 
-        The weights are then constants, and the first units need no register in front of the activations. The constants
-        are stored in memories of one word, because Yosys trims products with visible constants and loses the chains.
-        The bias is an input of the tree, and the last level of the tree adds all remaining values.
+        All kinds of multipliers must support it. The first units then need no register before the activations. The
+        constants are stored in memories of one word, because Yosys trims products with visible constants and loses the
+        chains. The bias is an input of the tree, and the last level of the tree adds all remaining values.
         """
         constant = self.parameters.rom_depth == 1 and self.parameters.constant_weights
         return constant and all(multiplier.computes_windows for multiplier in self.used)
 
     @property
     def has_chains(self) -> bool:
-        """Whether the sums are computed by the component `Chains`, which layers of equal shapes share.
+        """Whether the component `Chains`, which layers of equal shapes share, computes the sums.
 
-        A circuit that depends on the weights is shared by no other layer, and Yosys optimises it better in its place.
+        A circuit that depends on the weights serves one layer only, and Yosys optimises it better in its place.
         """
         return not self.whole and all(multiplier.stores_weights for multiplier in self.used)
 
     @cached_property
     def chains(self) -> ChainLayout:
-        """Division of the products among chains. Products in LUTs need no chain."""
+        """Division of an output channel's products among chains of multiply-adds; LUT products have chains of one.
+
+        Products in LUTs need no chain.
+        """
         parameters = self.parameters
         longest = 1
         if parameters.slice_lanes:
@@ -120,7 +123,7 @@ class ChainLayout:
     products : int
         Number of products per cycle.
     longest : int
-        Maximum number of multiply-adds in a chain: that of the plan, or fewer if the kind of multiplier requires fewer.
+        Maximum number of multiply-adds in a chain: the plan's, or fewer if the kind of multiplier requires fewer.
     """
 
     products: int
@@ -128,36 +131,36 @@ class ChainLayout:
 
     @cached_property
     def count(self) -> int:
-        """Number of chains of multiply-adds among which the products of one output channel are divided."""
+        """Number of chains of multiply-adds per output channel and pixel."""
         return -(-self.products // self.longest)
 
     @cached_property
     def positions(self) -> int:
-        """Number of multipliers in the longest chain of multiply-adds."""
+        """Number of multiply-adds in the longest chain."""
         return -(-self.products // self.count)
 
     @property
     def _missing(self) -> int:
-        """Number of chains without their first position."""
+        """Number of chains that are one multiply-add shorter than the longest, without the first position."""
         return self.positions * self.count - self.products
 
     @property
     def lengths(self) -> list[int]:
-        """Number of products of each chain."""
+        """Number of products in each chain of multiply-adds."""
         return [self.positions - (chain < self._missing) for chain in range(self.count)]
 
     def at(self, position: int) -> range:
-        """Return the indices of the chains that have a position."""
+        """Return the indices of the chains that have a multiplier at a position."""
         return range(0 if position else self._missing, self.count)
 
     def products_at(self, position: int) -> range:
-        """Return the indices of the products, of an output channel, at a chain position: one per chain that has it."""
+        """Return the indices of an output channel's products at a chain position: one for each chain that has it."""
         end = (position + 1) * self.count - self._missing
         return range(max(end - self.count, 0), end)
 
     @property
     def terms(self) -> Iterator[tuple[int, int, int]]:
-        """Position and chain of each product, and its index, in order."""
+        """Position, chain and index of each product of an output channel, in order of position."""
         for position in range(self.positions):
             for chain, product in zip(self.at(position), self.products_at(position), strict=True):
                 yield position, chain, product
@@ -165,9 +168,9 @@ class ChainLayout:
 
 @dataclass(frozen=True)
 class MultiplierUnits:
-    """Units of multipliers among which the output channels and the pixels of a convolution are divided.
+    """Multiplier units of a convolution; each serves one or more output channels and pixels.
 
-    Units in DSP slices are in front of those in LUTs. The last unit in DSP slices can have fewer lanes than the others.
+    Units in DSP slices precede units in LUTs. The last unit in DSP slices can have fewer lanes than the others.
     """
 
     parameters: ConvolutionParameters
@@ -175,7 +178,7 @@ class MultiplierUnits:
 
     @cached_property
     def operands(self) -> Operands:
-        """Types and ranges of the multipliers' operands, with the range of weights that are stored or can be loaded."""
+        """Shapes and ranges of the multipliers' operands, for all weights that are stored or can be loaded."""
         return Operands(
             activation=self.kinds.operand,
             weight_bits=self.parameters.weight_bits,
@@ -185,12 +188,12 @@ class MultiplierUnits:
 
     @cached_property
     def in_slices(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the output lanes that each multiplier unit in DSP slices serves: several if packed in a slice."""
+        """Indices of the output lanes of each multiplier unit in DSP slices: several if their weights are packed."""
         return _groups(self.parameters.slice_lanes, self.kinds.in_slices.lanes)
 
     @cached_property
     def lanes(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the output lanes, 0 to ``Tm - 1``, of each multiplier unit: in DSP slices, then in LUTs."""
+        """Indices of the output lanes, 0 to ``Tm - 1``, that each multiplier unit serves."""
         in_luts = range(self.parameters.slice_lanes, self.parameters.lanes)
         return (*self.in_slices, *((lane,) for lane in in_luts))
 
@@ -202,31 +205,31 @@ class MultiplierUnits:
     @cached_property
     def multipliers(self) -> tuple[Multiplier, ...]:
         """Kind of multiplier (a `Multiplier`) of each unit."""
-        slices = (self.of_slices(unit, range(self.kinds.in_slices.pixels)) for unit in self.in_slices)
+        slices = (self.slice_multiplier(unit, range(self.kinds.in_slices.pixels)) for unit in self.in_slices)
         return (*slices, *(self.kinds.in_luts for _ in range(self.parameters.lut_lanes)))
 
-    def of_slices(self, unit: Sized, group: Sized) -> Multiplier:
-        """Return the kind of multiplier of a unit in DSP slices and a group of pixels, which can be smaller ones."""
+    def slice_multiplier(self, unit: Sized, group: Sized) -> Multiplier:
+        """Return the kind of multiplier of a unit in DSP slices with the given output lanes and pixels."""
         return self.kinds.in_slices.for_rest(len(unit), len(group))
 
     @cached_property
     def slice_kinds(self) -> Counter[Multiplier]:
-        """Number of groups of pixels and units in DSP slices by the kind of their multiplier."""
-        return Counter(self.of_slices(unit, group) for unit in self.in_slices for group in self.pixel_groups)
+        """Number of multipliers in DSP slices, counted per unit and group of pixels, by their kind."""
+        return Counter(self.slice_multiplier(unit, group) for unit in self.in_slices for group in self.pixel_groups)
 
     @cached_property
     def num_soft(self) -> int:
-        """Number of multiplier units and groups of pixels whose products synthesis builds from LUTs."""
+        """Number of multipliers, per unit and group of pixels, whose products synthesis builds from LUTs."""
         operand, weight_bits = self.kinds.operand, self.parameters.weight_bits
         return sum(count for kind, count in self.slice_kinds.items() if kind.is_soft(operand, weight_bits))
 
     def slices_of(self, units: int) -> int:
-        """Return the number of DSP slices of multiplier units, each of which computes all products of its channels."""
+        """Return the number of DSP slices of ``units`` multiplier units: one or more for each product per cycle."""
         return self.parameters.products * units * self.kinds.in_slices.slices
 
     @cached_property
     def weight_bits(self) -> tuple[int, ...]:
-        """Memory bits that hold the weights of one multiplier per cycle, by multiplier unit."""
+        """Number of bits of the weight memory that each multiplier unit reads per product and cycle."""
         return tuple(multiplier.unit_bits(self.operands) for multiplier in self.multipliers)
 
 

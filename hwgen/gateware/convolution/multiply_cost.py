@@ -1,4 +1,4 @@
-"""Cost of the arithmetic of a convolution: products, adder trees, accumulators, weight memories and delay lines."""
+"""Cost of a convolution's arithmetic: products, adder trees, accumulators, weight memories and delay lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 
 
 class MultiplyCost:
-    """Count of the resources of a convolution's arithmetic.
+    """Counter of the FPGA resources of a convolution's arithmetic; `resources` returns the total.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class MultiplyCost:
         self._cost = Cost(config.device, dsp=config.units.slices_of(hard))
 
     def resources(self) -> Resources:
-        """Return the resources of all parts of the arithmetic."""
+        """Return the FPGA resources of the convolution's whole arithmetic, weight memories included."""
         cost, config, sums = self._cost, self._config, self._sums
         self._count_products(self._units.num_soft)
         self._count_memories()
@@ -52,14 +52,14 @@ class MultiplyCost:
 
     @property
     def _adders(self) -> Iterator[tuple[int, int, int]]:
-        """Adders of the chains: number of products in each sum, position in the chain, and width of the sum in bits."""
+        """Adders of the chains: number of products in each sum, position in the chain, and sum width in bits."""
         chains, sums = self._config.chains, self._sums
         for terms in chains.lengths:
             for term in range(terms):
                 yield term + 1, chains.positions - terms + term, sums.width_of(sums.product_bits, term + 1)
 
     def _count_products(self, units: int) -> None:
-        """Add the products in LUTs and the adders of the chains of multiplier units, with registers.
+        """Add to the cost the products that synthesis builds from LUTs, and their chains' adders and registers.
 
         A DSP slice includes all of these.
         """
@@ -70,9 +70,9 @@ class MultiplyCost:
 
     @property
     def _product_luts(self) -> float:
-        """Measured number of LUTs of one product of activation and weight, by the widths of both.
+        """Measured number of LUTs per product of activation and weight, by the widths of both.
 
-        It is one LUT per bit where a LUT reads both operands, and fewer for a constant weight.
+        It is one LUT per bit if a LUT reads both operands, and fewer for a constant weight.
         """
         operand, weight = self._config.kinds.operand.width, self._config.weight_bits
         if self._config.rom_depth == 1:
@@ -80,7 +80,7 @@ class MultiplyCost:
         return {7: 12.0, 8: 1.6 * operand * weight}.get(operand + weight, operand + weight)
 
     def _count_inside(self) -> None:
-        """Add what DSP slices contain: registers of operands, products and sums, and the adders."""
+        """Add to the cost what DSP slices contain: registers of operands, products and sums, and adders."""
         cost, config, units = self._cost, self._config, self._units
         sums = units.slice_kinds.total()
         operand_bits = config.operand_sets * config.window.pixels * config.kinds.operand.width
@@ -90,7 +90,7 @@ class MultiplyCost:
             cost.in_slices(len(units.in_slices) * config.weight_bits * config.weights_in_blocks)
 
     def _count_dots(self, lanes: tuple[int, ...]) -> None:
-        """Add the dot products in LUTs of some lanes, at all pixels, and the accumulators of their sums."""
+        """Add to the cost the dot products in LUTs of the output lanes ``lanes``, for all pixels, with accumulators."""
         cost, config, multiplier = self._cost, self._config, self._config.kinds.in_luts
         one, dots = Cost(config.device), config.dots.products(lanes)
         multiplier.count(one, dots)
@@ -106,7 +106,7 @@ class MultiplyCost:
     # Memories and delay lines
 
     def _count_memories(self) -> None:
-        """Add the weight memories with their address registers, and the delay lines of activations."""
+        """Add to the cost the weight memories, their address registers, and the delay lines of activations."""
         cost, config, memories = self._cost, self._config, self._config.weight_words
         depth, ram = config.rom_depth, config.weight_memory
         for position, width in enumerate(memories.rom_widths):
@@ -135,7 +135,7 @@ class MultiplyCost:
             cost.ff += (address + enabled) * count
 
     def _count_activations(self, operands: int, position: int) -> None:
-        """Add the delay lines of a number of activations for one chain position.
+        """Add to the cost the delay lines of ``operands`` activations that a chain position reads.
 
         A DSP slice absorbs two registers, except of operands that products in LUTs read as well.
         """
@@ -153,7 +153,7 @@ class MultiplyCost:
             cost.delay(operands * single * operand.width, absorbed)
 
     def _count_wait(self, width: int, position: int) -> None:
-        """Add the delay of weights at a later chain position, if one memory stores all positions.
+        """Add to the cost the registers that delay a chain position's weights, if one memory stores all weights.
 
         The last register belongs to the DSP slice. If only one slice reads the weights, or slices are instantiated, the
         register before belongs to the slice as well.
@@ -164,9 +164,9 @@ class MultiplyCost:
     # Adder trees and accumulators
 
     def _sums_of(self, multiplier: Multiplier, index: int) -> tuple[list[int], int]:
-        """Return the widths of one output lane's chain sums, and how many carries packed DSP slices leave to be added.
+        """Return the widths of an output lane's chain sums, and how many carries they still lack.
 
-        ``index`` is that of the lane in its unit.
+        Chains of packed DSP slices leave one carry each to be added. ``index`` is the index of the lane in its unit.
         """
         bits, chains = multiplier.field_bits(self._units.operands), self._config.chains.count
         if bits is None:
@@ -174,7 +174,7 @@ class MultiplyCost:
         return [bits] * chains, chains * (multiplier.carries and index > 0)
 
     def _count_slices(self) -> None:
-        """Add the adder trees and accumulators of the lanes in DSP slices."""
+        """Add to the cost the adder trees and accumulators of the output lanes in DSP slices."""
         units = self._units
         sums = Counter(
             (len(unit), len(group), index)
@@ -183,10 +183,10 @@ class MultiplyCost:
             for index in range(len(unit) * len(group))
         )
         for (lanes, pixels, index), count in sorted(sums.items()):
-            self._count_sums(count, *self._sums_of(units.of_slices(range(lanes), range(pixels)), index))
+            self._count_sums(count, *self._sums_of(units.slice_multiplier(range(lanes), range(pixels)), index))
 
     def _count_sums(self, sums: int, widths: list[int], carries: int) -> None:
-        """Add a number of equal adder trees over the sums of chains, and the accumulators behind them.
+        """Add to the cost a number of equal adder trees over chains' sums, and their accumulators.
 
         Parameters
         ----------
@@ -221,13 +221,13 @@ class MultiplyCost:
             self._count_accumulators(sums, widths[0])
 
     def _count_accumulators(self, sums: int, addend_bits: int) -> None:
-        """Add a number of accumulators of addends with ``addend_bits`` bits."""
+        """Add to the cost a number of accumulators of addends with ``addend_bits`` bits."""
         # The adder's LUTs include the multiplexer of 0 and the accumulator only if the other operand is narrower.
         sum_bits = self._config.sum_bits
         self._cost.registers(sums * sum_bits, 2 if addend_bits == sum_bits else 1)
 
     def _count_whole(self) -> None:
-        """Add the adder trees of the lanes in DSP slices, in a layer that computes a window per cycle."""
+        """Add to the cost the adder trees of lanes in DSP slices, in a layer that computes a window per cycle."""
         config, pipeline = self._config, self._sums
         for unit, multiplier in zip(self._units.in_slices, self._units.multipliers, strict=False):
             for index, lane in enumerate(unit):
@@ -236,13 +236,13 @@ class MultiplyCost:
                 self._cost.delay_apart(config.window.pixels * config.whole_bits[lane], wait)
 
     def _count_whole_sums(self, lane: int, widths: list[int], carries: int) -> None:
-        """Add the adder tree of one output lane in a layer that computes a window per cycle."""
+        """Add to the cost the adder tree of one output lane, in a layer that computes a window per cycle."""
         cost, config, levels = self._cost, self._config, self._sums.tree_levels - 1
         pixels = config.window.pixels
         bits = min(config.whole_bits[lane], config.sum_bits)
         bias = config.bias[lane] if config.bias else 0
         has_bias = False
-        registers = 0  # registers that the last value has passed, from the register of its sum on
+        registers = 0  # registers that the last value has passed, the register of its sum included
         for level in range(levels):
             *pairs, last = [widths[first : first + 2] for first in range(0, len(widths), 2)]
             passes_by = len(last) == 1 and has_bias

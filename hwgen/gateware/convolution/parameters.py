@@ -1,4 +1,4 @@
-"""Parameters of the arithmetic of a convolution, and the order in which its products are computed."""
+"""Parameters of a convolution's arithmetic, and the order of its products."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHAIN = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ProductOrder(HasWindow):
-    """Order of the products of a convolution: the weight of each product and the channel of each lane, by step.
+    """Order of a convolution's products: which weight each product has per cycle, and which channel each lane.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class ProductOrder(HasWindow):
 
     @property
     def folds(self) -> int:
-        """Number of output folds, passes over ``Tm`` output channels: ``ceil(M / groups / Tm)`` for each channel group.
+        """Number of output folds (passes over ``Tm`` output channels) per window, over all channel groups.
 
-        A channelwise walk has its input's folds.
+        It is ``ceil(M / groups / Tm)`` for each channel group. A channelwise walk has as many as the input has.
         """
         if self.window.channelwise:
             return self.window.input.folds
@@ -63,7 +63,7 @@ class ProductOrder(HasWindow):
 
     @property
     def products(self) -> int:
-        """Number of products per cycle of one output channel and pixel: ``Tk * Tn``, or ``Tk`` if depthwise."""
+        """Number of products per cycle for one output channel and pixel: ``Tk * Tn``, or ``Tk`` if depthwise."""
         return self.window.taps * self._input_lanes
 
     @property
@@ -76,12 +76,12 @@ class ProductOrder(HasWindow):
 
     @property
     def output_weights(self) -> int:
-        """Number of weights of one output channel: input channels of its group times kernel taps."""
+        """Number of weights per output channel: input channels of its group times kernel taps."""
         return self.group_channels * self.window.kernel[0] * self.window.kernel[1]
 
     @property
     def fold_outputs(self) -> Iterator[list[int | None]]:
-        """Output channel of each lane, by output fold (pass over ``Tm`` channels); ``None`` for unused lanes."""
+        """Output channel of each lane, per output fold (pass over ``Tm`` channels); ``None`` for unused lanes."""
         groups = self.window.input.groups
         size = self.outputs // groups
         for group in range(groups):
@@ -111,7 +111,7 @@ class ProductOrder(HasWindow):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionParameters(ProductOrder):
-    """Parameters of the arithmetic of a convolution with ``Tm`` output channels and ``Tp`` pixels at once.
+    """Parameters of a convolution's arithmetic, which computes ``Tm`` output channels of ``Tp`` pixels at once.
 
     Every step computes ``Tk x Tn`` products for each output channel and pixel. The products of all steps of an output
     fold are summed.
@@ -119,9 +119,9 @@ class ConvolutionParameters(ProductOrder):
     Parameters
     ----------
     window, outputs, lanes
-        Those of a `ProductOrder`.
+        Parameters of a `ProductOrder`.
     weights : Weights
-        Weights of shape ``(M, C // groups, Kh, Kw)``. The groups are those of the window's input; in a channelwise walk
+        Weights of shape ``(M, C // groups, Kh, Kw)``. The window's input has as many groups; in a channelwise walk
         every channel is a group.
     weight_bits : int
         Width of a weight, two's complement, in bits.
@@ -161,7 +161,7 @@ class ConvolutionParameters(ProductOrder):
 
     @property
     def slice_lanes(self) -> int:
-        """Number of the first output channels computed at once whose products are in DSP slices."""
+        """Number of output channels computed at once whose products are in DSP slices; these come first."""
         return self.lanes - self.lut_lanes
 
     @property
@@ -176,7 +176,7 @@ class ConvolutionParameters(ProductOrder):
 
     @property
     def rom_depth(self) -> int:
-        """Number of words of each weight memory: one for each cycle in which a window's products are computed."""
+        """Number of words per weight memory: one for each cycle that computes products of a window."""
         return self.window.window_cycles
 
     @property
@@ -186,17 +186,17 @@ class ConvolutionParameters(ProductOrder):
 
     @property
     def weights_in_blocks(self) -> bool:
-        """Whether blocks of RAM store the weights, with a register behind each word; otherwise LUTs store them."""
+        """Whether block RAM or UltraRAM stores the weights, with an output register; otherwise LUTs do."""
         return self.weight_memory != "lut"
 
     @property
     def constant_weights(self) -> bool:
-        """Whether logic may contain the weights as constants."""
+        """Whether weights never change, so that logic may contain them as constants."""
         return not self.loaded and self.weights_in != "block"
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
-        """Width in bits of each output channel's sum of a whole window with its bias; every partial sum fits it too."""
+        """Width in bits of each output channel's sum over a whole window with bias, enough for partial sums."""
         low, high = -1 << (self.window.input.bits - 1), (1 << (self.window.input.bits - 1)) - 1
         bits = []
         for channel, (negative, positive) in enumerate(self.weights.sums(self.outputs)):

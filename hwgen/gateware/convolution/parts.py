@@ -1,4 +1,4 @@
-"""Parts of the arithmetic of a convolution, each made from the parameters and the parts that it needs."""
+"""Configuration of a convolution's arithmetic with all its sub-configurations, each made from those that it needs."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from hwgen.gateware.convolution.weight_memories import WeightMemories
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionParts(ConvolutionParameters):
-    """Parameters of the arithmetic of a convolution with its parts, which know what follows from the parameters."""
+    """Parameters of a convolution's arithmetic, with the sub-configurations that follow from them."""
 
     @cached_property
     def kinds(self) -> MultiplierKinds:
-        """Kinds of multipliers with their operands, and the chains of multiply-adds."""
+        """Kinds of multipliers that the convolution uses, their operands, and the chains of multiply-adds."""
         return MultiplierKinds(self)
 
     @property
     def chains(self) -> ChainLayout:
-        """Chains of multiply-adds, among which products are divided."""
+        """Division of an output channel's products among chains of multiply-adds."""
         return self.kinds.chains
 
     @cached_property
     def units(self) -> MultiplierUnits:
-        """Units of multipliers, among which output channels and pixels are divided."""
+        """Multiplier units of the convolution, and the output channels and pixels that each serves."""
         return MultiplierUnits(self, self.kinds)
 
     @cached_property
     def dots(self) -> LutDots:
-        """Dot products in LUTs."""
+        """Description of the convolution's dot products that are built from LUTs."""
         return LutDots(self, self.kinds)
 
     @cached_property
     def pipeline(self) -> SumPipeline:
-        """Pipeline from operands to sums: widths, registers and cycles."""
+        """Pipeline from operands to sums: bit widths, registers and cycles of each stage."""
         return SumPipeline(self, self.kinds, self.units, self.dots)
 
     @cached_property
     def weight_words(self) -> WeightMemories:
-        """Weight memories and their words."""
+        """Weight memories of the convolution: their widths and words."""
         return WeightMemories(self, self.units)

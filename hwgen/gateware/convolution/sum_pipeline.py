@@ -1,4 +1,4 @@
-"""Pipeline of the sums of a convolution: from operands through chains, adder trees and accumulators to the results."""
+"""Pipeline that sums a convolution's products: chains of multiply-adds, adder trees and accumulators."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class LutDots:
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
-        """Output lanes with products in LUTs that share their activations: all of them, or each alone if depthwise."""
+        """Output lanes with products in LUTs, grouped by shared activations: one group, or a lane each if depthwise."""
         lanes = range(self.parameters.slice_lanes, self.parameters.lanes)
         if self.parameters.window.channelwise:
             return tuple((lane,) for lane in lanes)
         return (tuple(lanes),) if lanes else ()
 
     def modules(self, lanes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """Return the output lanes of each module that computes dot products of lanes with the same activations."""
+        """Return the output lanes of each module that computes dot products of ``lanes``, one or several modules."""
         if self.kinds.in_luts.shares_adders:
             return (lanes,)
         return tuple((lane,) for lane in lanes)
 
     def products(self, lanes: Sequence[int]) -> DotProducts:
-        """Return the description of the dot products of output lanes with products in LUTs, which share activations."""
+        """Return the description of the dot products in LUTs of output lanes that share activations."""
         parameters, chains = self.parameters, self.kinds.chains
         weight_range = self.kinds.in_luts.weight_range(parameters.weight_bits)
         bits, bias = [parameters.sum_bits] * len(lanes), ()
@@ -62,7 +62,7 @@ class LutDots:
         )
 
     def _constants(self, lane: int) -> tuple[tuple[int, ...], ...]:
-        """Return the weights of an output lane by product, ordered by position, and step."""
+        """Return an output lane's weights as tuples: by product, in order of chain position, then by step."""
         size, values = self.parameters.output_weights, self.parameters.weights.values
         steps = []
         for outputs in self.parameters.fold_outputs:
@@ -73,20 +73,20 @@ class LutDots:
 
     @cached_property
     def cycles(self) -> int:
-        """Cycles from the operands of one cycle to the cycle before the last sum of their products in LUTs, or 0.
+        """Cycles from the operands to the cycle before the last sum of products in LUTs, or 0 without any.
 
-        There is a register in front of the operands.
+        A register precedes the operands.
         """
         return max(map(self.latency, self.blocks), default=0)
 
     def latency(self, lanes: tuple[int, ...]) -> int:
-        """Return the cycles from operands to the sums of the output lanes of one of ``blocks``."""
+        """Return the cycles from the operands to the sums of the output lanes ``lanes``, one group of ``blocks``."""
         return max(self.kinds.in_luts.latency(self.products(module)) for module in self.modules(lanes))
 
 
 @dataclass(frozen=True)
 class SumPipeline:
-    """Pipeline of the sums of a convolution: registers, widths and cycles of chains, adder trees and accumulators."""
+    """Registers, bit widths and cycles of a convolution's chains, adder trees and accumulators."""
 
     parameters: ConvolutionParameters
     kinds: MultiplierKinds
@@ -97,7 +97,7 @@ class SumPipeline:
 
     @cached_property
     def instantiated(self) -> bool:
-        """Whether chains of slices are instantiated (`SliceChain`), and not inferred by synthesis."""
+        """Whether chains of DSP slices are instantiated (`SliceChain`) instead of inferred by synthesis."""
         chains = self.parameters.device.multiplier_slice.chains
         if chains is None or not self.parameters.slice_lanes or self.units.num_soft:
             return False
@@ -107,7 +107,7 @@ class SumPipeline:
         )
 
     def _term(self, multiplier: Multiplier) -> SliceTerm:
-        """Return the operands of a multiplier unit in a slice, without registers."""
+        """Return the operand widths of a multiplier unit in a DSP slice, with no operand registers."""
         shape = multiplier.packed_shape(self.kinds.operand)
         return SliceTerm(
             activation=SliceOperand(bits=shape.width, signed=shape.signed, registers=0),
@@ -115,9 +115,9 @@ class SumPipeline:
         )
 
     def activation_registers(self, position: int) -> int:
-        """Return the number of registers that slices at a chain position have in front of an activation.
+        """Return the number of registers before the activation input of slices at a chain position.
 
-        Synthesis finds those of slices that are not instantiated.
+        It is 0 for slices that are not instantiated, because synthesis finds their registers.
         """
         return min(position + (not self.kinds.whole), MAX_REGISTERS) if self.instantiated else 0
 
@@ -142,14 +142,14 @@ class SumPipeline:
         return self.kinds.operand.width + self.parameters.weight_bits
 
     def width_of(self, product_bits: int, terms: int) -> int:
-        """Return the width in bits of the sum of some products in a chain."""
+        """Return the width in bits of the sum of ``terms`` products along a chain."""
         return min(product_bits + (terms - 1).bit_length(), max(self.parameters.sum_bits, product_bits))
 
     # Trees and accumulators
 
     @property
     def tree_levels(self) -> int:
-        """Number of levels of the adder tree that adds the sums of an output channel's chains."""
+        """Number of levels of the adder tree that sums an output channel's chains."""
         chains = self.kinds.chains.count
         if self.kinds.whole:
             levels, values = 1, chains + 1
@@ -163,7 +163,7 @@ class SumPipeline:
 
     @cached_property
     def accumulates_in_slices(self) -> bool:
-        """Whether the last slice of each chain accumulates, so that no adder in LUTs does.
+        """Whether the last DSP slice of each chain accumulates, instead of an adder in LUTs.
 
         Sums of packed products do not fit their fields. The tree then adds accumulated sums, which are wider. This must
         not take more LUTs than the accumulator.
@@ -177,7 +177,7 @@ class SumPipeline:
 
     @property
     def has_accumulators(self) -> bool:
-        """Whether adders in LUTs accumulate the sums of products of several cycles."""
+        """Whether adders in LUTs accumulate an output's sums over several cycles."""
         return self.parameters.accumulates and not self.accumulates_in_slices
 
     @property
@@ -191,7 +191,7 @@ class SumPipeline:
         return [bits if accumulated else self.width_of(product, terms) for terms in self.kinds.chains.lengths]
 
     def _tree_bits(self, widths: list[int]) -> int:
-        """Return the bits of all adders of a tree of values with ``widths`` bits."""
+        """Return the total width in bits of all adders in a tree that sums values of ``widths`` bits."""
         bits = 0
         while len(widths) > 1:
             added, widths = self.add_pairs(widths)
@@ -199,7 +199,7 @@ class SumPipeline:
         return bits
 
     def add_pairs(self, widths: list[int]) -> tuple[list[int], list[int]]:
-        """Return the widths of the sums of pairs of values, and of all values after this level of a tree."""
+        """Return, for one level of an adder tree, the widths of its sums, and of all values after the level."""
         pairs = zip(widths[::2], widths[1::2], strict=False)
         added = [min(max(pair) + 1, self.parameters.sum_bits) for pair in pairs]
         return added, [*added, *(min(width, self.parameters.sum_bits) for width in widths[2 * len(added) :])]
@@ -208,11 +208,11 @@ class SumPipeline:
 
     @cached_property
     def to_sum(self) -> int:
-        """Cycles from the operands of one cycle to the sum of their products, before the accumulator."""
+        """Cycles from a cycle's operands to the sum of their products, before the accumulator."""
         return max(self.slices_to_sum if self.parameters.slice_lanes else 0, self.dots.cycles)
 
     @property
     def slices_to_sum(self) -> int:
-        """Cycles from the operands of one cycle to the sum of their products in DSP slices."""
+        """Cycles from a cycle's operands to the sum of their products in DSP slices."""
         chain = self.kinds.in_slices.chain_cycles(self.kinds.chains.positions)
         return (not self.kinds.whole) + chain + self.tree_levels

@@ -1,4 +1,4 @@
-"""Weight memories of a convolution: their words, which chain positions read, and what synthesis stores of them."""
+"""Weight memories of a convolution: the words that each chain position reads, and what synthesis stores of them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class WeightMemories:
 
     @property
     def _positions(self) -> range:
-        """Positions of a chain."""
+        """Indices of the positions in a chain of multiply-adds; each position reads its own weights."""
         return range(self.units.kinds.chains.positions)
 
     @cached_property
     def rom_widths(self) -> tuple[int, ...]:
-        """Width in bits of the weights that all multipliers at a chain position read per cycle, by position."""
+        """Number of weight bits that all multipliers at a chain position read per cycle, by position."""
         bits, chains = sum(self.units.weight_bits), self.units.kinds.chains
         return tuple(bits * len(chains.at(position)) for position in self._positions)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Width in bits of each weight memory."""
+        """Width in bits of each weight memory: one for each chain position, or a joint one."""
         return (sum(self.rom_widths),) if self.parameters.weights_joined else self.rom_widths
 
     @cached_property
     def position_words(self) -> tuple[tuple[int, ...], ...]:
-        """Packed weights of each chain position, one word for each cycle of a window.
+        """Packed weights that each chain position reads: one word for each cycle of a window.
 
         A word stores the weights of all units, the first unit's lowest, and for each unit the weights of all chains
         that have the position. The multiplier decides how weights of lanes that share a unit are stored.
@@ -55,7 +55,7 @@ class WeightMemories:
         return tuple(columns)
 
     def _unit_words(self) -> list[np.ndarray]:
-        """Return what memory stores for each multiplier unit: a word by cycle of a window and product."""
+        """Return, per multiplier unit, an array of encoded weights: by cycle of a window and by product."""
         parameters, operands = self.parameters, self.units.operands
         weights = np.zeros((parameters.outputs + 1, parameters.output_weights + 1), np.int32)
         weights[:-1, :-1] = np.array(parameters.weights.values).reshape(parameters.outputs, -1)
@@ -69,7 +69,7 @@ class WeightMemories:
 
     @cached_property
     def contents(self) -> tuple[tuple[int, ...], ...]:
-        """Words of each weight memory; joined words store the first position in the low bits."""
+        """Words of each weight memory; a joint memory stores the first position in the low bits."""
         if not self.parameters.weights_joined:
             return self.position_words
         joined, first = [0] * self.parameters.rom_depth, 0
@@ -80,13 +80,13 @@ class WeightMemories:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Name of each weight memory."""
+        """Name of each weight memory, for example ``weights_0`` for the first chain position."""
         joined = self.parameters.weights_joined
         return ("weights",) if joined else tuple(f"weights_{position}" for position in self._positions)
 
     @cached_property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Weight memories that are loaded at run time: all, or none."""
+        """Weight memories that can be loaded at run time: all memories, or none if weights are constant."""
         if not self.parameters.loaded:
             return ()
         parameters = self.parameters
@@ -103,7 +103,7 @@ class WeightMemories:
 
     @property
     def block_widths(self) -> tuple[int, ...]:
-        """Width in bits of each weight memory as synthesis builds it in blocks of RAM.
+        """Width in bits of each weight memory as synthesis builds it from block RAM.
 
         Bits that are equal in all words of a memory that is not loaded are constants.
         """
@@ -114,7 +114,7 @@ class WeightMemories:
 
     @property
     def _varying_bits(self) -> tuple[int, ...]:
-        """Number of bits that differ between the stored words of each chain position."""
+        """Number of bits that are not the same in all words, by chain position."""
         parameters, chains = self.parameters, self.units.kinds.chains
         folds = tuple(map(tuple, parameters.fold_outputs))
         key = folds, parameters.weight_indices, self.units.multipliers, self.units.operands
@@ -122,7 +122,7 @@ class WeightMemories:
         return tuple(sum(bits[product] for product in chains.products_at(position)) for position in self._positions)
 
     def _stored_bits(self) -> list[int]:
-        """Return the number of stored bits that differ between the words of each product, over all output lanes."""
+        """Return, per product, the number of weight bits that are not the same in all words, over all lanes."""
         counts = np.zeros(self.parameters.products, int)
         for words, bits in zip(self._unit_words(), self.units.weight_bits, strict=True):
             varying = np.bitwise_or.reduce(words) & ~np.bitwise_and.reduce(words)

@@ -27,7 +27,7 @@ from hwgen.gateware.nest import Interleaving, Loop, banks_apart
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.pyramid.spans import Cut, Span, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
-from hwgen.gateware.windows.patch_reader import choose_taps, turn
+from hwgen.gateware.windows.patch_reader import bank_word, choose_taps
 from hwgen.gateware.windows.window_walk import group_first_folds
 
 
@@ -713,7 +713,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         if config.row_banks > 1:
             phase = delayed_fast(m, "patch_row_bank_index", row.place.bank, stage)
             values = {
-                (patch_row, column): turn(m, f"patch_row_{patch_row}_{column}_selected", phase, offset, banks)
+                (patch_row, column): bank_word(m, f"patch_row_{patch_row}_{column}_selected", phase, offset, banks)
                 for patch_row, offset in enumerate(window.patches.rows)
                 for column in range(config.column_banks)
                 for banks in [[values[bank, column] for bank in range(config.row_banks)]]
@@ -736,7 +736,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             value = values[i, 0]
             if config.column_banks > 1:
                 banks = [values[i, bank] for bank in range(config.column_banks)]
-                value = turn(m, f"patch_pixel_{i}_{j}_selected", phase, window.patches.columns[j], banks)
+                value = bank_word(m, f"patch_pixel_{i}_{j}_selected", phase, window.patches.columns[j], banks)
             if inside is not None:
                 value = Mux(inside[i * width + j], value, pad)
             pixels[i, j] = registered(m, f"pixel_{i}_{j}", value, window.word_bits)

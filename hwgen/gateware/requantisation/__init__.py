@@ -1,1 +1,1 @@
-"""Parts of requantisation: ranges of sums, recipe of the scaling, biased sums, products, rounding of outputs."""
+"""Sub-configurations of a requantiser: sum ranges, scaling recipe, biased sums, scaled products, output rounding."""

@@ -1,4 +1,4 @@
-"""Sums of accumulator and bias in a requantiser: rounding to float32, left shift, and clamp before the product."""
+"""Addition of accumulator and bias in a requantiser, with rounding to float32, left shift, and clamp."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
 
 @dataclass(frozen=True)
 class BiasedSums(ScalingPart):
-    """Sums of accumulators and biases, rounded, shifted and clamped as the scaling multiplier reads them."""
+    """Sums of accumulators and biases in a requantiser: rounded, shifted and clamped for the scaling multiplier."""
 
     rounding: OutputRounding
 
     @property
     def _contained_offset(self) -> int:
-        """Rounding offset that the biases contain."""
+        """Rounding offset that is added to the biases: 0 unless `OutputRounding.offset_stage` is "bias"."""
         return self.rounding.offset if self.rounding.offset_stage == "bias" else 0
 
     @property
     def bits(self) -> int:
-        """Signed width in bits of the sum of accumulator and bias, with the rounding offset if the bias holds it."""
+        """Signed width in bits of the sum of accumulator and bias, with the rounding offset that a bias can hold."""
         return signed_bits(*(end + self._contained_offset for ends in self.ranges.sums for end in ends))
 
     @property
     def rounded_bits(self) -> int:
-        """Width in bits of the sum of accumulator and bias after its rounding to float32, signed."""
+        """Signed width in bits of the sum of accumulator and bias after its rounding to float32."""
         return signed_bits(*(end for ends in self.ranges.operands for end in ends)) if self._rounds else self.bits
 
     @property
     def _shifted_bits(self) -> int:
-        """Width in bits of the sum after its left shift, signed."""
+        """Signed width in bits of the sum of accumulator and bias after its left shift."""
         return self.rounded_bits + max(self.recipe.left) if self.recipe.clamp else self.recipe.operand_bits
 
     @property
@@ -49,7 +49,7 @@ class BiasedSums(ScalingPart):
 
     @property
     def has_pre_adders(self) -> bool:
-        """Whether each slice adds the bias to the sum before its multiplier."""
+        """Whether the pre-adder of each DSP slice adds the bias to the accumulator."""
         is_changed = any(self.recipe.left) or self.recipe.clamp or self._rounds
         return self.parameters.multiplier_slice.has_pre_adder and self.recipe.split_factor and not is_changed
 
@@ -61,18 +61,18 @@ class BiasedSums(ScalingPart):
 
     @property
     def reads(self) -> dict[str, int]:
-        """Cycles from a beat of accumulators to the entries of each table that the sums need."""
+        """Cycles from a beat of accumulators to the entries of the ``bias`` and ``left`` tables, by table."""
         left = {"left": self.cycles - self.recipe.clamp - 1} if any(self.recipe.left) else {}
         return {"bias": 1 + self.parameters.tables_in_block_ram, **left}
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Tables of biases and of left shifts."""
+        """Tables of biases (``bias``) and left shifts (``left``), by name: one column of entries per lane."""
         biases = [bias + self._contained_offset for bias in self.parameters.bias]
         return {"bias": self.parameters.table(biases), "left": self.parameters.table(self.recipe.left)}
 
     def count(self, cost: Cost, *, has_bias_table: bool) -> None:
-        """Add to ``cost`` the resources from accumulators to operands, without tables.
+        """Add to ``cost`` the LUTs and flip-flops from accumulators to scaling operands, without the tables.
 
         A slice contains the last register of its operand.
         """
@@ -106,9 +106,9 @@ class BiasedSums(ScalingPart):
         cost.ff += values * (sum(stages) - stages[-1] * in_slices)
 
     def add_to(self, m: Module, beats: Beats, values: Sequence[Value]) -> list[list[Value]]:
-        """Add the sums of a beat's accumulators, and return the operands for each slice of a product, by lane.
+        """Add the sums of a beat's accumulators and biases; return the scaling operands by slice and lane.
 
-        The operands of a slice are valid so many cycles after `cycles` as the slice has predecessors in its cascade.
+        A slice's operands are valid one cycle after the previous slice's in the cascade, the first ones after `cycles`.
         """
         recipe, cycle = self.recipe, self.reads["bias"]
         biases = beats.read("bias", cycle)
@@ -133,7 +133,7 @@ class BiasedSums(ScalingPart):
         return operands
 
     def _sums(self, m: Module, accumulators: list[Value], biases: list[Value], delay: int) -> list[Value]:
-        """Add adders of all lanes' accumulators and biases, and return the sums, ``delay`` cycles after the first."""
+        """Add adders of all lanes' accumulators and biases; return the sums, delayed by ``delay`` extra cycles."""
         fraction, sums = self.parameters.fraction, []
         for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True)):
             value = delayed(m, f"accumulator_{lane}_delayed", accumulator, delay)
@@ -142,7 +142,7 @@ class BiasedSums(ScalingPart):
         return registers(m, f"sum_{delay}" if delay else "sum", sums, signed(self.bits))
 
     def _add_rounding(self, m: Module, values: Sequence[Value]) -> list[Value]:
-        """Add the rounding of all lanes' sums to 24 significant bits, ties to even, and return the sums 2 cycles later.
+        """Add the rounding of all lanes' sums to 24 significant bits, ties to even; return the sums 2 cycles later.
 
         At most `SumRanges.rounded_bits` bits are dropped. To drop ``j`` bits, half of their range minus one is added,
         plus the lowest kept bit.
@@ -163,6 +163,6 @@ class BiasedSums(ScalingPart):
 
 
 def _clamp(value: Value, bits: int) -> Value:
-    """Clamp ``value`` to the range of a signed integer of ``bits`` bits, and return the signed result."""
+    """Return ``value`` saturated to a signed integer of ``bits`` bits."""
     sign, fits = value[-1], (value[bits - 1 :].all() | ~value[bits - 1 :].any())
     return Mux(fits, value[:bits], Cat((~sign).replicate(bits - 1), sign)).as_signed()

@@ -1,4 +1,4 @@
-"""Rounding of a requantiser's products to outputs: offset, ties to even, zero point and saturation."""
+"""Rounding of a requantiser's scaled products to outputs: rounding offset, ties to even, zero point and saturation."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from hwgen.gateware.product_rows import extended
 from hwgen.gateware.requantisation.recipe import ScalingPart
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
 
-#: Number of LUTs per lane for products next to ties: about 9 detect them, and 8 add the correction.
+#: Number of LUTs per lane that correct products next to ties: about 9 detect them, and 8 add the correction.
 _BESIDE_TIES = 17
 
 
 @dataclass(frozen=True)
 class OutputRounding(ScalingPart):
-    """Rounding of scaled products to a requantiser's outputs."""
+    """Rounding of scaled products to a requantiser's integer outputs, with zero point and saturation."""
 
     @property
     def aligned_bits(self) -> int:
-        """Number of varying output bits if ``low`` .. ``high`` is an aligned power of two or the whole type; else 0.
+        """Number of output bits that vary if ``low`` .. ``high`` is an aligned power of two or the whole type; else 0.
+
+        ``high`` is an aligned power of two or the whole type; else 0.
 
         The other output bits are then constant.
         """
@@ -37,7 +39,7 @@ class OutputRounding(ScalingPart):
 
     @property
     def zero(self) -> int:
-        """Zero point as the hardware adds it: relative to ``low`` if `aligned_bits` is not 0, otherwise unchanged."""
+        """Zero point as the hardware adds it: relative to ``low`` if `aligned_bits` is not 0."""
         return self.parameters.zero_point - (self.parameters.low if self.aligned_bits else 0)
 
     @property
@@ -55,22 +57,25 @@ class OutputRounding(ScalingPart):
 
     @cached_property
     def offset(self) -> int:
-        """Constant added to the product: half a step for rounding plus the zero point, in the scale of the product.
+        """Constant added to scaled products: half a step for rounding plus the zero point, in the product's scale.
 
-        The zero point is missing if it is added later.
+        It lacks the zero point if that is added later.
         """
         zero = 0 if self.ranges.bands.beside else self.zero
         return ((2 * zero + 1) << (self.recipe.shift - 1)) - self.ties_down
 
     @property
     def whole_bits(self) -> int:
-        """Width in bits of a rounded product before the correction of near ties, signed. Larger products saturate."""
+        """Signed width in bits of a rounded product before the correction of near ties; larger products saturate.
+
+        Larger products saturate.
+        """
         smallest, largest = self.parameters.outputs
         return signed_bits(smallest - 1, largest + 1)
 
     @property
     def offset_stage(self) -> str:
-        """Place where the rounding offset is added: the "bias", the DSP "slice", or "late", after the product."""
+        """Where the rounding offset is added: to the "bias", in the DSP "slice", or "late", after the product."""
         recipe = self.recipe
         if recipe.pieces == 0:
             return "late" if any(recipe.left) or 0 in recipe.factor or self.ranges.rounded_bits else "bias"
@@ -78,7 +83,7 @@ class OutputRounding(ScalingPart):
 
     @property
     def unused_bits(self) -> int:
-        """Number of low bits of the scaled product that no logic reads, because rounding does not depend on them."""
+        """Number of low bits of a scaled product that cannot change the rounded output."""
         bands = self.ranges.bands
         if bands.beside:
             return 0 if bands.above and bands.below else max(0, self.recipe.shift - SIGNIFICAND_BITS - 1)
@@ -86,11 +91,11 @@ class OutputRounding(ScalingPart):
 
     @property
     def cycles(self) -> int:
-        """Cycles from a product with the offset to the output."""
+        """Cycles from a scaled product, rounding offset included, to the output."""
         return 1 + self.ranges.bands.beside
 
     def count(self, cost: Cost, product_bits: int) -> None:
-        """Add to ``cost`` the resources from products of ``product_bits`` bits to outputs."""
+        """Add to ``cost`` the LUTs and flip-flops that round products of ``product_bits`` bits to outputs."""
         given, values = self.parameters, self.values
         bits = (given.high - given.low).bit_length()
         if self.ranges.bands.beside:
@@ -103,13 +108,13 @@ class OutputRounding(ScalingPart):
         cost.lut += values * (bits + (product_bits - self.recipe.shift - bits > 4))
 
     def add_to(self, m: Module, values: Sequence[Value]) -> list[Value]:
-        """Add the rounding of all lanes' products, and return the outputs before their register."""
+        """Add the rounding and saturation of all lanes' products; return the outputs, not yet registered."""
         if self.ranges.bands.beside:
             return [self._bound_even(self._to_even(m, lane, value)) for lane, value in enumerate(values)]
         return [self._bound(value) for value in values]
 
     def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
-        """Add the rounding of a product to an integer, the even one if near a tie; return it in registered signals.
+        """Add the rounding of a product to an integer, the even one if near a tie; return registered signals.
 
         The offset is already added, so that the fraction is truncated. If the fraction is next to 0, the even neighbour
         is below; if it is next to 1, the even neighbour is above. The fraction is next to 0 or 1 if all of its bits
@@ -149,9 +154,8 @@ class OutputRounding(ScalingPart):
         return _Rounded(**{name: delayed(m, f"{name}_{lane}", field, 1) for name, field in fields.items()})
 
     def _at_end(self, magnitude: Sequence[Value], bits: Sequence[Value], value: Value) -> Value:
-        """Return a signal of whether a product is exactly as far from a tie as float32 still rounds to the tie.
+        """Return a signal: the product is exactly as far from a tie as float32 still rounds to the tie.
 
-        The tie is one of two integers.
         The fraction is then ``2**(e - 24)``. ``bits`` are its highest bits, with the lowest first.
         """
         chosen = Const(1)
@@ -164,7 +168,7 @@ class OutputRounding(ScalingPart):
         return first & ~value[: max(0, self.recipe.shift - len(bits))].any()
 
     def _bound_even(self, value: _Rounded) -> Value:
-        """Return the output for a rounded product: add the correction and the zero point, and saturate."""
+        """Return the output for a rounded product: with the correction and the zero point added, saturated."""
         bits, (lowest, _) = self.aligned_bits, self.parameters.outputs
         low, high = (0, (1 << bits) - 1) if bits else (self.parameters.low, self.parameters.high)
         whole = Cat(value.whole, value.negative).as_signed()
@@ -180,7 +184,7 @@ class OutputRounding(ScalingPart):
         return self._from_low(inside) if bits else inside
 
     def _from_low(self, inside: Value) -> Value:
-        """Convert an output's value relative to ``low`` to the output itself, in the output's type.
+        """Return the output, in its own type, from a value that counts from the lower bound ``low``.
 
         The output bits above ``aligned_bits`` are constant.
         """
@@ -188,7 +192,7 @@ class OutputRounding(ScalingPart):
         return Cat(inside[:bits] ^ (low % (1 << bits)), Const(low >> bits, signed(self.parameters.bits + 1)))
 
     def _bound(self, value: Value) -> Value:
-        """Return the output for a product that includes the rounding offset: truncate, make ties even, saturate."""
+        """Return the output for a product that includes the rounding offset: truncated, ties made even, saturated."""
         shift, bits = self.recipe.shift, self.aligned_bits
         low, high = self.parameters.low, self.parameters.high
         value = extended(value, shift + bits + 1)
@@ -212,9 +216,9 @@ class OutputRounding(ScalingPart):
 
 @dataclass(frozen=True, kw_only=True)
 class _Rounded:
-    """Registered signals of a rounded product ``whole + round_up``, with flags for its sign and its overflow.
+    """Registered signals of a rounded product: integer part, whether to add 1, sign, and overflow.
 
-    If ``is_beyond``, ``whole`` is too narrow for the product, and the output saturates.
+    The product is ``whole + round_up``. If ``is_beyond``, ``whole`` is too narrow for it, and the output saturates.
     """
 
     whole: Value
@@ -224,7 +228,7 @@ class _Rounded:
 
 
 def _carry(steps: Sequence[tuple[Value, Value]]) -> tuple[Value, Value]:
-    """Return whether a carry chain of ``(generate, propagate)`` bits generates a carry, and whether it propagates one.
+    """Return the generate and propagate signals of a whole carry chain, from ``(generate, propagate)`` per bit.
 
     The lowest pair is first.
     """

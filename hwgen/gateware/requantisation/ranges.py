@@ -1,4 +1,4 @@
-"""Parameters of a requantiser, and the ranges of its sums of accumulator and bias, by channel."""
+"""Parameters of a requantiser, and the ranges of its sums of accumulator and bias per channel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hwgen.gateware.rounding import SIGNIFICAND_BITS, Bands, round_half_even, sc
 
 @dataclass(frozen=True, kw_only=True)
 class RequantiseParameters(ScaledChannelsConfig):
-    """Parameters of ``clip(round((acc + bias) * significand / 2**shift) + zero_point, low, high)``.
+    """Parameters of a requantiser, ``clip(round((acc + bias) * significand / 2**shift) + zero_point, low, high)``.
 
     Rounding is to the nearest integer, ties to even. Each channel has its own bias, significand and shift. With
     ``float32``, the sum and its product are first rounded to 24 significant bits, ties to even.
@@ -84,7 +84,7 @@ class RequantiseParameters(ScaledChannelsConfig):
             raise ConfigError(f"low must be at most high ({self.high}), not {self.low!r}")
 
     def compute(self, channel: int, accumulator: int) -> int:
-        """Return the requantised output for one accumulator of a channel, by the definition of requantisation.
+        """Return a channel's requantised output for one accumulator, computed in Python by the definition.
 
         The hardware uses another arrangement.
         """
@@ -113,9 +113,9 @@ class SumRanges:
 
     @cached_property
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
-        """Range of sums of accumulator and bias, by channel, beyond whose ends the output is saturated.
+        """Range of sums of accumulator and bias, per channel, whose outputs are not saturated.
 
-        Sums outside can be clamped to this range.
+        Sums outside of it can be clamped to it.
         """
         given = self.parameters
         outputs, float32 = repeat(given.outputs), repeat(given.float32)
@@ -123,9 +123,9 @@ class SumRanges:
 
     @cached_property
     def rounded_bits(self) -> int:
-        """Largest number of low bits that float32 rounding drops from a sum, if this can change an output; otherwise 0.
+        """Maximum number of low bits that float32 rounding drops from a sum; 0 if it never changes an output.
 
-        Sums of more than 24 bits are rounded.
+        Only sums of more than 24 bits are rounded.
         """
         if not self.parameters.float32:
             return 0
@@ -133,9 +133,9 @@ class SumRanges:
         return max(0, (largest - 1).bit_length() - SIGNIFICAND_BITS)
 
     def _round_ranges(self, sums: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """Round the ends of ranges of sums to float32's 24 bits, as far as outputs depend on the rounding.
+        """Return ranges of sums with both ends rounded to float32's 24 bits, as far as outputs depend on it.
 
-        The result has the inputs of the multiplier.
+        They are the ranges of the scaling multiplier's operands.
         """
 
         def rounded(total: int) -> int:
@@ -146,17 +146,17 @@ class SumRanges:
 
     @cached_property
     def operands(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest input of the scaling multiplier for each channel, without a clamp."""
+        """Smallest and largest operand of the scaling multiplier, per channel, if sums are not clamped."""
         return self._round_ranges(self.sums)
 
     @cached_property
     def useful(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest input of the scaling multiplier for each channel, if saturating sums are clamped."""
+        """Smallest and largest operand of the scaling multiplier, per channel, if saturating sums are clamped."""
         return self._round_ranges(self._useful_sums)
 
     @cached_property
     def scales(self) -> tuple[tuple[int, int], ...]:
-        """Scale of each channel as an odd factor and a shift, or (0, 0) if all its products are rounded to 0.
+        """Scale of each channel as (odd factor, right shift), or (0, 0) if all its products are rounded to 0.
 
         A shift can be negative.
         """
@@ -173,7 +173,7 @@ class SumRanges:
 
     @cached_property
     def ties(self) -> bool:
-        """Whether some scaled sum is a tie: exactly the middle between two integer outputs."""
+        """Whether some sum, scaled, can lie exactly in the middle between two integer outputs."""
         for (factor, shift), (smallest, largest) in zip(self.scales, self.useful, strict=True):
             if factor and shift > 0:
                 # An odd factor preserves trailing zeros, so that ties are exactly the odd multiples of half a step.
@@ -185,7 +185,7 @@ class SumRanges:
 
     @cached_property
     def bands(self) -> Bands:
-        """Flags: whether products are in ranges (bands) that float32 rounds to an output tie, or at the bands' ends."""
+        """Flags of whether products can lie in ranges (bands) that float32 rounds to a tie, or at a band's ends."""
         bands = Bands()
         if self.parameters.float32:
             for (factor, shift), operands in zip(self.scales, self.operands, strict=True):

@@ -1,4 +1,4 @@
-"""Recipe of a requantiser's scaling: shifts, factors and pieces of its products, chosen as the cheapest arrangement."""
+"""Recipe of a requantiser's scaling: the cheapest shifts, factors and 17-bit pieces to multiply."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from hwgen.gateware.requantisation.ranges import RequantiseParameters, SumRanges
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
 
-#: Number of operand bits that one DSP slice multiplies where an operand is divided among a cascade of slices.
+#: Number of operand bits that one DSP slice multiplies if an operand is divided among a cascade of slices.
 PIECE = 17
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Parameters of a requantiser's scaling in hardware: ``clamp((acc + bias) << left) * factor / 2**shift``.
+    """Arrangement of a requantiser's scaling in hardware: ``clamp((acc + bias) << left) * factor / 2**shift``.
 
     Parameters
     ----------
@@ -52,31 +52,34 @@ class Recipe:
 
     @property
     def steps(self) -> list[tuple[int, int]]:
-        """Indices of the pieces of sum and factor that each slice multiplies, in the order of the cascade."""
+        """Indices of the 17-bit pieces of sum and factor that each DSP slice multiplies, in cascade order."""
         if not self.split_factor:
             return [(piece, 0) for piece in range(self.pieces)]
         pieces = product(range(self.operand_pieces), range(self.pieces // self.operand_pieces))
         return sorted(pieces, key=sum)
 
     def operand_piece_bits(self, piece: int) -> int:
-        """Return the width of a piece of the clamped sum, in bits. The highest piece is signed."""
+        """Return the width in bits of a piece of the clamped sum; the highest piece is signed.
+
+        The highest piece is signed.
+        """
         pieces = self.operand_pieces if self.split_factor else self.pieces
         return self.operand_bits - piece * PIECE if piece == pieces - 1 else PIECE
 
     def factor_name(self, piece: int) -> str:
-        """Return the name of the table with a piece of all factors."""
+        """Return the name of the table that stores piece ``piece`` of all channels' factors."""
         return f"factor_{piece}" if self.split_factor else "factor"
 
     @property
     def factor_reads(self) -> dict[str, int]:
-        """First step of the cascade that reads each table of factors, by the table's name."""
+        """Index of the first DSP slice in the cascade that reads each table of factors, by the table's name."""
         names = [self.factor_name(piece) for _, piece in self.steps] or [self.factor_name(0)]
         return {name: names.index(name) for name in names}
 
 
 @dataclass(frozen=True)
 class ScalingPart:
-    """Base class of a requantiser's parts, which know its parameters, the ranges of its sums, and its recipe."""
+    """Base class of a requantiser's sub-configurations: parameters, ranges of sums, and recipe of the scaling."""
 
     parameters: RequantiseParameters
     ranges: SumRanges
@@ -84,20 +87,20 @@ class ScalingPart:
 
     @property
     def values(self) -> int:
-        """Number of values per beat."""
+        """Number of values per beat: lanes times pixels."""
         return self.parameters.lanes * self.parameters.pixels
 
 
-#: Fields of the parameters that do not change the recipe.
+#: Names of fields of `RequantiseParameters` that do not change the recipe.
 _LAYOUT = {"lanes", "beats", "pixels", "tables_in"}
 
-#: Recipes by the type of the parameters and their other fields, and their largest number.
+#: Cache of recipes by the type of the parameters and their other fields, and its maximum size.
 _recipes: dict[tuple[Any, ...], Recipe] = {}
 MAX_RECIPES = 1 << 10
 
 
 def cheapest_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe:
-    """Return the cheapest hardware arrangement of the scaling, in DSP slices and LUTs, with exactly the same outputs.
+    """Return the cheapest exact arrangement of a requantiser's scaling in DSP slices and LUTs, cached.
 
     With DSP slices, the criteria are, in order: few slices, small left shifts, no clamp, whole operands. A slice that
     multiplies the whole sum can add the bias in its pre-adder. With LUTs, narrow operands are best. A clamp is used if
@@ -109,12 +112,12 @@ def cheapest_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Reci
     if key not in _recipes:
         if len(_recipes) == MAX_RECIPES:
             _recipes.clear()
-        _recipes[key] = found_recipe(parameters, ranges)
+        _recipes[key] = search_recipe(parameters, ranges)
     return _recipes[key]
 
 
-def found_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe:
-    """Search all recipes for the cheapest one, without the results of earlier searches."""
+def search_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe:
+    """Search all arrangements of a requantiser's scaling for the cheapest one, without the cache."""
     wide_bits = parameters.multiplier_slice.wide_bits
     if parameters.products_in == "lut" and not (recipes := list(_candidates(ranges, 0, wide_bits))):
         recipes = _candidates(ranges, 1, None)
@@ -124,7 +127,7 @@ def found_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe:
 
 
 def _candidates(ranges: SumRanges, pieces: int, wide_bits: int | None) -> Iterator[Recipe]:
-    """Yield all recipes with a number of pieces.
+    """Yield all arrangements of a requantiser's scaling that use ``pieces`` slices per product.
 
     ``wide_bits`` is the width of a slice's wide port, in bits; ``None`` if LUTs multiply.
     """
@@ -158,7 +161,7 @@ def _candidates(ranges: SumRanges, pieces: int, wide_bits: int | None) -> Iterat
 
 
 def _geometries(pieces: int, wide_bits: int | None) -> Iterator[tuple[bool, int, int | None, int]]:
-    """Yield whether the factor is divided, the factor's bits, the sum's largest width, and the sum's pieces.
+    """Yield ways to divide the operands: whether the factor is divided, its bits, the sum's maximum bits and pieces.
 
     The operand that is not divided must fit the wide port, or is divided into pieces, too.
     """

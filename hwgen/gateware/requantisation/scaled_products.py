@@ -1,4 +1,4 @@
-"""Scaling of a requantiser's sums: products in cascades of DSP slices or in LUTs, and the rounding offset."""
+"""Multiplication of a requantiser's sums by scale factors, in DSP slices or in LUTs, and the rounding offset."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from hwgen.gateware.rounding import signed_bits
 
 @dataclass(frozen=True)
 class ScaledProducts(ScalingPart):
-    """Products of a requantiser's sums and factors, with the offset for the rounding."""
+    """Products of a requantiser's sums and scale factors, with the rounding offset added."""
 
     rounding: OutputRounding
 
     @cached_property
     def bits(self) -> int:
-        """Width in bits, signed, that holds every scaled product both with and without the rounding offset."""
+        """Signed width in bits that holds every scaled product, with and without the rounding offset."""
         offset, half = self.rounding.offset, 1 << (self.recipe.operand_bits - 1)
         products = []
         for operands, left, factor in zip(self.ranges.operands, self.recipe.left, self.recipe.factor, strict=True):
@@ -39,12 +39,12 @@ class ScaledProducts(ScalingPart):
 
     @property
     def _included_offset(self) -> int | None:
-        """Rounding offset that the first addition of a product includes; ``None`` if it is added elsewhere."""
+        """Rounding offset that a product's first addition includes; ``None`` if it is added elsewhere."""
         return self.rounding.offset if self.rounding.offset_stage == "slice" else None
 
     @cached_property
     def rows(self) -> ProductRows:
-        """Configuration of the multipliers in LUTs."""
+        """Configuration of the scaling multipliers if they are built from LUTs."""
         return ProductRows(
             operand_bits=self.recipe.operand_bits,
             factor_bits=max(self.recipe.factor).bit_length(),
@@ -55,19 +55,19 @@ class ScaledProducts(ScalingPart):
 
     @property
     def _in_luts(self) -> bool:
-        """Whether LUTs multiply the sums by their factors."""
+        """Whether LUTs multiply the sums by their scale factors."""
         return self.recipe.pieces > 0 and not self.recipe.in_slices
 
     @property
     def cycles(self) -> int:
-        """Cycles from the operands of the scaling multiplier to its product with the offset."""
+        """Cycles from the operands of the scaling multiplier to the product with the rounding offset."""
         pieces = self.recipe.pieces
         multiply = self.rows.latency if self._in_luts else pieces + (pieces > 0)
         return multiply + (self.rounding.offset_stage == "late")
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Tables of the pieces of all factors."""
+        """Tables of the factors, or of each 17-bit piece of them, by name: one column of entries per lane."""
         recipe = self.recipe
         if not recipe.split_factor:
             return {recipe.factor_name(0): self.parameters.table(recipe.factor)}
@@ -80,7 +80,10 @@ class ScaledProducts(ScalingPart):
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of all products, as Yosys counts them. Shifts and small products need none."""
+        """Number of DSP slices of all products per beat, as Yosys maps them; shifts and small products need none.
+
+        Shifts and small products need none.
+        """
         recipe, tables, total = self.recipe, self.tables, 0
         for operand_piece, factor_piece in recipe.steps if recipe.in_slices else ():
             bits = recipe.operand_piece_bits(operand_piece)
@@ -89,7 +92,7 @@ class ScaledProducts(ScalingPart):
         return total * self.parameters.pixels
 
     def count(self, cost: Cost, *, has_table: bool) -> None:
-        """Add to ``cost`` the resources of the products, without tables and slices."""
+        """Add to ``cost`` the LUTs and flip-flops of the scaled products, without tables and DSP slices."""
         recipe, unused_bits = self.recipe, self.rounding.unused_bits
         cost.lut += self.values * recipe.operand_bits * (has_table and not recipe.pieces)
         for column in self.tables["factor"] if self._in_luts else ():
@@ -117,9 +120,9 @@ class ScaledProducts(ScalingPart):
             cost.in_slices(self.values * (product + bits + step * width), self.values * bits)
 
     def add_to(self, m: Module, beats: Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
-        """Add the scaling multipliers, and return their products with the offset, by lane.
+        """Add the scaling multipliers, and return their products with the rounding offset, by lane.
 
-        ``operands`` are grouped by step of the cascade. The values of a step are valid so many cycles after ``cycle``.
+        ``operands`` are grouped by step of the cascade. Step ``n``'s are valid ``n`` cycles after ``cycle``.
         """
         values = self._products(m, beats, operands, cycle)
         if self.rounding.offset_stage != "late":
@@ -145,7 +148,7 @@ class ScaledProducts(ScalingPart):
         return [Mux(factor, value, 0) if 0 in recipe.factor else value for value, factor in pairs]
 
     def _cascade(self, m: Module, lane: int, operands: Sequence[Value], factors: dict[str, Value]) -> Value:
-        """Add the slices of a lane's product, which form a cascade, one cycle apart, and return the product.
+        """Add the cascade of DSP slices that computes a lane's product, one cycle per slice; return the product.
 
         Each slice adds the product of its pieces to the previous sum. If the product has a larger weight, the sum is
         shifted right by 17 bits. The 17 dropped bits are final. ``factors`` are by table, as of the first step.
@@ -172,7 +175,7 @@ class ScaledProducts(ScalingPart):
 
 
 def _takes_slice(multiplier_slice: MultiplierSlice, operand_bits: int, factors: Sequence[int]) -> bool:
-    """Return whether Yosys builds a product with the possible ``factors`` from a DSP slice, not from LUTs."""
+    """Return whether Yosys maps a product with the possible ``factors`` to a DSP slice instead of LUTs."""
     bits = max(factors).bit_length()
     if len(set(factors)) == 1 and bits:
         bits -= (factors[0] & -factors[0]).bit_length() - 1  # trailing zeros of a constant are wiring

@@ -1,1 +1,1 @@
-"""Parts of a line buffer, which reads the windows of a feature map: `hwgen.gateware.line_buffer` puts them together."""
+"""Sub-configurations and circuits of a line buffer, such as its banks; `hwgen.gateware.line_buffer` combines them."""

@@ -1,4 +1,4 @@
-"""Reader's pipeline of a line buffer: from the addresses of a patch, through the memories, to the taps of a step."""
+"""Read pipeline of a line buffer: from the addresses of pixels, through the memories, to the taps of a cycle."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from hwgen.gateware.windows.ring_banks import RingBank, RingBanks
 from hwgen.gateware.windows.window_parameters import WindowParameters
 from hwgen.gateware.windows.window_walk import WindowWalk
 
-#: Type of a dictionary of words, each of one pixel, by row and column of a patch or by row and column bank.
+#: Dictionary of words, each with ``Tn`` channels of one pixel, by row and column of a patch or of the memory banks.
 Pixels = dict[tuple[int, int], Value]
 
 
 @dataclass(frozen=True)
 class PatchReader:
-    """Pipeline of a line buffer's reader: addresses, memories, sorting of banks, padding, choice of taps."""
+    """Read pipeline of a line buffer: addresses, memories, sorting by row and column, padding, choice of taps."""
 
     parameters: WindowParameters
     banks: RingBanks
 
     @property
     def word_stage(self) -> int:
-        """Cycles from the issue of a read until its words reach the multiplexers that sort them by column."""
+        """Cycles from the start of a read until its words reach the multiplexers that sort them by column."""
         return 3 + (self.banks.rows > 1 or self.banks.registers_words)
 
     @property
     def latency(self) -> int:
-        """Cycles from the issue of a read of window taps until the taps are on ``o``."""
+        """Cycles from the start of a read of window taps until the line buffer outputs the taps."""
         return self.word_stage + 1 + self.parameters.patches.chooses
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the data path behind the memories, and the delays of its controls."""
+        """Add to ``cost`` the data path after the memories, and the delays of its control signals."""
         parameters, patches, banks = self.parameters, self.parameters.patches, self.banks
         word, patch_rows, reads = parameters.word_bits, patches.size[0], len(patches.used_columns)
         if banks.registers_words:
@@ -70,11 +70,11 @@ class PatchReader:
         cost.delay(2, self.latency)
 
     def add_to(self, m: Module, walk: WindowWalk, banks: list[RingBank], output: wiring.PureInterface) -> None:
-        """Add the pipeline that reads what the walk points to, and drives the stream of steps."""
+        """Add the pipeline that reads the pixels that ``walk`` points to, and drive the stream ``output`` of taps."""
         self._add_addresses(m, walk, banks)
         rows = self._rotate_rows(m, walk, {(bank.row, bank.column): bank.word for bank in banks})
         pixels = self._rotate_columns(m, walk, rows, output)
-        taps = self._choose(m, walk, pixels)
+        taps = self._add_choice(m, walk, pixels)
         for window, values in zip(output.payload.taps, taps, strict=True):
             m.d.comb += [tap.as_value().eq(value) for tap, value in zip(window, values, strict=True)]
         m.d.comb += [
@@ -84,9 +84,10 @@ class PatchReader:
         ]
 
     def _add_addresses(self, m: Module, walk: WindowWalk, banks: list[RingBank]) -> None:
-        """Add the read addresses: stage 1 computes the word of row and column and the offset of the fold; 2 adds both.
+        """Add the read addresses of the memory banks, computed in two pipeline stages.
 
-        The memory is stage 3.
+        Stage 1 computes the word of row and column, and the offset of the input fold. Stage 2 adds both. The memory is
+        stage 3.
         """
         ring, patches = self.banks, self.parameters.patches
         width = max(1, (ring.depth - 1).bit_length())
@@ -102,9 +103,9 @@ class PatchReader:
             m.d.comb += [bank.address.eq(address) for bank in banks if bank.column == column]
 
     def _rotate_rows(self, m: Module, walk: WindowWalk, outputs: Pixels) -> Pixels:
-        """Add the pipeline stage that sorts the row banks' words by row of the patch, and return the sorted words.
+        """Add the multiplexers that sort the row banks' words by row of the patch; return the sorted words.
 
-        Keys are (row of the patch, column bank). The stage exists only where every ring row has its own banks. Words
+        Keys are (row of the patch, column bank). The stage exists only if every ring row has its own banks. Words
         that pass the output registers of block RAM are one cycle later, and the rotation is then part of the next
         stage.
         """
@@ -121,13 +122,13 @@ class PatchReader:
         for row, below in enumerate(patches.rows):
             for column in range(banks.columns):
                 words = [outputs[bank, column] for bank in range(banks.rows)]
-                word = turn(m, f"patch_row_{row}_{column}_selected", slot, below, words)
+                word = bank_word(m, f"patch_row_{row}_{column}_selected", slot, below, words)
                 delay = int(not banks.registers_words)
                 rotated[row, column] = delayed(m, f"patch_row_{row}_{column}", word, delay)
         return rotated
 
     def _rotate_columns(self, m: Module, walk: WindowWalk, rows: Pixels, output: wiring.PureInterface) -> Pixels:
-        """Add the stage that sorts the column banks' words by column and pads them; return words by row and column."""
+        """Add the stage that sorts the column banks' words and pads them; return words by patch row and column."""
         parameters, patches = self.parameters, self.parameters.patches
         stage, columns = self.word_stage, patches.read_columns
         phase = delayed(m, "patch_bank_index", walk.column.bank, stage)
@@ -143,13 +144,13 @@ class PatchReader:
         for row in range(patches.size[0]):
             for index, column in enumerate(columns):
                 words = [rows[row, bank] for bank in range(self.banks.columns)]
-                value: Value = turn(m, f"pixel_{row}_{column}", phase, column, words)
+                value: Value = bank_word(m, f"pixel_{row}_{column}", phase, column, words)
                 if inside is not None:
                     value = Mux(inside[row * len(columns) + index], value, pad)
                 pixels[row, column] = registered(m, f"pixel_{row}_{column}_padded", value, parameters.word_bits)
         return pixels
 
-    def _choose(self, m: Module, walk: WindowWalk, pixels: Pixels) -> list[list[Value]]:
+    def _add_choice(self, m: Module, walk: WindowWalk, pixels: Pixels) -> list[list[Value]]:
         """Add multiplexers of taps if a cycle reads more than it outputs; return a list of output taps per window."""
         parameters, patches = self.parameters, self.parameters.patches
         patch = list(product(range(patches.size[0]), range(patches.size[1])))
@@ -162,8 +163,8 @@ class PatchReader:
         return chosen
 
 
-def turn(m: Module, name: str, phase: Value, offset: int, banks: Sequence[Value]) -> Signal:
-    """Add a multiplexer, and return the word of the bank ``offset`` after bank ``phase``, counted cyclically."""
+def bank_word(m: Module, name: str, phase: Value, offset: int, banks: Sequence[Value]) -> Signal:
+    """Add a multiplexer that selects the word of bank ``(phase + offset) % len(banks)``; return the word."""
     result = Signal(banks[0].shape(), name=name)
     if len(banks) == 1:
         m.d.comb += result.eq(banks[0])
@@ -176,9 +177,10 @@ def turn(m: Module, name: str, phase: Value, offset: int, banks: Sequence[Value]
 
 
 def choose_taps(m: Module, parameters: WindowParameters, window: int, tap_fold: Value, pixels: Pixels) -> list[Value]:
-    """Return the taps of one of neighbouring windows, from the pixels that were read, by row and column of the patch.
+    """Return the taps that the current cycle outputs for window ``window`` of the ``Tp`` windows read together.
 
-    If more pixels are read than a step uses, one more stage selects the taps.
+    ``pixels`` has the words that were read, by row and column of the patch. If a cycle reads more pixels than it
+    outputs, one more pipeline stage selects the taps.
     """
     if not parameters.patches.chooses:
         return list(pixels.values())

@@ -1,4 +1,4 @@
-"""Flow control of a line buffer: counters of pixels decide when windows start and when the writer accepts a beat."""
+"""Flow control of a line buffer: pixel counters decide when a window starts and when the writer accepts a beat."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from hwgen.gateware.windows.window_walk import WindowWalk
 
 @dataclass(frozen=True)
 class PixelCounts:
-    """Pixel counters of a line buffer, ``margin`` and ``space``.
+    """Pixel counters of a line buffer's flow control, ``margin`` and ``space``.
 
-    - ``margin``: number of pixels written beyond those that the next window needs. A window can start unless it is
+    - ``margin``: number of pixels written, minus the number that the next window needs. A window can start unless it is
       negative.
-    - ``space``: number of pixels that can be written before a pixel is overwritten that a window of its frame needs,
-      less the pixels of the next beat. The writer accepts the next beat unless it is negative.
+    - ``space``: number of pixels that can be written without overwriting a pixel that a window of its frame needs,
+      minus the pixels of the next beat. The writer accepts the next beat unless it is negative.
     """
 
     parameters: WindowParameters
 
     @property
     def _ring_pixels(self) -> int:
-        """Number of pixels that can be stored before the first window of a frame releases any."""
+        """Number of pixels that the line buffer can store before a frame's first window releases any."""
         return self.parameters.rows * self.parameters.input.width + self.parameters.grid.skipped
 
     @property
     def margin_shape(self) -> Shape:
-        """Amaranth shape of the counter ``margin``."""
+        """Amaranth shape of the counter ``margin``, in pixels."""
         limit = 2 * self.parameters.input.frame_pixels + self._ring_pixels
         return bits_for_range(-limit, limit)
 
     @property
     def first_space(self) -> int:
-        """Initial value of the free-space counter: pixels that fit before the first window, less those of one beat."""
+        """Initial value of the counter ``space``: pixels that fit before the first window, minus one beat's pixels."""
         return self._ring_pixels - min(self.parameters.input.pixels, self.parameters.input.width)
 
     @property
     def space_shape(self) -> Shape:
-        """Amaranth shape of the free-space counter, in pixels."""
+        """Amaranth shape of the counter ``space``, in pixels."""
         source = self.parameters.input
         largest = self._ring_pixels + source.frame_pixels - source.last_pixels
         return bits_for_range(-min(source.pixels, source.width), largest)
 
     @property
     def counter_ff(self) -> int:
-        """Number of flip-flops of the pixel counters, and of the numbers that are added to them."""
+        """Number of flip-flops of the pixel counters and of their increments."""
         grid = self.parameters.grid
         total = self.margin_shape.width + self.space_shape.width + 2 * grid.release_steps.bits
         return total + grid.need_steps.bits if self.parameters.window_cycles > 1 else total
 
     def add_to(self, m: Module, walk: WindowWalk, pixels: WrittenPixels) -> Value:
-        """Add the counters and return whether the writer accepts the next beat.
+        """Add the pixel counters, and return whether the line buffer's writer accepts the next beat.
 
         A window starts when its pixels are stored.
         """
         grid = self.parameters.grid
-        need = self._by_window(walk, grid.need_steps)
+        need = self._growth_at_window(walk, grid.need_steps)
         margin = Signal(self.margin_shape, name="margin", init=-int(grid.needed(0, 0)))
         used = Signal.like(need, name="used_pixels")
         # The next window reads the margin two or more cycles later, so that a register fits, unless a window takes one
@@ -74,7 +74,7 @@ class PixelCounts:
         m.d.comb += walk.window_ready.eq(~margin[-1])
 
         released = Signal(range(self.parameters.input.frame_pixels + grid.skipped + 1), name="released_pixels")
-        m.d.sync += released.eq(Mux(walk.window_ends, self._by_window(walk, grid.release_steps), 0))
+        m.d.sync += released.eq(Mux(walk.window_ends, self._growth_at_window(walk, grid.release_steps), 0))
         released = delayed(m, "released_pixels", released, self.parameters.release_delay - 2, reset_less=False)
         # ``space`` is already less by the pixels of the next beat, so that its sign bit shows whether the beat fits. A
         # comparison would be a second carry chain on the path to ``margin``.
@@ -82,8 +82,8 @@ class PixelCounts:
         m.d.sync += space.eq(space + released - pixels.upcoming)
         return ~space[-1]
 
-    def _by_window(self, walk: WindowWalk, steps: WindowSteps) -> Value:
-        """Add table logic, and return the growth of a pixel count, from ``steps``, at the window that is being read."""
+    def _growth_at_window(self, walk: WindowWalk, steps: WindowSteps) -> Value:
+        """Add look-up logic; return by how much a pixel count grows at the current window, from the table ``steps``."""
         tops, lefts = self.parameters.grid.tops, self.parameters.grid.lefts
         at_end = sparse_table(walk.top, dict(zip(tops, steps.ends, strict=True)))
         if not steps.columns:

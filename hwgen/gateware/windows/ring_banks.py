@@ -1,4 +1,4 @@
-"""Banks of memory that store a line buffer's ring of image rows, and the writer of the ring."""
+"""Memory banks that store a line buffer's ring of image rows, and the writer that fills them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hwgen.gateware.windows.window_parameters import WindowParameters
 
 @dataclass(frozen=True)
 class RingBank:
-    """Signals of one memory bank of the line buffer, with its row and column: write port, read address, read word."""
+    """Signals of one memory bank of a line buffer, with its row and column: write port, read address, read word."""
 
     row: int
     column: int
@@ -30,7 +30,7 @@ class RingBank:
 
 @dataclass(frozen=True)
 class RingBanks:
-    """Memory banks of a line buffer, so divided that pixels that are read or written together are in different banks.
+    """Memory banks of a line buffer, divided so that pixels accessed in the same cycle are in different banks.
 
     Column ``x`` of the map is in column bank ``x mod columns``. If a patch has more than one row, every ring row has
     banks of its own.
@@ -40,12 +40,12 @@ class RingBanks:
 
     @property
     def rows(self) -> int:
-        """Number of rows of memory banks: one per stored image row if several rows are read at once, else 1."""
+        """Number of rows of memory banks: one per stored image row if a cycle reads several rows, otherwise 1."""
         return self.parameters.rows if self.parameters.patches.size[0] > 1 else 1
 
     @cached_property
     def columns(self) -> int:
-        """Number of memory banks among which a row's columns are divided, so that several are accessed at once."""
+        """Number of memory banks per row; an image row's columns are interleaved among them."""
         return banks_apart(self.parameters.patches.read_columns, self.parameters.input.pixels)
 
     @property
@@ -55,35 +55,38 @@ class RingBanks:
 
     @property
     def interleaving(self) -> Interleaving:
-        """Interleaving of a row's columns among the column banks."""
+        """Mapping from an image column to a column bank and the first word of its pixel."""
         return Interleaving(self.columns, self.parameters.input.folds)
 
     @property
     def row_words(self) -> int:
-        """Number of memory words that one image row takes in one bank of the line buffer."""
+        """Number of words of one bank that an image row occupies."""
         return -(-self.parameters.input.width // self.columns) * self.parameters.input.folds
 
     @property
     def depth(self) -> int:
-        """Number of words in one memory bank of the line buffer. A word stores ``Tn`` channels of one pixel."""
+        """Number of words per memory bank; a word stores ``Tn`` channels of one pixel.
+
+        A word stores ``Tn`` channels of one pixel.
+        """
         return self.row_words * self.parameters.rows // self.rows
 
     @property
     def memory(self) -> str:
-        """RAM that stores the line buffer's banks, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by depth."""
+        """RAM that stores the banks: ``lut``, ``block`` or ``ultra``, chosen by ``memory_in`` or by depth."""
         return self.parameters.memory_in or self.parameters.memories.default_ram(self.depth)
 
     @property
     def pieces(self) -> int:
-        """Number of memories into which each bank is divided, so that multiplexers of deep banks stay fast."""
+        """Number of memories that make up each bank, so that multiplexers of deep banks stay fast."""
         parameters = self.parameters
         return len(piece_words(parameters.device, parameters.word_bits, self.depth, parameters.memory_in))
 
     @cached_property
     def registers_words(self) -> bool:
-        """Whether words pass output registers of the RAM, which UltraRAM always has, because its words are late.
+        """Whether read words pass an output register of the RAM: always in UltraRAM, in block RAM if LUTs follow.
 
-        Words of block RAM pass them if more than one LUT per bit follows the memory.
+        Words of block RAM pass it if more than one LUT per bit follows the memory.
         """
         if self.memory == "ultra":
             return True
@@ -95,21 +98,21 @@ class RingBanks:
 
     @property
     def rotates_rows(self) -> bool:
-        """Whether windows begin in different rows of the ring of image rows, so that multiplexers sort the rows."""
+        """Whether windows start in different rows of the ring, so that multiplexers must sort the rows."""
         parameters = self.parameters
         frame = parameters.input.height - (parameters.output_height - 1) * parameters.stride[0]
         return any(rows % parameters.rows for rows in (parameters.stride[0], frame, parameters.patches.advance[0]))
 
     def count_memories(self, cost: Cost) -> None:
-        """Add to ``cost`` the memories of all banks."""
+        """Add to ``cost`` the memories of all banks of the line buffer."""
         for _ in range(self.count):
             count_pieces(cost, self.parameters.word_bits, self.depth, self.parameters.memory_in)
 
     def add_to(self, m: Module) -> list[RingBank]:
-        """Add the memories of all banks of the line buffer, and return their signals in a flat list, by row."""
-        return [self._bank(m, row, column) for row in range(self.rows) for column in range(self.columns)]
+        """Add the memories of all banks to a module; return the banks' signals as a flat list, row by row."""
+        return [self._add_bank(m, row, column) for row in range(self.rows) for column in range(self.columns)]
 
-    def _bank(self, m: Module, row: int, column: int) -> RingBank:
+    def _add_bank(self, m: Module, row: int, column: int) -> RingBank:
         """Add one memory bank of the line buffer, and return its signals.
 
         A bank of many block RAMs is in pieces, because its multiplexer would be slow.
@@ -128,7 +131,7 @@ class RingBanks:
 
 @dataclass(frozen=True)
 class WrittenPixels:
-    """Signals of the line buffer's writer: numbers of pixels completed in this cycle, and of pixels in the next beats.
+    """Signals of the line buffer's writer: number of pixels completed in this cycle, and number in the next beats.
 
     Both are 0 unless this cycle stores the last channels of its pixels. The next beats carry the next pixels.
     """
@@ -139,14 +142,14 @@ class WrittenPixels:
 
 @dataclass(frozen=True)
 class RingWriter:
-    """Writer of a line buffer, which stores a beat's pixels in successive banks per cycle."""
+    """Writer of a line buffer, which stores the ``Tp`` pixels of a beat in different banks in one cycle."""
 
     parameters: WindowParameters
     banks: RingBanks
 
     @property
     def counter_ff(self) -> int:
-        """Number of flip-flops of the writer's counters."""
+        """Number of flip-flops of the counters in the line buffer's writer."""
         source, banks = self.parameters.input, self.banks.columns
         moves_rows = self.banks.rows == 1 and self.parameters.rows > 1
         total = counter_bits(source.row_steps) + counter_bits(source.folds) + counter_bits(self.parameters.rows)
@@ -160,14 +163,17 @@ class RingWriter:
         return total
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the data path in front of the memories. The write data of a bank that is not written is 0."""
+        """Add to ``cost`` the write data multiplexers of the banks; the data of a bank that is not written is 0.
+
+        The write data of a bank that is not written is 0.
+        """
         columns = self.banks.columns
         if columns > 1:
             selects = columns // gcd(columns, self.parameters.input.pixels) > 1
             cost.lut += columns * self.parameters.word_bits * selects
 
     def add_to(self, m: Module, source: wiring.PureInterface, banks: list[RingBank]) -> WrittenPixels:
-        """Add the writer of the beats of ``source``, and return its pixel counts."""
+        """Add the writer that stores the beats of ``source`` in the banks; return its pixel counts."""
         parameters, ring = self.parameters, self.banks
         folds, pixels, steps = parameters.input.folds, parameters.input.pixels, parameters.input.row_steps
         taken = Signal(name="input_transfer")
@@ -207,10 +213,10 @@ class RingWriter:
                                 bank.write.data.eq(Cat(lane[pixel] for lane in values)),
                                 bank.write.en.eq(here if ring.rows == 1 else here & (slot.index == bank.row)),
                             ]
-        return self._written(m, step, step_ends)
+        return self._add_counts(m, step, step_ends)
 
-    def _written(self, m: Module, step: Loop, step_ends: Value) -> WrittenPixels:
-        """Add the counts of the pixels of the current step, and of the step that follows it."""
+    def _add_counts(self, m: Module, step: Loop, step_ends: Value) -> WrittenPixels:
+        """Add logic that counts the pixels of the current beats, and of the beats that follow."""
         source = self.parameters.input
         pixels, short = source.pixels, source.last_pixels
         count = Signal(range(pixels + 1), name="write_pixels")  # pixels of the current step

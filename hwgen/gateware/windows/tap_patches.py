@@ -1,4 +1,4 @@
-"""Patches of a window's taps: the taps that a line buffer reads in one cycle, and their order."""
+"""Patches of a kernel's taps: which taps a line buffer reads in one cycle, and their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hwgen.devices import Logic
 
 @dataclass(frozen=True)
 class TapPatches:
-    """Patches of taps of ``Tp`` neighbouring windows. Each patch is read in one cycle.
+    """Patches of taps of ``Tp`` neighbouring windows; the line buffer reads one patch per cycle.
+
+    Each patch is read in one cycle.
 
     Parameters
     ----------
@@ -33,10 +35,10 @@ class TapPatches:
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Number of rows and of columns of the patch of taps that is read in one cycle, with as few rows as possible.
+        """Rows and columns of the patch of taps that is read per cycle, with as few rows as possible.
 
         If patches of ``taps`` taps tile the kernel, a patch has just these taps. Otherwise the patch is the whole
-        window, and multiplexers behind the memory select the taps of a step.
+        window, and multiplexers after the memory select the taps that a cycle outputs.
         """
         height, width = self.kernel
         for columns in range(min(self.taps, width), 0, -1):
@@ -46,14 +48,14 @@ class TapPatches:
 
     @property
     def chooses(self) -> bool:
-        """Whether more taps are read per cycle than are used, so that multiplexers select the taps of each cycle."""
+        """Whether a cycle reads more taps than it outputs, so that multiplexers select the taps."""
         return self.size[0] * self.size[1] > self.taps
 
     @cached_property
     def step_taps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Kernel taps (row, column) that are output together, one tuple for each of the cycles that read a window.
+        """Kernel taps as (row, column) that are output together: a tuple for each cycle of reading a window.
 
-        The cycles are in the order of the walk. The last entry, or tap fold, can have fewer taps.
+        The entries are in the order of the reads. The last one can have fewer taps.
         """
         height, width = self.kernel
         if self.chooses:
@@ -68,27 +70,27 @@ class TapPatches:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds of a window's walk: one for each tap fold, or for each row of patches."""
+        """Number of outer iterations of reading a window: tap folds if taps are selected, otherwise rows of patches."""
         return len(self.step_taps) if self.chooses else self.kernel[0] // self.size[0]
 
     @property
     def advance(self) -> tuple[int, int]:
-        """Distance between neighbouring patches of taps within a window: in rows, and in columns."""
+        """Distance between neighbouring patches of taps in a window, in image rows and in image columns."""
         return self.size[0] * self.dilation[0], self.size[1] * self.dilation[1]
 
     @property
     def rows(self) -> range:
-        """Image rows that are read in one cycle for one patch of taps, relative to the patch's first row."""
+        """Image rows that a patch of taps reads, relative to its first row."""
         return range(0, self.advance[0], self.dilation[0])
 
     @property
     def columns(self) -> range:
-        """Image columns that are read in one cycle for one patch of taps, relative to the patch's first column."""
+        """Image columns that a patch of taps reads, relative to its first column."""
         return range(0, self.advance[1], self.dilation[1])
 
     @cached_property
     def read_columns(self) -> Sequence[int]:
-        """Image columns that are read in one cycle for ``Tp`` windows together, relative to the first column read.
+        """Image columns that a cycle reads for all ``Tp`` windows, relative to the first column.
 
         Without a dilation, all columns from the first to the last are read.
         """
@@ -97,11 +99,11 @@ class TapPatches:
 
     @cached_property
     def used_columns(self) -> Sequence[int]:
-        """Image columns that contain taps, among the ``read_columns`` of a cycle; synthesis removes the others."""
+        """Image columns with taps among the ``read_columns`` of a cycle; synthesis removes the others."""
         lefts = range(0, self.pixels * self.stride, self.stride)
         return sorted({left + column for left in lefts for column in self.columns})
 
     def choice_luts(self, logic: Logic) -> int:
-        """Return the LUTs, per bit of a word and per window, that select a cycle's taps from all taps that are read."""
+        """Return the LUTs, per word bit and window, of the multiplexers that select a cycle's taps."""
         counts = (sum(tap < len(taps) for taps in self.step_taps) for tap in range(self.taps))
         return sum(map(logic.mux_luts, counts))

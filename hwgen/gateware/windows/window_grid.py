@@ -1,4 +1,4 @@
-"""Positions of a feature map's windows, and the pixels that must be stored for each window or that each releases."""
+"""Positions of a feature map's windows, and how many pixels each of them needs and releases in a line buffer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 from hwgen.gateware.cost import table_bits, uncommon
 
-#: Type of one index, or of several.
+#: One index, or a NumPy array of indices.
 Indices = int | np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowSteps:
-    """Tables of a line buffer's flow control: growth of a count of needed or released pixels from window to window.
+    """Tables of a line buffer's flow control: by how much a count of pixels grows from window to window.
 
-    The count is that of needed or of released pixels. The windows are groups of ``Tp`` neighbouring windows, the row
-    steps. Every window at the end of an output row has an entry of its own. Inside a row, the growth is the entry of
-    the row step times the entry of the row, which is 1 or 0.
+    It counts needed or released pixels. A window here is a group of ``Tp`` neighbouring windows, a row step. Every
+    window at the end of an output row has an entry of its own. Inside a row, the growth is the entry of the row step
+    times the entry of the row, which is 1 or 0.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ class WindowSteps:
 
     @cached_property
     def bits(self) -> int:
-        """Number of flip-flops of a register for one growth (an entry of ``ends`` or ``columns``, or 0)."""
+        """Width in bits of a register that holds one table entry (of ``ends`` or ``columns``) or 0."""
         return table_bits({0, *self.ends, *self.columns})
 
 
 @dataclass(frozen=True)
 class WindowGrid:
-    """Windows of a feature map, in raster order, in groups of ``Tp`` neighbouring windows of an output row.
+    """Positions of a feature map's windows, in raster order, in groups of ``Tp`` neighbouring windows of a row.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class WindowGrid:
 
     @property
     def output_size(self) -> tuple[int, int]:
-        """Height and width of the output map, in pixels: number of window rows, and of windows per output row."""
+        """Height and width of the output map: number of window rows, and of windows per row."""
         (height, width), (top, left, bottom, right) = self.map_size, self.padding
         return (
             (height + top + bottom - self.extent[0]) // self.stride[0] + 1,
@@ -84,24 +84,24 @@ class WindowGrid:
 
     @property
     def row_steps(self) -> int:
-        """Number of groups of windows in an output row: ``ceil(W_out / Tp)``."""
+        """Number of groups of ``Tp`` windows per output row: ``ceil(W_out / Tp)``."""
         return -(-self.output_size[1] // self.pixels)
 
     @property
     def tops(self) -> range:
-        """Image row of the top of the windows in each output row; negative in the padding."""
+        """Image row of the top of the windows, by output row; negative in the padding."""
         top, stride = -self.padding[0], self.stride[0]
         return range(top, top + self.output_size[0] * stride, stride)
 
     @property
     def lefts(self) -> range:
-        """Image column of the left edge of each group of windows of an output row; negative in the padding."""
+        """Image column of the left edge of each group of ``Tp`` windows in an output row; negative in the padding."""
         left, stride = -self.padding[1], self.stride[1] * self.pixels
         return range(left, left + self.row_steps * stride, stride)
 
     @property
     def skipped(self) -> int:
-        """Number of pixels of a frame's first rows that no window reads, as a negative top padding crops the rows.
+        """Number of a frame's first pixels that no window reads, because a negative top padding crops rows.
 
         They are released before the frame begins.
         """
@@ -109,13 +109,13 @@ class WindowGrid:
 
     @property
     def windows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of all groups of windows, as a column, and their steps in a row: arguments for `needed`, `released`."""
+        """Index arrays of all window groups for `needed` and `released`: output rows as a column, steps as a row."""
         rows, steps = np.ogrid[: self.output_size[0], : self.row_steps]
         return rows, steps
 
     @cached_property
     def _last_columns(self) -> np.ndarray:
-        """Map column of the last pixel that each group of windows along an output row needs."""
+        """Image column of the last pixel that each group of windows along an output row needs, as an array."""
         width, (_, left) = self.map_size[1], self.padding[:2]
         # Windows that begin right of the map need no pixel of the map.
         last = min(self.output_size[1], (width - 1 + left) // self.stride[1] + 1)
@@ -123,11 +123,13 @@ class WindowGrid:
 
     @cached_property
     def _dropped_pixels(self) -> np.ndarray:
-        """Number of first pixels of a map row that later windows do not need, after each group of windows."""
+        """Number of pixels at the start of an image row that later windows don't need, after each window group."""
         return self._columns(self.row_steps * self.pixels, self.stride[1] - self.padding[1], self.map_size[1])
 
     def _columns(self, last: int, offset: int, limit: int) -> np.ndarray:
-        """Return the map column ``n * stride + offset`` of the last window ``n`` of each group, within 0 .. ``limit``.
+        """Return the image column ``n * stride + offset`` of each group's last window ``n``, within 0 .. ``limit``.
+
+        ``limit``.
 
         Only the first ``last`` windows of a row count.
         """
@@ -135,13 +137,13 @@ class WindowGrid:
         return np.clip(windows * self.stride[1] + offset, 0, limit)
 
     def needed(self, row: Indices, step: Indices) -> np.ndarray:
-        """Return how many first pixels of a frame must be stored before group ``step`` of windows in ``row`` begins."""
+        """Return how many of a frame's first pixels must be stored before window group ``step`` of ``row`` starts."""
         height, width = self.map_size
         bottom = np.asarray(row) * self.stride[0] - self.padding[0] + self.extent[0] - 1
         return np.clip(bottom, 0, height - 1) * width + self._last_columns[step] + 1
 
     def released(self, row: Indices, step: Indices) -> np.ndarray:
-        """Return how many first pixels of a frame can be overwritten after group ``step`` of windows in ``row``.
+        """Return how many of a frame's first pixels can be overwritten after window group ``step`` of ``row``.
 
         No later window needs these pixels. After the last window of the frame, the skipped pixels of the next frame are
         included.
@@ -157,7 +159,7 @@ class WindowGrid:
 
     @cached_property
     def need_steps(self) -> WindowSteps:
-        """Growth, from each window to the next, of the number of pixels that must be stored before a window starts.
+        """Increments, per window group, of the number of pixels that must be stored before the group starts.
 
         The next frame follows the last window of a frame.
         """
@@ -173,7 +175,7 @@ class WindowGrid:
 
     @cached_property
     def release_steps(self) -> WindowSteps:
-        """Growth, at the end of each window, of the number of a frame's pixels that can be overwritten."""
+        """Increments, per window group, of the number of pixels that can be overwritten after the group."""
         rows, last = np.arange(self.output_size[0]), self.row_steps - 1
         row_ends = self.released(rows, last)
         befores = np.append(self.skipped, row_ends[:-1])

@@ -1,4 +1,4 @@
-"""Parameters of a walk over the windows of a feature map, and what every reader of its steps knows of them."""
+"""Parameters of a line buffer: the windows that it reads from a feature map, their order, and the stored rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _grid_of = lru_cache(maxsize=64)(WindowGrid)
 
 @dataclass(frozen=True, kw_only=True)
 class WindowParameters(OnDevice):
-    """Parameters of a line buffer: its ring of image rows, and the output order of window taps.
+    """Parameters of a line buffer: stored image rows, windows, and the output order of their taps.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class WindowParameters(OnDevice):
         Whether a step has a flag for every tap that is high if the tap is inside the map.
     memory_in : str, optional
         RAM that stores the banks, ``lut``, ``block`` or ``ultra``. If not given, the depth of a bank decides. The
-        latency is one cycle shorter with LUT RAM where words of block RAM would pass its output registers. Words of
+        latency is one cycle shorter with LUT RAM if words of block RAM would pass its output registers. Words of
         UltraRAM always pass its output registers.
     """
 
@@ -74,17 +74,17 @@ class WindowParameters(OnDevice):
 
     @cached_property
     def grid(self) -> WindowGrid:
-        """Positions of the windows, and the pixels that each of them needs and releases."""
+        """Positions of the windows in the feature map, and the pixels that each needs and releases."""
         return _grid_of((self.input.height, self.input.width), self.extent, self.stride, self.padding, self.pixels)
 
     @cached_property
     def patches(self) -> TapPatches:
-        """Patches of taps that are read in one cycle each."""
+        """Patches of kernel taps; the line buffer reads one patch per cycle."""
         return TapPatches(self.kernel, self.dilation, self.taps, self.pixels, self.stride[1])
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Number of rows and of columns that a window covers, from its first tap to its last, dilation included."""
+        """Number of rows and of columns that a window covers, dilation included."""
         (height, width), (below, beside) = self.kernel, self.dilation
         return (height - 1) * below + 1, (width - 1) * beside + 1
 
@@ -110,16 +110,17 @@ class WindowParameters(OnDevice):
 
     @property
     def groups(self) -> int:
-        """Number of channel groups: an output fold (``Tm`` output channels) reads only its own group's input channels.
+        """Number of channel groups, whose output channels read only their own group's input channels.
 
-        With two groups, six input folds and four output folds, output folds 0 and 1 read input folds 0 to 2, and output
-        folds 2 and 3 read input folds 3 to 5. In a channelwise walk every input fold is a group.
+        With two groups, six input folds (sets of ``Tn`` channels) and four output folds (sets of ``Tm``), output folds
+        0 and 1 read input folds 0 to 2, and output folds 2 and 3 read input folds 3 to 5. In a channelwise walk every
+        input fold is a group.
         """
         return self.input.folds if self.channelwise else self.input.groups
 
     @property
     def group_folds(self) -> int:
-        """Number of input folds, sets of ``Tn`` input channels, in a channel group.
+        """Number of input folds (sets of ``Tn`` input channels) per channel group.
 
         An output fold reads all of them.
         """
@@ -127,7 +128,7 @@ class WindowParameters(OnDevice):
 
     @property
     def group_output_folds(self) -> int:
-        """Number of output folds, passes over ``Tm`` output channels, in a channel group.
+        """Number of output folds (passes over ``Tm`` output channels) per channel group.
 
         All of them read the same input folds.
         """
@@ -135,17 +136,17 @@ class WindowParameters(OnDevice):
 
     @property
     def tap_folds(self) -> int:
-        """Number of cycles that read all taps of a window, for ``Tn`` input channels: ``ceil(Kh * Kw / Tk)``."""
+        """Cycles that read all taps of a window for ``Tn`` input channels: ``ceil(Kh * Kw / Tk)``."""
         return len(self.patches.step_taps)
 
     @property
     def steps(self) -> int:
-        """Cycles of an output fold, in which all operands of ``Tm`` output channels are read."""
+        """Cycles per window that read all activations for ``Tm`` output channels: tap folds times input folds."""
         return self.tap_folds * self.group_folds
 
     @property
     def window_cycles(self) -> int:
-        """Cycles in which the operands of ``Tp`` windows are read, over all output channels."""
+        """Cycles that read all activations of ``Tp`` neighbouring windows, for all output channels."""
         return self.steps * self.output_folds
 
     @property
@@ -160,9 +161,10 @@ class WindowParameters(OnDevice):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a cycle's output: ``taps[window][tap][lane]``, and flags of an output fold's first and last cycle.
+        """Layout of the line buffer's output: ``taps[window][tap][lane]``, and flags ``first`` and ``last``.
 
-        If ``inside`` is set, a step also has the flags ``inside[window][tap]``.
+        The flags mark the first and the last cycle of an output fold. If ``inside`` is set, there are also the flags
+        ``inside[window][tap]``.
         """
         taps = data.ArrayLayout(data.ArrayLayout(self.input.shape, self.input.lanes), self.taps)
         inside = {"inside": data.ArrayLayout(data.ArrayLayout(1, self.taps), self.pixels)} if self.inside else {}

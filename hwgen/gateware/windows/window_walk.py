@@ -1,4 +1,4 @@
-"""Walk of a line buffer's reader over windows, taps and channels: its counters, and where they point."""
+"""Read order of a line buffer: nested counters of windows, channels and taps, and the addresses they point to."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hwgen.gateware.windows.window_parameters import WindowParameters
 
 @dataclass(frozen=True)
 class WalkCounters:
-    """Number of flip-flops of the counters of a `WindowWalk`."""
+    """Number of flip-flops of the counters of a `WindowWalk`, a line buffer's read order."""
 
     parameters: WindowParameters
     banks: RingBanks
 
     @property
     def position_ff(self) -> int:
-        """Number of flip-flops of the counters of windows, folds and taps."""
+        """Number of flip-flops of a line buffer's read counters of windows, folds and taps."""
         parameters, patches, total = self.parameters, self.parameters.patches, 0
         for positions, stride in (
             (parameters.grid.tops, parameters.stride[0]),
@@ -41,7 +41,7 @@ class WalkCounters:
 
     @property
     def address_ff(self) -> int:
-        """Number of flip-flops of the counters of input folds, of places in the banks, and of read addresses."""
+        """Number of flip-flops of a line buffer's counters of input folds and banks, and of its read addresses."""
         parameters, banks = self.parameters, self.banks.columns
         folds, width = parameters.input.folds, max(1, counter_bits(self.banks.depth))
         total = counter_bits(folds)
@@ -62,9 +62,9 @@ class WalkCounters:
 
 
 class WindowWalk:
-    """Counters of the line buffer's reader: position in the loops over windows, taps and channels, and addresses.
+    """Counters of a line buffer's reader: position in the loops over windows, output folds, taps and input channels.
 
-    All signals describe one step and are valid in the cycle in which ``stepping`` is high.
+    All signals describe the reads of one cycle and are valid while ``stepping`` is high.
     """
 
     def __init__(self, m: Module, parameters: WindowParameters, banks: RingBanks, room: Value):
@@ -112,7 +112,7 @@ class WindowWalk:
         self.inside = self._inside_flags(patch_row, patch_column)
 
     def _count_input_folds(self, inner: Loop, fold_ends: Value, window_last: Value) -> None:
-        """Add the counter ``input_fold``: the set of ``Tn`` input channels that is read, over all channel groups."""
+        """Add the counter ``input_fold``: which ``Tn`` input channels are read, counted over all channel groups."""
         m, parameters = self._m, self._parameters
         self.input_fold = Signal(range(parameters.input.folds), name="input_fold_index")
         _, restart = group_first_folds(m, parameters, fold_ends, window_last)
@@ -120,7 +120,7 @@ class WindowWalk:
             m.d.sync += self.input_fold.eq(Mux(inner.is_last, restart, self.input_fold + 1))
 
     def _count_columns(self, inner_ends: Value, across_last: Value) -> None:
-        """Add counters of the place, bank and word address, of the leftmost column that is read."""
+        """Add counters that hold the bank and the word address of the leftmost column to read."""
         m, parameters = self._m, self._parameters
         columns, lefts = self._banks.interleaving, parameters.grid.lefts
         width = max(1, (self._banks.depth - 1).bit_length())
@@ -136,7 +136,7 @@ class WindowWalk:
             m.d.sync += self.column.eq(moved.unless(across_last, following))
 
     def _count_slots(self, across_ends: Value, fold_ends: Value, last_row: Value) -> None:
-        """Add the counter ``slot``: the index, in the ring of image rows, of the top row that is read."""
+        """Add the counter ``slot``: the ring index of the stored image row that holds the patch's top row."""
         m, parameters = self._m, self._parameters
         slots, tops = parameters.rows, parameters.grid.tops
 
@@ -183,7 +183,7 @@ class WindowWalk:
 def group_first_folds(
     m: Module, parameters: WindowParameters, fold_ends: Value, window_last: Value
 ) -> tuple[Value, Value]:
-    """Add counters of the channel groups; return the group's first input fold, now and in the next cycle.
+    """Add counters of channel groups; return the current group's first input fold, now and in the next cycle.
 
     Parameters
     ----------
