@@ -19,7 +19,7 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.engine.array import Array, sum_latency, yield_latency
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.core import words_latency
-from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainWalk
+from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainController
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.fixed_unit import run_cycles
 from hwgen.gateware.engine.job import Compute, Job, job_bytes, job_words
@@ -405,8 +405,8 @@ class CoreSchedule:
             start=Steps.START,
             walked=Steps.WALKED,
             drain_latency=Array.DRAIN_LATENCY,
-            drain_fetch=DrainWalk.FETCH,
-            drain_start=DrainWalk.START,
+            drain_fetch=DrainController.FETCH,
+            drain_start=DrainController.START,
             finish=finish,
         )
         drained = (blocks, fold_blocks, pixels, wait_stored, beat_pixels, run)

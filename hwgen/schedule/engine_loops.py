@@ -71,7 +71,7 @@ class CoreSizes(NamedTuple):
     fetch, start, walked : int
         Latencies of the array's steps (`hwgen.gateware.engine.steps.Steps`).
     drain_latency, drain_fetch, drain_start : int
-        Cycles from a selection to its beat, and latencies of the drain (`hwgen.gateware.engine.drain.DrainWalk`).
+        Cycles from a selection to its beat, and latencies of the drain (`hwgen.gateware.engine.drain.DrainController`).
     finish : int
         Cycles from the last beat of a job to ``finished``.
     """

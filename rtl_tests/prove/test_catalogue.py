@@ -42,9 +42,9 @@ from hwgen.verilog.emitted import files
 
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
-    "BoundConfig", "BurstUnitConfig", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign",
-    "FetchUnitConfig", "LoadUnitConfig", "MapMemoryConfig", "MapProductConfig", "MemorySideConfig", "PartQueueUnit",
-    "PortUnitConfig", "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnitConfig", "TableAddConfig",
+    "BoundConfig", "BurstUnitConfig", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainControllerConfig",
+    "EngineDesign", "FetchUnitConfig", "LoadUnitConfig", "MapMemoryConfig", "MapProductConfig", "MemorySideConfig",
+    "PartQueueUnit", "PortUnitConfig", "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnitConfig", "TableAddConfig",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "ResampleLayerConfig", "RunningScaleLayerConfig")
@@ -63,7 +63,7 @@ KINDS = {
     "CheckUnit": {"rules", "tokens", "wires", "reset"},
     "ChecksumUnit": {"checksum", "reset"},
     "CoreConfig": {"wires", "logic", "contract", "credits", "tokens", "reset"},
-    "DrainWalkConfig": {"path", "stream", "occupancy", "tokens", "progress", "reset"},
+    "DrainControllerConfig": {"path", "stream", "occupancy", "tokens", "progress", "reset"},
     "StepsConfig": {"path", "occupancy", "tokens", "progress", "reset"},
     "DistributeConfig": {"tokens", "reset"},
     "MapProductConfig": {"elementwise", "reset"},

@@ -1,4 +1,4 @@
-"""Compute core of the engine: computes complete sums (accumulators) from the words in the input and weight buffers."""
+"""Compute core of the engine: computes convolution sums from the pixels and weights in its buffers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import Array, ArrayConfig, control_layout, sum_latency
 from hwgen.gateware.engine.config import EngineConfig, numbered
-from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, drain_beat, note_layout
+from hwgen.gateware.engine.drain import DrainController, DrainControllerConfig, drain_beat_layout, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes, LanesConfig
 from hwgen.gateware.engine.load import fills
@@ -26,7 +26,7 @@ from hwgen.gateware.lookup import delayed
 
 
 def core_ports(config: EngineConfig) -> dict[str, Member]:
-    """Return a mapping from the name of each port of the engine's compute cores to its Amaranth signature member.
+    """Return the ports of the engine's compute core component (`Core`), as Amaranth signature members by name.
 
     Counters count jobs modulo ``2**COUNT_BITS``. ``finished`` pulses when the last word of a job with beats is in the
     output buffer, in the order of the jobs.
@@ -41,30 +41,33 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
         "computed": Out(COUNT_BITS),
         "drained": Out(COUNT_BITS),
         "active": Out(1),
-        **{name: Out(stream.Signature(drain_beat(config), always_ready=True)) for name in numbered(config, "beats")},
+        **{
+            name: Out(stream.Signature(drain_beat_layout(config), always_ready=True))
+            for name in numbered(config, "beats")
+        },
         **({"write_cores": In(config.cores)} if config.has_cores else {}),
     }
 
 
 def words_latency(config: EngineConfig) -> int:
-    """Return the number of cycles from the issue of an array step to the arrival of its input words at the array.
+    """Return the cycles from the issue of an array step to the arrival of its input pixels at the array.
 
-    From a job's last step to its count as computed, it takes as many cycles.
+    A job counts as computed as many cycles after its last step.
     """
     return Lanes.LATENCY + config.buffer_latency
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
-    """Configuration of the compute core of ``engine``, with its FPGA resources."""
+    """Configuration of the compute core (`Core`) of an engine, with its components' configurations and resources."""
 
     engine: EngineConfig
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Mapping from the name of each component of the compute core to its configuration, without the delays.
+        """Configurations of the compute core's components, by instance name.
 
-        Components that each core has are numbered if there are several cores.
+        The names of components that each core has are numbered if there are several cores. Delays are not included.
         """
         engine = self.engine
         of_core = {
@@ -78,7 +81,7 @@ class CoreConfig:
             "lanes": LanesConfig(engine=engine),
             **{name: AlignConfig(device=engine.device, side=side) for name, side in sides.items()},
             **{number: config for name, config in of_core.items() for number in numbered(engine, name)},
-            "drains": DrainWalkConfig(engine=engine),
+            "drains": DrainControllerConfig(engine=engine),
         }
 
     @cached_property
@@ -87,7 +90,7 @@ class CoreConfig:
 
     @cached_property
     def own(self) -> Resources:
-        """FPGA resources of the compute core outside of its components: delays, and the count of computed jobs."""
+        """FPGA resources of the compute core outside its components: delay registers, and a counter of jobs."""
         cost, engine = Cost(self.engine.device), self.engine
         words = words_latency(engine)
         cost.delay(engine.cores * engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
@@ -111,10 +114,10 @@ class CoreConfig:
 
 
 class Core(ConfiguredComponent[EngineConfig]):
-    """Compute core of the engine: map buffer, weight buffer, lane addressing, array and drain, with their sequencers.
+    """Compute core of the engine: input map buffer, weight buffer, multiply-accumulate array, and their sequencers.
 
-    With several cores, each has its own map buffer, weight buffer and array. They share the sequencers, and so compute
-    the same steps in the same cycles.
+    With several cores, each has its own map buffer, weight buffer and array. They share the sequencers, so all
+    compute the same steps in the same cycles.
 
     A job counts as computed when its last step has read the buffers, so that these words can be overwritten. A job
     counts as drained when its last word is ``finished``; a job without beats, when all jobs before it are drained.
@@ -142,7 +145,7 @@ class Core(ConfiguredComponent[EngineConfig]):
     active : Out(1)
         Whether a step is computed, or sums are drained.
     beats : Out(stream, always ready)
-        Complete sums (`drain_beat`). With several cores: ``beats_0``, ``beats_1`` and so on.
+        Complete sums (`drain_beat_layout`). With several cores: ``beats_0``, ``beats_1`` and so on.
     """
 
     def __init__(self, config: EngineConfig):
@@ -159,7 +162,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         for name, parts in (("maps", self._maps), ("weights", self._weights), ("array", self._arrays)):
             for numbered_name, part in zip(numbered(config, name), parts, strict=True):
                 m.submodules[numbered_name] = part
-        m.submodules.drains = self._drains = DrainWalk(config)
+        m.submodules.drains = self._drains = DrainController(config)
         connect(m, flipped(self.compute), steps.jobs)
         connect(m, flipped(self.drain), self._drains.jobs)
         cores = self.write_cores if config.has_cores else Const(1)
@@ -176,7 +179,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_operands(self, m: Module) -> None:
-        """Connect step sequencer, lane addressing, map buffer and weight buffer to the array's operand inputs."""
+        """Connect step sequencer, lane addressing and both buffers to each other and to the array's operand inputs."""
         steps, lanes = self._steps, self._lanes
         words = words_latency(self._config)
         m.d.comb += [
@@ -205,7 +208,7 @@ class Core(ConfiguredComponent[EngineConfig]):
             ]
 
     def _elaborate_control(self, m: Module) -> None:
-        """Delay each step's control word until its operands reach the array, and count computed jobs."""
+        """Delay each step's control word until its operands reach the array, and add the counter of computed jobs."""
         steps = self._steps
         words = words_latency(self._config)
         control = Signal.like(self._arrays[0].control, name="control_0")
@@ -252,7 +255,7 @@ class Core(ConfiguredComponent[EngineConfig]):
             ]
 
     def _to_cores(self, m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> list[Value]:
-        """Return ``value`` delayed by ``cycles`` registers, for each core.
+        """Return, for each core, ``value`` delayed by ``cycles`` registers.
 
         With several cores, each has the last register for itself, so that no net has to reach the circuits of all
         cores. The attribute keeps synthesis from merging these registers.

@@ -1,4 +1,4 @@
-"""Obligations of an engine's compute core: the beats of each job, the slots of sums, and delays between its parts."""
+"""Proof obligations of the engine's compute core: output beats of each job, slots of sums, and delays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amaranth.lib import data
 from hwgen.gateware.engine.array import Array, control_layout, select_layout, sum_latency
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig, numbered
 from hwgen.gateware.engine.core import Core, CoreConfig, words_latency
-from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainWalkConfig, note_layout
+from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainControllerConfig, note_layout
 from hwgen.gateware.engine.engine_proof import of_core_wires
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes
@@ -27,12 +27,12 @@ __all__ = ["PROOFS", "core_parts", "obligations"]
 
 
 def core_parts(config: CoreConfig) -> dict[str, Any]:
-    """Return the sequencers of an engine's compute core, by instance."""
-    return {"steps": StepsConfig(engine=config.engine), "drains": DrainWalkConfig(engine=config.engine)}
+    """Return the configurations of the compute core's components that have proof obligations, by instance name."""
+    return {"steps": StepsConfig(engine=config.engine), "drains": DrainControllerConfig(engine=config.engine)}
 
 
 def obligations(config: CoreConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's compute core: wires of jobs, delays, slots of sums, and beats of jobs."""
+    """Return the proof obligations of the compute core: wires, delays, slots of partial sums, and output beats."""
     engine = config.engine
     return [
         *of_core_wires(config, site),
@@ -44,12 +44,12 @@ def obligations(config: CoreConfig, site: Site) -> list[Obligation]:
 
 
 def _step(engine: EngineConfig, site: Site) -> dict[str, str]:
-    """Return the Verilog expression of each field of a step."""
+    """Return the Verilog expression of each field of the step sequencer's output (`step_layout`), by field name."""
     return {name: f"steps.{bits}" for name, bits in site.part("steps").fields("step", step_layout(engine)).items()}
 
 
 def _delays(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that steps, ends of jobs, complete groups and beats come a fixed number of cycles later."""
+    """Return the proof obligation that valid flags of steps, job ends, groups and beats arrive with fixed delays."""
     words, drain = words_latency(engine), Array.DRAIN_LATENCY
     step = _step(engine, site)
     complete = words + sum_latency(engine) - 2
@@ -79,9 +79,9 @@ def _delays(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the values that accompany steps and beats; none with several cores.
+    """Return the proof obligation that the data of steps and beats arrive with fixed delays; none with several cores.
 
-    Registers of these values have no reset. So they are compared after as many cycles as they take.
+    Registers of these data have no reset, so they are compared only after their delay.
     """
     if engine.has_cores:
         return []
@@ -139,9 +139,10 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
 
 
 def _slots(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that each slot in use is opened, complete on its way, complete, or being drained.
+    """Return the proof obligation that each slot of partial sums in use belongs to exactly one pixel group.
 
-    A chain of counters has the complete groups up to each register, so that each invariant compares two neighbours.
+    The group is open, complete on its way to the drain controller, complete, or being drained. A chain of counters
+    counts complete groups up to each register, so that each invariant compares two neighbours.
     """
     delay = words_latency(engine) + sum_latency(engine) - 2
     flags = [f"group_complete_{cycle}" for cycle in range(1, delay)] + ["drains.complete"]
@@ -187,16 +188,16 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     )
 
 
-#: Fields of a note that are fields of its job.
-_CONSTANTS = (
+#: Names of the control fields of an output beat (`note_layout`) that are copies of fields of the job's drain part.
+_JOB_FIELDS = (
     "zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns", "multiply",
 )  # fmt: skip
-#: Fields of a job that its beats depend on, besides `_CONSTANTS`.
-_SIZES = ("blocks", "pixels", "p_base", "o_base", "o_plane", "channelwise", "a_base", "one_pixel")
+#: Names of further fields of a job's drain part that determine its output beats: sizes, addresses and flags.
+_SIZE_FIELDS = ("blocks", "pixels", "p_base", "o_base", "o_plane", "channelwise", "a_base", "one_pixel")
 
 
 def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that the beats of a job have each of its blocks and pixels once, with their addresses."""
+    """Return the proof obligation that a job's output beats have each pixel and block of 8 maps once, in order."""
     wanted, drains = _expected_fields(engine), site.part("drains")
     parameter = f"drains.{drains.fields('note', note_layout(engine))['parameter']}"
     return site.obligation(
@@ -232,9 +233,9 @@ def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _jobs(engine: EngineConfig) -> list[str]:
-    """Return lines of an observer that keep the job that waits, and the job whose beats leave."""
+    """Return observer lines (Verilog) that store the drain parts of the waiting job and of the current job."""
     drain = Drain.layout(engine.variant)
-    names = (*_CONSTANTS, *_SIZES)
+    names = (*_JOB_FIELDS, *_SIZE_FIELDS)
     return [
         "reg has_pending = 0;",
         f"reg [{drain.size - 1}:0] pending; reg [{drain.size - 1}:0] present;",
@@ -248,16 +249,16 @@ def _jobs(engine: EngineConfig) -> list[str]:
 
 
 def _has_one_word(engine: EngineConfig, job: str) -> str:
-    """Return the Verilog expression that the beats of a job have one pixel each."""
+    """Return the Verilog expression that each output beat of the job ``job`` (a wire prefix) has only one pixel."""
     return " | ".join(f"{job}_{flag}" for flag in ONE_WORD_FLAGS) if engine.beat_words > 1 else "1'b1"
 
 
 def _position(engine: EngineConfig) -> list[str]:
-    """Return lines of an observer that count the position of the present beat.
+    """Return observer lines (Verilog) that count the pixels and blocks of 8 maps of the job's output beats.
 
-    ``blocks`` and ``pixels`` are the numbers of blocks and of pixels that are left, with the present ones. ``width`` is
+    ``blocks`` and ``pixels`` are the numbers of blocks and pixels that are left, with the current ones. ``width`` is
     the number of blocks of the fold, and ``block`` the index in it. ``pixel`` is the index of the first pixel in its
-    fold, ``index`` that in its group, and ``turn`` counts the beats of the fold's first block. A beat has ``size``
+    fold, ``index`` its index in the group, and ``turn`` counts the beats of the fold's first block. A beat has ``size``
     pixels, unless its fold ends.
     """
     lanes, words = engine.pixels, engine.beat_words
@@ -291,10 +292,10 @@ def _position(engine: EngineConfig) -> list[str]:
 
 
 def _addresses(engine: EngineConfig) -> list[str]:
-    """Return lines of an observer with the addresses of the first pixel of each block of the fold.
+    """Return observer lines (Verilog) with the output and addend addresses of each block's first pixel in the fold.
 
-    ``output_N`` and ``addend_N`` are those of block ``N``. They are kept in registers, of which neighbours are a plane
-    apart, because solvers are slow with products.
+    ``output_N`` and ``addend_N`` are the addresses for block ``N``. Neighbouring registers are a plane apart; solvers
+    are slow with products.
     """
     lines = [
         "wire [15:0] plane = now_one_pixel ? 16'd1 : {2'd0, now_pixels};",
@@ -317,12 +318,12 @@ def _addresses(engine: EngineConfig) -> list[str]:
 
 
 def _by_block(index: str, name: str, blocks: int) -> str:
-    """Return the Verilog expression of the address of the block at an index, from 0 to ``blocks``."""
+    """Return the Verilog expression that selects ``NAME_0`` to ``NAME_BLOCKS``, a register per block, by ``index``."""
     return " : ".join([*(f"{index} == {block} ? {name}_{block}" for block in range(blocks)), f"{name}_{blocks}"])
 
 
 def _lanes(engine: EngineConfig) -> list[str]:
-    """Return lines of an observer with the lane of each pixel of the present beat: ``stride * index % pixels``."""
+    """Return observer lines (Verilog) with the array lane of each pixel of a beat: ``stride * index % pixels``."""
     lanes, words = engine.pixels, engine.beat_words
     fields: Mapping[Any, data.Field] = dict(select_layout(engine))
     base, bits = fields["lanes"].offset, max(1, (lanes - 1).bit_length())
@@ -340,7 +341,7 @@ def _lanes(engine: EngineConfig) -> list[str]:
 
 
 def _expected_fields(engine: EngineConfig) -> dict[str, str]:
-    """Return the Verilog expression of each field of the present beat's note."""
+    """Return the Verilog expression of the expected value of each control field of the current beat, by name."""
     blocks, words = engine.blocks, engine.beat_words
     present = {"present": " | ".join(f"((pixels > {n}) & (size > {n})) << {n}" for n in range(words))}
     return {
@@ -350,13 +351,13 @@ def _expected_fields(engine: EngineConfig) -> dict[str, str]:
         "pixel_end": "ends_pixel",
         "fold_end": "ends_fold",
         "last": "ends_job",
-        **{name: f"now_{name}" for name in _CONSTANTS},
+        **{name: f"now_{name}" for name in _JOB_FIELDS},
         **(present if words > 1 else {}),
     }
 
 
 def _sent(engine: EngineConfig, wanted: Mapping[str, str]) -> list[str]:
-    """Return lines of an observer with the note that left a cycle ago, and its fields as they must be."""
+    """Return observer lines (Verilog) with the last beat's control fields: as sent, and as expected (``want_NAME``)."""
     layout = note_layout(engine)
     fields: Mapping[Any, data.Field] = dict(layout)
     return [
@@ -369,7 +370,7 @@ def _sent(engine: EngineConfig, wanted: Mapping[str, str]) -> list[str]:
 
 
 def _job_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return invariants of the registers of jobs: what is known of a part follows a cycle after the part."""
+    """Return invariants of the drain controller's job registers: they equal the observer's waiting and current job."""
     facts = {
         "a part waits in its register": "(has_pending == !drain__ready) & (!has_pending | (next_job == pending))",
         "a part that can start is known": (
@@ -387,7 +388,7 @@ def _job_facts(engine: EngineConfig) -> dict[str, str]:
 
 
 def _position_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return invariants of the counters: each is the observer's, and between groups a group has not begun."""
+    """Return invariants of the drain controller's pixel and block counters: each equals the observer's count."""
     lanes, words = engine.pixels, engine.beat_words
     inside = "(blocks != 0) & (32'd0 + blocks + fold_block == now_blocks) & (block < width) & (pixels != 0)"
     counted = {
@@ -414,7 +415,7 @@ def _position_facts(engine: EngineConfig) -> dict[str, str]:
 
 
 def _address_facts(engine: EngineConfig, parameter: str) -> dict[str, str]:
-    """Return invariants of the addresses: those of a pixel, of the block below, and of the next fold."""
+    """Return invariants of the drain controller's addresses: current pixel, next block, next fold, parameters."""
     blocks = engine.blocks
     facts = {"parameters are counted": f"(fold_parameter == now_p_base + fold_block) & ({parameter} == "
              "now_p_base + fold_block + block)"}  # fmt: skip
@@ -445,12 +446,12 @@ def _is_stride(name: str) -> str:
 
 
 def _lane_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return invariants of the selection: a group's stride is possible, and its lanes follow it."""
+    """Return the invariant of the selection of sums: the stride of a group that is being drained is from 1 to 4."""
     return {"a group has a stride": f"!valid | ({_is_stride('group_stride')})"}
 
 
 def _lane_claims(engine: EngineConfig) -> dict[str, str]:
-    """Return claims of the selection: the lane of each pixel that the beat has, and its block."""
+    """Return the asserted parts of the property for selections: each has the lane of its pixel, and its block."""
     claims = {
         f"a selection has the lane of its pixel {word}": f"!valid | (seen_lane_{word} == lane_{word})"
         for word in range(engine.beat_words)
@@ -461,7 +462,7 @@ def _lane_claims(engine: EngineConfig) -> dict[str, str]:
 
 
 def _reasons(config: CoreConfig, _site: Site) -> Mapping[str, str]:
-    """Return why parts of a core have no functional property."""
+    """Return, by instance name, the reasons why components of the compute core have no functional property."""
     return {
         "": "connections of several cores are proved in part" if config.engine.has_cores else "",
         "lanes": "which lanes compute a pixel is simulated",

@@ -1,4 +1,4 @@
-"""Drain controller of the engine: selects the complete sums that leave the array, and addresses them."""
+"""Drain controller of the engine: selects the complete sums that leave the array, and addresses their outputs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Fields that accompany the sums of a beat from the array to the output buffer, with their shapes.
-_NOTE = {
+#: Control fields that accompany each beat of sums from the array to the output buffer, with their shapes.
+_NOTE_FIELDS = {
     "address": 16,
     "parameter": 8,
     "zero_point": signed(8),
@@ -38,8 +38,8 @@ _NOTE = {
     "fold_end": 1,
     "last": 1,
 }
-#: Names of the fields of `_NOTE` that are also fields of `Drain`, and constant over a job.
-_CONSTANTS = (
+#: Names of the control fields of a beat of sums that are copies of fields of the job's `Drain` part.
+_JOB_FIELDS = (
     "zero_point",
     "low",
     "high",
@@ -52,33 +52,33 @@ _CONSTANTS = (
     "columns",
     "multiply",
 )
-#: Names of the flags of `Drain` with any of which a beat has one word, whatever the number of requantiser lanes.
+#: Names of flags in a job's `Drain` part that limit each beat of sums to one pixel, even with 16 or 32 requantisers.
 ONE_WORD_FLAGS = ("add", "table", "pool", "multiply")
 
 
 def note_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the fields that accompany the sums of a beat from the array to the output buffer."""
+    """Return the layout of a note: the control fields that accompany a beat of sums from array to output buffer."""
     present = {"present": config.beat_words} if config.beat_words > 1 else {}
-    return data.StructLayout({**_NOTE, **present})
+    return data.StructLayout({**_NOTE_FIELDS, **present})
 
 
-def drain_beat(config: EngineConfig) -> data.StructLayout:
+def drain_beat_layout(config: EngineConfig) -> data.StructLayout:
     """Return the layout of a beat that leaves the array: 8 complete sums of 1, 2 or 4 pixels each, with control fields.
 
     A beat has the sums of ``config.beat_words`` neighbouring pixels of a block. If these are several, ``present`` marks
-    those that belong to the job. ``address`` is the word address of the first pixel in the output buffer, ``parameter``
-    the block's address in the parameter buffer, and ``addend`` the address of the word that is added or multiplied. The
-    address is the one before pooling: ``o_base + b * o_plane + p`` for block ``b`` and pixel ``p``. ``pixel_end`` marks
-    the last block of a pixel in its fold, ``fold_end`` the last beat of a fold, ``last`` the last beat of a job. The
-    other fields are fields of `Drain`.
+    those that belong to the job. ``address`` is the word address of the first pixel in the output buffer, without
+    pooling: ``o_base + b * o_plane + p`` for block ``b`` and pixel ``p``. ``parameter`` is the block's address in the
+    parameter buffer, and ``addend`` the address of the word that is added or multiplied. ``pixel_end`` marks the last
+    block of a pixel in its fold, ``fold_end`` the last beat of a fold, ``last`` the last beat of a job. The other
+    fields are fields of `Drain`.
     """
     sums = data.ArrayLayout(signed(config.sum_bits), LANES * config.beat_words)
     return data.StructLayout({"sums": sums, **note_layout(config).members})
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrainWalkConfig:
-    """Configuration of the drain controller of ``engine``, which selects the complete sums that leave the array."""
+class DrainControllerConfig:
+    """Configuration of the engine's drain controller (`DrainController`), with its FPGA resources."""
 
     engine: EngineConfig
 
@@ -93,19 +93,19 @@ class DrainWalkConfig:
             cost.ff += 2 + 3 * bits
             # Ten LUTs per bit, less those of addresses that have one register only where a pixel has one block.
             cost.lut += 10 * bits - 16
-            cost.lut += _NOTE["address"] * bool(further)  # the adder of a number of pixels that is not 1
+            cost.lut += _NOTE_FIELDS["address"] * bool(further)  # the adder of a number of pixels that is not 1
         if further:  # a lane of each further pixel: two adders, a multiplexer and the distance from the first one
             cost.ff += pixel_bits * further + 2
             cost.lut += 4 * pixel_bits * further
         cost.ram(3, engine.slots, "lut")
         return cost.resources
 
-    def component(self) -> DrainWalk:
-        return DrainWalk(self.engine)
+    def component(self) -> DrainController:
+        return DrainController(self.engine)
 
 
-class _Pixels(NamedTuple):
-    """Pixels that the drain selects.
+class _PixelSelection(NamedTuple):
+    """Values that say how many pixels' sums the drain controller selects per cycle, and when a pixel group ends.
 
     Attributes
     ----------
@@ -127,13 +127,13 @@ class _Pixels(NamedTuple):
 
 
 def _is_at_most(value: Value, limit: Value) -> Value:
-    """Return whether ``value`` is at most ``limit``, which has few bits, without a carry chain over all bits."""
+    """Return the condition ``value <= limit`` for a ``limit`` of few bits, without a carry chain over all bits."""
     bits = len(limit)
     return (value[:bits] <= limit) & ~value[bits:].any()
 
 
-class DrainWalk(ConfiguredComponent[EngineConfig]):
-    """Drain controller of the engine, which selects a block of 8 complete sums of 1, 2 or 4 pixels per cycle.
+class DrainController(ConfiguredComponent[EngineConfig]):
+    """Drain controller of the engine: selects, per cycle, the complete sums of 8 maps and 1, 2 or 4 pixels.
 
     Order: all blocks of a pixel in its fold, all pixels of a group, all groups of a fold, all folds of a job.
 
@@ -170,9 +170,9 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         cycles after enough jobs are stored. No cycle is lost between groups, or between jobs of at least `FETCH` beats.
     """
 
-    #: Minimum cycles from the transfer of a job's drain part to the part's first selection of sums.
+    #: Minimum cycles from the transfer of a job's `Drain` part to the job's first selection of sums.
     FETCH = 3
-    #: Minimum cycles from the store of the last job that a drain part waits for to the part's first selection of sums.
+    #: Minimum cycles from the rise of the input ``stored`` that a job waits for to the job's first selection of sums.
     START = 2
 
     def __init__(self, config: EngineConfig):
@@ -216,7 +216,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module) -> None:
-        """Add a register for the next job's drain part, and flags: output words free, no sums to drain, one pixel."""
+        """Add a register for the next job's `Drain` part, and flags of it: may start, has no sums, has one beat."""
         vacant, upcoming = Signal(name="is_next_job_vacant", init=1), self._next
         taken = named(self._take | self._pass, "job_taken")
         short = Signal(COUNT_BITS, name="stored_margin")
@@ -232,7 +232,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += vacant.eq(1)
 
     def _elaborate_groups(self, m: Module) -> None:
-        """Add the counters that select a job's complete sums, and that count drained jobs."""
+        """Add the counters that step through a job's pixel groups, pixels and blocks, and the count of drained jobs."""
         config, job, upcoming = self._config, self._job, self._next
         slots = range(config.slots)
         complete = Signal(range(config.slots + 1), name="complete_groups")  # complete groups that wait for the drain
@@ -298,15 +298,15 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             )
 
     def _has_one_word(self, job: data.View) -> Value:
-        """Return whether each beat of a job has one word."""
+        """Return the condition that each beat of sums of the job ``job`` has only one pixel."""
         return Cat(job[name] for name in ONE_WORD_FLAGS).any() if self._config.beat_words > 1 else Const(1)
 
     def _beat_pixels(self, one_word: Value) -> Value:
-        """Return the maximum number of pixels in a beat of a job."""
+        """Return the maximum number of pixels per beat of sums: 1 if ``one_word``, otherwise 1, 2 or 4."""
         return Mux(one_word, 1, self._config.beat_words) if self._config.beat_words > 1 else Const(1)
 
-    def _elaborate_pixels(self, m: Module, start: Signal) -> _Pixels:
-        """Add the counter of the selections of a pixel group; return how many pixels a selection has."""
+    def _elaborate_pixels(self, m: Module, start: Signal) -> _PixelSelection:
+        """Add the counter of selections in a pixel group; return the pixels per selection, and the group's end."""
         all_pixels, words = self._config.pixels, self._config.beat_words
         one_word = Const(1)
         if words > 1:
@@ -319,7 +319,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         with m.Elif(self._heard & self._ends_pixel):
             m.d.sync += index.eq(index + 1)
         if words == 1:
-            return _Pixels(one_word, index == all_pixels - 1, Const(1), Const(1), Const(2))
+            return _PixelSelection(one_word, index == all_pixels - 1, Const(1), Const(1), Const(2))
         last = -(-all_pixels // words) - 1
         rest = all_pixels - last * words
         ends_group = Signal(name="is_last_beat_of_group", reset_less=True)
@@ -330,15 +330,15 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         selected = Mux(one_word, 1, Mux(ends_group, rest, words))
         ends_soon = ends_group | (index == last - 1)
         with_next = Mux(one_word, 2, Mux(ends_soon, words + rest, 2 * words))
-        return _Pixels(one_word, ends_group, self._beat_pixels(one_word), selected, with_next)
+        return _PixelSelection(one_word, ends_group, self._beat_pixels(one_word), selected, with_next)
 
     def _elaborate_lanes(self, m: Module, following: Signal, start: Signal, one_word: Value) -> None:
-        """Add the registers of the selected lanes: those of neighbouring pixels are a group's stride apart."""
+        """Add the registers of the selected array lanes; lanes of neighbouring pixels are the group's stride apart."""
         pixels, words = self._config.pixels, self._config.beat_words
         next_stride, stride = self._elaborate_stride(m, following, start)
 
         def apart(distance: int, stride: Value) -> Value:
-            """Return the distance of two lanes whose pixels are ``distance`` apart."""
+            """Return the distance, modulo the number of lanes, of lanes whose pixels are ``distance`` apart."""
             return Array(distance * lanes % pixels for lanes in (0, *STRIDES))[stride]
 
         step = Mux(one_word, stride, apart(words, stride)) if words > 1 else stride
@@ -351,7 +351,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
                 m.d.sync += lane.eq(Mux(turned >= 0, turned, lane + step))
 
     def _elaborate_blocks(self, m: Module, begin: Signal) -> Signal:
-        """Add the counters of blocks and folds, and return whether this is the last fold of the job."""
+        """Add the counters of blocks of 8 maps and of folds; return the flag of the job's last fold."""
         max_blocks, job, upcoming = self._config.blocks, self._job, self._next
         left = Signal(5, name="blocks_left", reset_less=True)  # blocks of the job in this fold and all later ones
         last_fold = Signal(name="is_last_fold", reset_less=True)
@@ -388,9 +388,9 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         return last_fold
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> tuple[Value, Signal]:
-        """Add a memory of each slot's lane distance of successive pixels.
+        """Add a memory of the lane distance between successive pixels, by slot of sums.
 
-        Return the lane distance of the group that is drained next, and of the one that is being drained.
+        Return the distances for the pixel group that is drained next, and for the current one.
         """
         m.submodules.strides = strides = ram(self._config.device, 3, self._config.slots, "lut")
         to, of = write_port(strides), read_port(strides, domain="comb")
@@ -403,7 +403,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
     def _elaborate_note(self, m: Module) -> None:
         job, upcoming, note = self._job, self._next, self.note
         m.d.comb += [
-            *(note[name].eq(job[name]) for name in _CONSTANTS),
+            *(note[name].eq(job[name]) for name in _JOB_FIELDS),
             note.pixel_end.eq(self._ends_pixel),
             note.fold_end.eq(self._ends_fold),
             note.last.eq(self._ends_job),
@@ -418,7 +418,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             ("address", note.address, upcoming.o_base, job.o_plane, self._selected_pixels),
             ("addend_address", note.addend, upcoming.a_base, addend_plane, ~job.one_pixel),
         ):
-            # Address of the pixel's first block; without a meaning where a fold has one pixel.
+            # Address of the pixel's first block; without a meaning if a fold has one pixel.
             pixel = Signal(16, name=f"pixel_{name}", reset_less=True)
             fold = Signal(16, name=f"next_fold_{name}", reset_less=True)  # of the next fold's first pixel
             below, following = Signal(16, name=f"next_block_{name}"), Signal(16, name=f"next_{name}")

@@ -1,4 +1,4 @@
-"""Obligations of an engine's drain controller: each group that is complete is drained once, and jobs are counted.
+"""Proof obligations of the engine's drain controller: each complete pixel group is drained once, jobs are counted.
 
 That the beats of a job have its blocks and pixels in order is an obligation of the core, which has their notes whole.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, note_layout
+from hwgen.gateware.engine.drain import DrainController, DrainControllerConfig, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.engine.steps_proof import job_queue, ready_path
 from hwgen.obligations.expressions import field_wires
@@ -19,12 +19,12 @@ from hwgen.obligations.streams import held
 __all__ = ["PROOFS", "MAX_OUTSTANDING", "obligations"]
 
 
-#: Number of jobs whose last word is not in the output buffer yet, at most.
+#: Maximum number of drained jobs whose last word has not reached the output buffer yet.
 MAX_OUTSTANDING = 255
 
 
-def obligations(config: DrainWalkConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's drain controller: its counters, the strides of groups, and progress."""
+def obligations(config: DrainControllerConfig, site: Site) -> list[Obligation]:
+    """Return the proof obligations of the drain controller: stream rules, counters, strides of groups, progress."""
     engine = config.engine
     return [
         ready_path(site),
@@ -36,7 +36,7 @@ def obligations(config: DrainWalkConfig, site: Site) -> list[Obligation]:
 
 
 def _selection_holds(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that a selection stays in a cycle in which the array ignores it."""
+    """Return the proof obligation that a selection of sums stays unchanged until the array accepts it."""
     select, note = Carrier("select", 0, select_layout(engine).size), site.carriers("note", note_layout(engine))
     widths = {each.name: each.width for each in (select, *note)}
     lines, facts = held("selection", "valid", "!yields", widths)
@@ -53,9 +53,9 @@ def _selection_holds(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _groups(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
-    """Return lines of an observer of complete groups, and the rule that they have slots.
+    """Return observer lines (Verilog) that count complete pixel groups, and the assumption that each has a slot.
 
-    ``waiting`` is the number of complete groups that are not being drained, ``held`` that of those in slots.
+    ``waiting`` is the number of complete groups that are not being drained, ``held`` the number of those in slots.
     """
     slots = engine.slots
     lines = [
@@ -65,11 +65,12 @@ def _groups(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
     return lines, {"a group that is complete has a slot": f"!complete | (held < {slots})"}
 
 
+#: Invariant of the drain controller's counter of complete pixel groups: it equals the observer's count.
 _COUNTED = {"groups are counted": "(complete_groups == waiting) & (held == 32'd0 + waiting + valid)"}
 
 
 def _counts(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that counters of groups and of jobs never over- or underflow."""
+    """Return the proof obligation that each group and job is drained once, without over- or underflow of counters."""
     lines, rules = _groups(engine)
     width = Drain.layout(engine.variant).size
     begins = "job_start | job_skip"
@@ -114,9 +115,9 @@ def _counts(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _strides(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that a group is drained with the stride that its slot was opened with.
+    """Return the proof obligation that a pixel group is drained with the lane stride stored at its start.
 
-    The observer follows one slot of its own choice.
+    The observer follows one arbitrary slot.
     """
     width, probe = bits_for(engine.slots - 1), probed(site, strides=(engine.slots, 3, "mark"))
     return site.obligation(
@@ -150,9 +151,9 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _progress(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that a complete group whose job can be drained is selected within a bound of cycles."""
+    """Return the proof obligation that a complete pixel group of a job that may be drained is selected in time."""
     lines, rules = _groups(engine)
-    bound = DrainWalk.FETCH
+    bound = DrainController.FETCH
     layout = Drain.layout(engine.variant)
     names = ("blocks", "pixels", "wait_stored")
     return site.obligation(
@@ -177,4 +178,4 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
     )
 
 
-PROOFS = {DrainWalkConfig: Proofs((obligations,), others=(DrainWalk,))}
+PROOFS = {DrainControllerConfig: Proofs((obligations,), others=(DrainController,))}

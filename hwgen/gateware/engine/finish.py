@@ -18,7 +18,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.add import TABLE_WRITE, TableAdd, TableAddConfig, add_table
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
-from hwgen.gateware.engine.drain import drain_beat
+from hwgen.gateware.engine.drain import drain_beat_layout
 from hwgen.gateware.engine.fixed_unit import FixedUnit, FixedUnitConfig
 from hwgen.gateware.engine.map_product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
@@ -234,7 +234,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         super().__init__(
             config,
             {
-                "beats": In(stream.Signature(drain_beat(engine), always_ready=True)),
+                "beats": In(stream.Signature(drain_beat_layout(engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "addends": In(addend_side(engine.row_engine).signature),
                 "finished": Out(1),

@@ -25,7 +25,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
-from hwgen.gateware.engine.drain import drain_beat
+from hwgen.gateware.engine.drain import drain_beat_layout
 from hwgen.gateware.fixed_point import NumberPath, PathNumber
 from hwgen.gateware.lookup import delayed, delayed_fast
 from hwgen.gateware.naming import named
@@ -212,7 +212,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         super().__init__(
             config,
             {
-                "beats": In(stream.Signature(drain_beat(engine), always_ready=True)),
+                "beats": In(stream.Signature(drain_beat_layout(engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "start": In(1),
                 "valid": Out(1),
