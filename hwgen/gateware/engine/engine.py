@@ -26,22 +26,22 @@ from hwgen.gateware.engine.writes import AlignConfig, addend_side, write_buffers
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.stream import join
 
-#: Cycles from ``start`` to the internal ``begin`` of a run, and from the completion of the run's last job to ``done``.
+#: Cycles from the input ``start`` to the first cycle of a program's run, and from the end of its last job to ``done``.
 START_CYCLES, DONE_CYCLES = 2, 1
-#: Cycles without progress after which a run is considered stuck. Progress never pauses for so long in a valid program.
+#: Cycles without progress after which the engine ends a run as stuck; a valid program never pauses for so long.
 STUCK_CYCLES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineDesign:
-    """Design of a programmable engine: the configurations of its components, and their FPGA resources."""
+    """Design of a programmable engine, with the interface of an accelerator's design: components and resources."""
 
     engine: EngineConfig
 
     name = "engine"
-    #: Input streams and frame guards: none, because the engine reads maps from memory.
+    #: Input streams, and circuits that complete short frames: none, because the engine reads its inputs from memory.
     input_ports = guards = ()
-    #: Weight loader: none, because programs contain the weights.
+    #: Circuit that loads weights at run time: ``None``, because the engine's programs contain the weights.
     loader = None
     _TITLES: ClassVar[Mapping[str, str]] = {
         "memory_side": "memory side",
@@ -60,7 +60,7 @@ class EngineDesign:
 
     @property
     def titles(self) -> Mapping[str, str]:
-        """Titles of the engine's components in reports, by the component's name."""
+        """Titles of the engine's components for reports, by instance name."""
         numbers = [f" {core}" for core in range(self.engine.cores)] if self.engine.has_cores else [""]
         return {
             name: title + (number if name not in self._TITLES else "")
@@ -71,7 +71,7 @@ class EngineDesign:
 
     @property
     def memory_side(self) -> MemorySideConfig:
-        """Configuration of the engine's memory side: memory port, and fetch, load and store units."""
+        """Configuration of the engine's memory side: AXI memory port, and the units that fetch jobs, load and store."""
         return MemorySideConfig(engine=self.engine, read_latency=read_latency(self.engine))
 
     @property
@@ -81,14 +81,14 @@ class EngineDesign:
 
     @property
     def finish(self) -> FinishConfig:
-        """Configuration of the engine's finish, the pipeline from accumulated sums to 8-bit outputs."""
+        """Configuration of the engine's output pipeline (`Finish`), which turns sums into stored 8-bit outputs."""
         return FinishConfig(engine=self.engine)
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Mapping from the name of each of the engine's components to its configuration.
+        """Configurations of the engine's components, by instance name.
 
-        Each component is small enough to be synthesised alone.
+        Each component is small enough to be synthesised separately.
         """
         finishes = dict.fromkeys(numbered(self.engine, "finish"), self.finish)
         shared: dict[str, ComponentConfig] = {}
@@ -99,17 +99,17 @@ class EngineDesign:
 
     @property
     def layers(self) -> tuple[EngineDesign, ...]:
-        """Tuple of this design alone, because the engine counts as one layer where an accelerator lists its layers."""
+        """Tuple of only this design, because the engine counts as one layer where an accelerator lists its layers."""
         return (self,)
 
     @cached_property
     def resources(self) -> Resources:
-        """FPGA resources of all components of the engine, and of the logic between them."""
+        """FPGA resources of the whole engine: all components, and the logic between them."""
         return sum((part.resources for part in self.components.values()), self.own)
 
     @property
     def own(self) -> Resources:
-        """FPGA resources of the engine outside of its components: an address, a counter and four comparisons."""
+        """FPGA resources of the engine outside its components: program address, watchdog, and comparisons of counts."""
         cost = Cost(self.engine.device)
         cost.ff += ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
         cost.lut += 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
@@ -120,7 +120,7 @@ class EngineDesign:
 
 
 class Engine(ConfiguredComponent[EngineConfig]):
-    """Programmable engine: memory side, compute core and finish (output pipeline), with the control of runs.
+    """Programmable engine, which runs a program of jobs from memory: memory side, compute cores, output pipelines.
 
     See docs/reference/engine.md.
 
@@ -143,7 +143,7 @@ class Engine(ConfiguredComponent[EngineConfig]):
     done : Out(1)
         High from the end of a run to the next ``start``.
     error : Out(Error)
-        Reason for which the run ended, valid with ``done``.
+        Reason why the run ended, valid with ``done``.
 
     Latency and throughput
         ``hwgen.schedule.engine.EngineSchedule`` predicts the cycles of a program from ``begin``, which is
@@ -205,7 +205,7 @@ class Engine(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_finishes(self, m: Module, memory_side: MemorySide, finishes: list[Finish]) -> None:
-        """Connect the cores' output pipelines to the memory side: writes, and words that are stored."""
+        """Connect the cores' output pipelines to the memory side: parameters, added maps, and output words."""
         config = self.config
         cores = memory_side.write_cores if config.has_cores else Const(1)
         addends = [finish.addends for finish in finishes]
@@ -224,7 +224,7 @@ class Engine(ConfiguredComponent[EngineConfig]):
         m.d.comb += memory_side.word.eq(output.word)
 
     def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> Value:
-        """Add the state machine of a program's run (reset, begin, wait for all jobs); return whether one is active."""
+        """Add the state machine of a program's run: reset, begin, wait for all jobs; return whether a run is active."""
         counts = (memory_side.loaded, memory_side.computed, memory_side.drained, memory_side.stored)
         ended, complete = Signal(name="all_jobs_done"), Signal(name="is_run_complete")
         base = Signal.like(self.program_base, name="held_program_base")
@@ -246,9 +246,9 @@ class Engine(ConfiguredComponent[EngineConfig]):
         return fsm.ongoing("RUN")
 
     def _elaborate_watch(self, m: Module, memory_side: MemorySide, core: Core, runs: Value) -> None:
-        """Add the counter that reports a stuck run: no memory request, step or drain for `STUCK_CYCLES` cycles.
+        """Add the watchdog that reports a stuck run: no request, step or drain for `STUCK_CYCLES` cycles.
 
-        Cycles in which memory owes an answer do not count.
+        Cycles with an outstanding memory transaction do not count.
         """
         quiet, moves = Signal(range(STUCK_CYCLES), name="quiet_cycles"), Signal(name="progress")
         m.d.sync += [

@@ -1,6 +1,6 @@
-"""Obligations ``wires`` and ``logic`` of an engine's top, memory side and core, which connect the parts of an engine.
+"""Proof obligations of the connections in the engine's top module, memory side and core (``wires``, ``logic``).
 
-With one core, each port of each part is stated. With several cores, or with a map memory, streams and clocks are.
+With one core, each port of each part is stated. With several cores, or with a map memory, only streams and clocks are.
 """
 
 from __future__ import annotations
@@ -30,50 +30,54 @@ __all__ = ["PROOFS", "of_core_wires", "of_engine", "of_memory_side"]
 
 _PARTS = ("valid", "ready", "payload")
 _EDGE = "always @(posedge clk)"
-#: Constant signals of the bus (IHI 0022, A3 and A4): rising addresses, normal memory, unprivileged secure data.
-_CONSTANTS = {"burst": Burst.INCREMENTING.value, "cache": 3, "prot": 0}
-#: Port of the memory side that has the enable of a word, behind a bus of half a word.
+#: Values of the constant AXI signals (IHI 0022, A3 and A4): incrementing burst, normal memory, unprivileged secure
+#: data.
+_AXI_FIXED = {"burst": Burst.INCREMENTING.value, "cache": 3, "prot": 0}
+#: Name of the memory side's port with the write strobe of half a word, on a bus of 4 bytes.
 _ENABLE = name_of_slice("m_axi__wstrb", 0, 1)
 _COUNTS = ("memory_side.loaded", "core.computed", "core.drained", "memory_side.stored")
 
 
 def _emitted_wires(site: Site, wires: Mapping[str, str]) -> dict[str, str]:
-    """Return the wires of which both ports were emitted, under the emitted names of instances."""
+    """Return the wires (port to port) whose two ports exist in the emitted Verilog, with emitted instance names."""
     named = {_port_of_instance(site, one): _port_of_instance(site, other) for one, other in wires.items()}
     return {one: other for one, other in named.items() if has_port(site, one) and has_port(site, other)}
 
 
 def _port_of_instance(site: Site, port: str) -> str:
-    """Return a port under the emitted name of its instance."""
+    """Return the name ``INSTANCE.PORT`` of a port with the instance's emitted Verilog name."""
     instance, _, name = port.rpartition(".")
     return f"{site.instance(instance)}.{name}" if instance else name
 
 
 def _streams(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the wires of pairs of streams; those of parts that a stream has not are left out later."""
+    """Return the wires (port to port) of pairs of connected streams: valid, ready and payload.
+
+    `_emitted_wires` leaves out ports that a stream does not have.
+    """
     return {f"{one}__{part}": f"{other}__{part}" for one, other in pairs for part in _PARTS}
 
 
 def _bus_wires(site: Site, instance: str) -> dict[str, str]:
-    """Return the wires of the bus between the module and an instance that have the same names."""
+    """Return the wires of the AXI bus between the module's ports and ports of the same names of an instance."""
     return {name: f"{instance}.{name}" for name in site.module.ports if name.startswith("m_axi__")}
 
 
 def _words(engine: EngineConfig, signal: str) -> list[str]:
-    """Return the ports that carry the words of a beat, the lowest first."""
+    """Return the names of the ports that carry the 8-byte words of a bus beat, the lowest word first."""
     bits = 8 * LANES
     return [name_of_slice(signal, bits * word, bits) for word in range(engine.bus_words)]
 
 
 def _domain(site: Site) -> dict[str, str]:
-    """Return the wires of clocks and resets that are ports of the module."""
+    """Return the wires of the instances' clocks and resets that come from ports of the module."""
     return {port: net for port, net in domain_wires(site).items() if has_port(site, net)}
 
 
 def _connected(
     site: Site, statement: str, wires: Mapping[str, str], rules: Mapping[str, str], *, is_whole: bool, **fields: Any
 ) -> list[Obligation]:
-    """Return the obligations of a module's connections: of all ports, or of wires alone."""
+    """Return the proof obligations of a module's connections: of all ports (``is_whole``), or only of ``wires``."""
     wires = _emitted_wires(site, wires) | _domain(site)
     if is_whole:
         return composition(site, statement, wires, rules, **fields)
@@ -81,7 +85,7 @@ def _connected(
 
 
 def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's own module: wires between its parts, its bus, and the control of runs."""
+    """Return the proof obligations of the engine's top module: connections of its components, and control of runs."""
     engine = design.engine
     wires = _streams(
         [
@@ -120,7 +124,7 @@ def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
 
 
 def _run_lines() -> tuple[str, ...]:
-    """Return lines of an observer of runs: 0 no run, 1 its reset, 2 the run, up to the end of all jobs or an error."""
+    """Return observer lines (Verilog) that track a program's run by ``phase``: 0 no run, 1 reset, 2 run."""
     done = " & ".join(f"({count} == memory_side.jobs)" for count in _COUNTS)
     return (
         "reg [1:0] phase = 0; reg clears = 0; reg begins = 0; reg is_done = 0; reg moves = 0;",
@@ -138,10 +142,10 @@ def _run_lines() -> tuple[str, ...]:
 
 
 def _bus_rules(engine: EngineConfig, site: Site) -> dict[str, str]:
-    """Return the values of signals of the bus that the memory side does not drive as they are."""
+    """Return the Verilog expressions of AXI signals that the top module makes constant, or composes of parts."""
     size = {"size": (engine.bus_bytes - 1).bit_length()}
     rules = {
-        f"m_axi__{channel}{name}": str(value) for channel in ("aw", "ar") for name, value in (size | _CONSTANTS).items()
+        f"m_axi__{channel}{name}": str(value) for channel in ("aw", "ar") for name, value in (size | _AXI_FIXED).items()
     }
     written, layout = "memory_side.written__payload", written_layout(engine)
     enables = [f"{written}[{layout['present'].offset + lane}]" for lane in range(engine.bus_words)]
@@ -157,7 +161,7 @@ def _bus_rules(engine: EngineConfig, site: Site) -> dict[str, str]:
 
 
 def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of what connects the units of a memory side, its bus, and its other ports.
+    """Return the proof obligations of the connections in the engine's memory side: units, AXI bus, other ports.
 
     With a map memory, stores pass a choice of memories.
     """
@@ -213,9 +217,9 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
 
 
 def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of what connects the sequencers, buffers and array of a core.
+    """Return the proof obligations of the connections in the compute core: sequencers, buffers and array.
 
-    Values that come some cycles later are stated by the obligations ``contract`` of the core.
+    The core's obligations ``contract`` state the values that arrive some cycles later.
     """
     engine = config.engine
     wires = _streams(
@@ -266,7 +270,7 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
 
 
 def _reasons(config: MemorySideConfig, _site: Site) -> Mapping[str, str]:
-    """Return why parts of a memory side have no functional property."""
+    """Return, by instance name, the reasons why units of the memory side have no functional property."""
     kept = "connections of a memory for maps are proved in part: 'hwgen simulate' checks the rest"
     return {"": kept if config.engine.has_map_memory else "", "placement*": ADDRESSES}
 

@@ -1,4 +1,4 @@
-"""Fetch unit of the engine: reads a program's jobs from memory into the queues in front of the units."""
+"""Fetch unit of the engine: reads a program's jobs from memory into the queues of the other units."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hwgen.gateware.engine.job import COUNT_BITS, PARTS, JobPart, Load, job_word
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Offset of the bit in a job's first word that marks the last job of a program.
-_END = Load.layout()["end"].offset
+#: Index, in a job's first word, of the bit that marks the last job of a program.
+_END_BIT = Load.layout()["end"].offset
 
 
 def queued_parts(config: EngineConfig) -> dict[str, type[JobPart]]:
-    """Return a mapping from the name of each queue of job parts to the class of its parts."""
+    """Return the class of the job parts (`Load`, `Compute` ..) that each queue holds, by the queue's name."""
     return {**PARTS, **({"load_kept": Load} if config.has_map_memory else {})}
 
 
 class PartQueue(wiring.Component):
-    """Queue of the job parts that wait for one unit of the engine (load, compute, drain or store).
+    """FIFO of job parts that wait for one unit of the engine (load, compute, drain or store).
 
     Parts are written word by word.
 
@@ -54,8 +54,8 @@ class PartQueue(wiring.Component):
         Parts in order.
 
     Latency and throughput
-        A part pushed into an empty queue in cycle c is offered in c + 2. The next part is offered one cycle after a
-        part is taken, and ``room`` rises in that cycle.
+        A part pushed into an empty queue in cycle c is valid at the output in c + 2. The next part is valid one cycle
+        after a part is accepted, and ``room`` rises in that cycle.
     """
 
     def __init__(self, device: Device, part: type[JobPart], depth: int, variant: Variant = Variant.ONE_CORE):
@@ -74,17 +74,17 @@ class PartQueue(wiring.Component):
 
     @property
     def part(self) -> type[JobPart]:
-        """Class of the job parts that the queue holds, for example `Load`."""
+        """Class of the job parts that this FIFO holds, for example `Load`."""
         return self._part
 
     @property
     def words(self) -> int:
-        """Number of 64-bit words of a part."""
+        """Number of 64-bit words of one job part in this FIFO."""
         return self._words
 
     @property
     def depth(self) -> int:
-        """Number of job parts that can wait in the queue."""
+        """Maximum number of job parts in this FIFO, besides the part at its output."""
         return self._depth
 
     def elaborate(self, platform):
@@ -115,9 +115,9 @@ class PartQueue(wiring.Component):
 
 
 class FetchUnit(ConfiguredComponent[EngineConfig]):
-    """Fetch unit of the engine, which reads a program's jobs from memory and queues their parts for the units.
+    """Fetch unit of the engine: reads a program's jobs (descriptors) from memory into a FIFO per unit.
 
-    It fetches a job when the job before has arrived and every unit's queue has room for its part.
+    It fetches a job when the previous job has arrived and every unit's queue has room for its part.
 
     Parameters
     ----------
@@ -192,10 +192,9 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_queues(self, m: Module, queues: dict[str, PartQueue]) -> tuple[Signal, Signal, Signal]:
-        """Add the units' queues, filled with fetched words; return whether a job ends, the program ends, all have room.
+        """Add the units' FIFOs of job parts; return three flags: job complete, last job of the program, all have room.
 
-        The first result is whether the last word of a job arrives, the second whether this job is the program's last,
-        and the third whether every queue has room.
+        The first flag is high when the last word of a job arrives.
         """
         pushed, end, room = Signal(name="job_push"), Signal(name="is_program_end"), Signal(name="has_room")
         words = job_words(self.config)
@@ -205,7 +204,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         with m.If(self.word.valid):
             m.d.sync += word_index.eq(Mux(last, 0, word_index + 1))
             with m.If(word_index == 0):
-                m.d.sync += end.eq(self.word.payload[_END])
+                m.d.sync += end.eq(self.word.payload[_END_BIT])
         first_words = dict(zip(PARTS, accumulate((queues[name].words for name in PARTS), initial=0), strict=False))
         for name, queue in queues.items():
             first_word = first_words.get(name, 0)  # the load of kept maps is in the words of the load

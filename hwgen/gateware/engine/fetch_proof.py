@@ -1,4 +1,4 @@
-"""Obligations of an engine's fetch unit: jobs are requested in order, and their words reach the parts of the units."""
+"""Proof obligations of the engine's fetch unit: jobs are requested in order, and their words reach the right queues."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from hwgen.obligations.site import Proofs, Site, bits_for
 __all__ = ["PROOFS", "PartQueueUnit", "fetch_parts", "obligations", "of_part_queue"]
 
 
-#: Port of a fetch unit that starts a run; ``begin`` is a word of Verilog.
+#: Emitted name of the fetch unit's port ``begin``, which starts a run; ``begin`` is a Verilog keyword.
 _BEGIN = "begin_"
-#: Index of the bit in a job's first word that marks the last job of a program.
-_END = Load.layout()["end"].offset
+#: Index, in a job's first word, of the bit that marks the last job of a program.
+_END_BIT = Load.layout()["end"].offset
 
 
 @dataclass(frozen=True)
 class PartQueueUnit:
-    """Number of 64-bit words of a job's part, and number of parts that a queue holds."""
+    """Key of the proof obligations of a FIFO of job parts: 64-bit words per part, and depth in parts (`PartQueue`)."""
 
     words: int
     depth: int
 
 
 def fetch_parts(unit: FetchUnitConfig) -> dict[str, PartQueueUnit]:
-    """Return the queues of parts of a fetch unit, by instance."""
+    """Return the keys of the proof obligations of the fetch unit's FIFOs of job parts, by instance name."""
     engine = unit.engine
     return {
         f"{name}_queue": PartQueueUnit(part.num_words(engine.variant), engine.queue)
@@ -47,7 +47,7 @@ def fetch_parts(unit: FetchUnitConfig) -> dict[str, PartQueueUnit]:
 
 
 def obligations(unit: FetchUnitConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's fetch unit: its streams, its requests, and the words that it passes on."""
+    """Return the proof obligations of the engine's fetch unit: streams, memory requests, and destinations of words."""
     return [
         *kept_streams(unit, site, without="request"),
         requests_inside(unit.engine, site),
@@ -60,10 +60,10 @@ def obligations(unit: FetchUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
-    """Return what all obligations of a fetch unit share: fields of `Obligation` that follow the words of jobs.
+    """Return the `Obligation` fields that the fetch unit's obligations share: an observer of a job's words, and facts.
 
-    ``owed`` is the number of words that were requested and have not come, ``gap`` the number of cycles since the last
-    word of a job, and ``unasked`` the number of words of the current job that are not requested yet.
+    ``owed`` is the number of words that were requested and have not arrived, ``gap`` the number of cycles since the
+    last word of a job, and ``unasked`` the number of words of the current job that are not requested yet.
     """
     config, words = unit.engine, job_words(unit.engine)
     beats, burst_words = field_bits("request__payload", request_layout(config), "beats"), config.burst_words
@@ -122,7 +122,7 @@ def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
 
 
 def _extend_fields(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return the fields of an obligation, of which those in ``fields`` are added to shared ones of the same name."""
+    """Return ``shared`` with each value of ``fields`` appended to the shared value of the same name."""
     return shared | {
         name: (*shared[name], *value) if isinstance(value, tuple) else shared[name] | value
         for name, value in fields.items()
@@ -130,11 +130,11 @@ def _extend_fields(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def _stable(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that a fetch unit's request stays until it is taken.
+    """Return the proof obligation that a fetch unit's memory request stays unchanged until it is accepted.
 
-    A request waits for room in all queues of parts. It stays, because no part can come before all words of its job were
-    requested. Words come only after they were requested, and a run begins once after a reset. So words of two jobs are
-    as far apart as the check of jobs needs.
+    A request waits for room in all queues of parts. It stays, because no part can arrive before all words of its job
+    were requested. Words arrive only after they were requested, and a run begins once after a reset. Therefore words of
+    two jobs are as far apart as the job checker needs.
     """
     return site.obligation(
         "stream",
@@ -149,7 +149,7 @@ def _stable(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _queue_has_room(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that each queue has room for a job's words when they come."""
+    """Return the proof obligation that each FIFO of job parts has room for a job's words when they arrive."""
     rooms = " & ".join(f"{name}_queue.room" for name in queued_parts(unit.engine))
     return site.obligation(
         "occupancy",
@@ -161,7 +161,7 @@ def _queue_has_room(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that jobs are requested one behind the other, up to the end of the program."""
+    """Return the proof obligation that a program's jobs are requested once, in order, up to its last job."""
     config, words = unit.engine, job_words(unit.engine)
     request = dict(request_layout(config))
     address, beats = (field_bits("request__payload", request, name) for name in ("address", "beats"))
@@ -189,7 +189,7 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
                 f"    next <= {_BEGIN} ? program_base[31:{LANES.bit_length() - 1}] : next + (asks ? asked : 0);",
                 f"    job_left <= {_BEGIN} ? {words} : asks ? (asked == job_left ? {words} : job_left - asked) : "
                 "job_left;",
-                f"    if (word__valid & (word_index == 0)) ends <= word__payload[{_END}];",
+                f"    if (word__valid & (word_index == 0)) ends <= word__payload[{_END_BIT}];",
                 f"    has_ended <= !rst & (has_ended | (word__valid & (word_index == {words - 1}) & ends));",
                 "end",
             ),
@@ -209,7 +209,7 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that each word of a job is written at its position of its part, and that jobs are counted.
+    """Return the proof obligation that each word of a job is written at its place in one FIFO; jobs are counted.
 
     A job has the parts of its units in the order of `PARTS`, and its seal.
     """
@@ -244,7 +244,7 @@ def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
                 "always @(posedge clk) begin",
                 "    count <= rst | completes ? 0 : count + word__valid;",
                 "    num_jobs <= rst ? 0 : num_jobs + completes;",
-                f"    if (word__valid & (count == 0)) ends <= word__payload[{_END}];",
+                f"    if (word__valid & (count == 0)) ends <= word__payload[{_END_BIT}];",
                 "    has_ended <= !rst & (completes ? ends : has_ended);",
                 "end",
             ),
@@ -257,7 +257,7 @@ def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _wires(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that the parts that a fetch unit offers are those of its queues."""
+    """Return the proof obligation that the fetch unit's output streams are wires from its FIFOs of job parts."""
     wires = {
         f"{name}__{port}": f"{name}_queue.o__{port}"
         for name in queued_parts(unit.engine)
@@ -267,11 +267,11 @@ def _wires(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
-    """Return the obligations of a queue of parts: its stream, and that each part leaves once, unchanged, in order.
+    """Return the proof obligations of a FIFO of job parts: each part leaves once, unchanged and in order.
 
-    The observer keeps the words that were written last, and marks a part when it is complete. It chooses a slot of the
-    memory, and keeps what is written there. The rule of a RAM is assumed of the slot: solvers are slow with memories
-    whose words are written in pieces.
+    The observer keeps the words that were written last, and marks a part when it is complete. It chooses an arbitrary
+    slot of the memory, and keeps what is written there. The rule of a RAM is assumed of the slot: solvers are slow with
+    memories whose words are written in pieces.
     """
     bits, depth, words = 8 * LANES, unit.depth, range(unit.words)
     address, width = bits_for(depth - 1), bits * unit.words
