@@ -25,13 +25,13 @@ from hwgen.gateware.stream import BeatFormat, Order, Port, join
 
 T = TypeVar("T")
 
-#: Index that stands for the accelerator's first input in a layer's sources; further inputs are -2, -3 and so on.
+#: Index that stands for the accelerator's first input among the layers that a layer reads; further inputs: -2, -3, ..
 SOURCE = -1
 
 
 @dataclass(frozen=True)
 class Link:
-    """Both ends of a stream: from a layer or an input of the accelerator, to a layer or an output of the accelerator.
+    """Stream between two layers, or between a layer and an input or output of the accelerator: indices of both ends.
 
     The sender is an output FIFO of a layer, or an input of the accelerator.
 
@@ -53,7 +53,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorConfig:
-    """Configuration of an accelerator: the hardware of CNN layers that compute at once, without off-chip maps between.
+    """Configuration of a streaming accelerator: CNN layers that compute at the same time, and the streams between them.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class AcceleratorConfig:
     """
 
     titles: ClassVar[Mapping[str, str]] = {}
-    """Titles in the resource report of components outside the layers, by component name: none in this accelerator."""
+    """Headings in the resource report for hardware outside the layers, by component name: none in this accelerator."""
 
     name: str
     layers: tuple[LayerConfig, ...]
@@ -105,9 +105,9 @@ class AcceleratorConfig:
             raise ConfigError(f"output_names must be {len(self.outputs)}, one an output, not {self.output_names}")
         self._check_sources()
         if not self.input_names:
-            object.__setattr__(self, "input_names", tuple(str(index) for index in range(len(self.entries))))
-        if len(self.input_names) != len(self.entries):
-            raise ConfigError(f"input_names must be {len(self.entries)}, one an input, not {self.input_names}")
+            object.__setattr__(self, "input_names", tuple(str(index) for index in range(len(self.input_links))))
+        if len(self.input_names) != len(self.input_links):
+            raise ConfigError(f"input_names must be {len(self.input_links)}, one an input, not {self.input_names}")
         for link in self.inner_links:
             before, after = self.layers[link.source], self.layers[link.sink]
             sent, taken = before.outputs[link.output], after.inputs[link.port]
@@ -132,7 +132,7 @@ class AcceleratorConfig:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """Links from the output FIFOs of all layers to the FIFOs' readers, ordered by layer, then by reader."""
+        """Streams from the output FIFOs of all layers to the FIFOs' readers, ordered by layer, then by reader."""
         readers: list[list[tuple[int, int]]] = [[] for _ in self.layers]
         for sink, sources in enumerate(self.sources):
             for port, source in enumerate(sources):
@@ -147,19 +147,19 @@ class AcceleratorConfig:
         )
 
     @cached_property
-    def entries(self) -> tuple[Link, ...]:
-        """Links from the accelerator's inputs to the layers that read the inputs, in the order of the inputs."""
-        entries = [
+    def input_links(self) -> tuple[Link, ...]:
+        """Streams from the accelerator's inputs to the layers that read them, in the order of the inputs."""
+        links = [
             Link(source, 0, sink, port)
             for sink, sources in enumerate(self.sources)
             for port, source in enumerate(sources)
             if source < 0
         ]
-        return tuple(sorted(entries, key=lambda link: -link.source))
+        return tuple(sorted(links, key=lambda link: -link.source))
 
     @property
     def inner_links(self) -> tuple[Link, ...]:
-        """Links from layer to layer: all ``links`` but those to outputs of the accelerator."""
+        """Streams from layer to layer: all ``links`` except the ones to outputs of the accelerator."""
         return tuple(link for link in self.links if link.sink < len(self.layers))
 
     @property
@@ -167,14 +167,14 @@ class AcceleratorConfig:
         """Depth of every output FIFO of every layer, in beats: one flat list in the order of ``links``."""
         return [depth for layer in self.layers for depth in layer.fifo_depths]
 
-    def by_layer(self, of_fifos: Sequence[T]) -> list[tuple[T, ...]]:
-        """Split a flat sequence of values of output FIFOs, in the order of ``links``, into one tuple per layer."""
+    def split_by_layer(self, of_fifos: Sequence[T]) -> list[tuple[T, ...]]:
+        """Split a sequence with one value per output FIFO, in the order of ``links``, into one tuple per layer."""
         rest = iter(of_fifos)
         return [tuple(islice(rest, len(layer.outputs))) for layer in self.layers]
 
     @property
     def is_chain(self) -> bool:
-        """Whether the layers form a simple chain: each reads the layer before, and only the last drives an output."""
+        """Whether the layers form a simple chain: each reads the previous layer, and only the last drives an output."""
         alone = self.outputs == (len(self.layers) - 1,)
         return alone and all(sources == (index - 1,) for index, sources in enumerate(self.sources))
 
@@ -185,31 +185,31 @@ class AcceleratorConfig:
 
     @property
     def _only_input(self) -> Port:
-        """Stream port of the accelerator's only input. Raises ConfigError if there are several inputs."""
-        if len(self.entries) > 1:
-            raise ConfigError(f"{self.name}: inputs are {len(self.entries)}, not one: {', '.join(self.input_names)}")
+        """Stream port (name, beat format, pixel order) of the only input. Raises ConfigError if there are several."""
+        if (count := len(self.input_links)) > 1:
+            raise ConfigError(f"{self.name}: inputs are {count}, not one: {', '.join(self.input_names)}")
         return self.input_ports[0]
 
     @cached_property
     def instances(self) -> list[str]:
-        """Instances of the accelerator: its layers, the guards of its inputs, and the loader, in this order."""
+        """Verilog instance names of the layers, the input guards and the weight loader, in this order."""
         others = [f"guard_{port.name}" for port in self.input_ports]
         return instances([layer.name for layer in self.layers], [*others, *["load"] * (self.loader is not None)])
 
     @cached_property
     def input_ports(self) -> tuple[Port, ...]:
         """Input stream ports (name, beat format, pixel order): ``i``, or ``i_NAME`` for each of several inputs."""
-        several = len(self.entries) > 1
+        several = len(self.input_links) > 1
         names = identifiers(f"i_{name}" for name in self.input_names) if several else ["i"]
         ports = []
-        for name, link in zip(names, self.entries, strict=True):
+        for name, link in zip(names, self.input_links, strict=True):
             layer, beat = self.layers[link.sink], self.layers[link.sink].inputs[link.port]
             ports.append(Port(name, beat, beat.raster if link.port else layer.input_order))
         return tuple(ports)
 
     @property
     def device(self) -> Device:
-        """Device family that all layers are for."""
+        """FPGA device family that all layers are built for."""
         return self.layers[0].device
 
     @cached_property
@@ -224,7 +224,7 @@ class AcceleratorConfig:
 
     @cached_property
     def loader(self) -> LoaderConfig | None:
-        """Configuration of the loader of run-time weights; ``None`` if all weights are constants of the hardware."""
+        """Configuration of the component that loads weights at run time; ``None`` if all weights are constants."""
         stores = [store for layer in self.layers for store in layer.stores]
         if not stores:
             return None
@@ -232,27 +232,30 @@ class AcceleratorConfig:
             device=self.device,
             digest=digest_of(self.description),
             words=sum(store.words for store in stores),
-            inputs=len(self.entries),
+            inputs=len(self.input_links),
             outputs=len(self.outputs),
             initialised=all(store.is_initialised for store in stores),
         )
 
     @property
     def description(self) -> dict[str, dict[str, str]]:
-        """Texts of all configuration fields by layer and field path, loaded weights blank, to compute a digest from."""
+        """Hardware as text, by layer and path of the configuration field, without weights that are loaded at run time.
+
+        Its digest identifies the hardware that a set of weights fits.
+        """
         return describe(self.layers, self.sources, self.outputs)
 
     @property
     def first_load(self) -> bytes | None:
-        """Packet to load before the first frame; ``None`` if the hardware begins with the configuration's weights.
+        """Weight packet that must be sent before the first frame; ``None`` if the hardware starts with its weights.
 
-        Weights in UltraRAM have to be loaded, because UltraRAM begins with zeros.
+        Weights in UltraRAM have to be loaded, because UltraRAM is initialised to zeros.
         """
         return self.load if self.loader is not None and not self.loader.initialised else None
 
     @property
     def load(self) -> bytes:
-        """Bytes of the packet that, sent to the loader at run time, loads this configuration's weights.
+        """Bytes of the packet that loads this configuration's weights when it is sent to the loader at run time.
 
         Raises
         ------
@@ -270,7 +273,7 @@ class AcceleratorConfig:
 
     @property
     def _only_output(self) -> Port:
-        """Stream port of the accelerator's only output. Raises ConfigError if there are several outputs."""
+        """Stream port (name, beat format, pixel order) of the only output. Raises ConfigError if there are several."""
         if len(self.outputs) > 1:
             raise ConfigError(f"{self.name}: outputs are {len(self.outputs)}, not one: {', '.join(self.output_names)}")
         return self.output_ports[0]
@@ -289,7 +292,7 @@ class AcceleratorConfig:
 
     @property
     def ports(self) -> dict[str, wiring.Member]:
-        """Members of the accelerator's signature by name, without taps."""
+        """Members of the accelerator's Amaranth signature by name, without the observation ports ``tap_N``."""
         members: dict[str, wiring.Member] = {port.name: In(port.beat.signature) for port in self.input_ports}
         members |= {name: Out(FRAME_ERROR) for name in self.error_ports}
         members |= {port.name: Out(port.beat.signature) for port in self.output_ports}
@@ -299,7 +302,7 @@ class AcceleratorConfig:
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Beat format of each layer's output to its first reader, which a simulation can observe, in layer order."""
+        """Beat formats of the observation ports ``tap_N``: for each layer, its output stream to its first reader."""
         return tuple(layer.output for layer in self.layers)
 
     @property
@@ -309,17 +312,17 @@ class AcceleratorConfig:
 
     @property
     def input_order(self) -> Order:
-        """Order in which the pixels of the accelerator's only input arrive."""
+        """Pixel order of the accelerator's only input stream: rectangle by rectangle, and row by row within one."""
         return self._only_input.order
 
     @property
     def output_order(self) -> Order:
-        """Order in which the pixels of the accelerator's only output leave."""
+        """Pixel order of the accelerator's only output stream: rectangle by rectangle, and row by row within one."""
         return self._only_output.order
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Order in which the output pixels leave each layer, one entry per layer."""
+        """Pixel order of the observation ports ``tap_N``: for each layer, the order of its output pixels."""
         return tuple(layer.output_order for layer in self.layers)
 
     @property
@@ -328,13 +331,13 @@ class AcceleratorConfig:
 
     @property
     def resources(self) -> Resources:
-        """Estimated FPGA resources of the whole accelerator: all layers, frame guards and the weight loader."""
+        """Estimated FPGA resources of the whole accelerator: all layers, input guards and the weight loader."""
         loader = () if self.loader is None else (self.loader,)
         return sum((component.resources for component in (*self.guards, *loader, *self.layers)), Resources())
 
 
 class Accelerator(ConfiguredComponent[AcceleratorConfig]):
-    """Streaming accelerator: all its CNN layers compute at once, and no map between them leaves the chip.
+    """Top component of a streaming accelerator: CNN layers that compute at the same time, connected by on-chip streams.
 
     Parameters
     ----------
@@ -361,7 +364,7 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
         while ``good`` is low.
     tap_N : Out
         Observation of layer ``N``, with ``taps`` only. ``payload`` is the beat for the first reader; ``valid`` is high
-        in the cycle of its transfer; ``busy`` is high in each cycle in which the layer's arithmetic executes a step.
+        in the cycle of its transfer; ``busy`` is high in each cycle when the layer's arithmetic executes a step.
 
     Reset
         Drops all frames in flight. The next beat is the first beat of a frame.
@@ -384,7 +387,7 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
             m.submodules[name] = component
         for loader in loaders:
             self._elaborate_loader(m, loader, layers)
-        ends = zip(self.config.input_ports, self.config.error_ports, self.config.entries, guards, strict=True)
+        ends = zip(self.config.input_ports, self.config.error_ports, self.config.input_links, guards, strict=True)
         for index, (port, error, link, guard) in enumerate(ends):
             if loaders:
                 self._elaborate_gate(m, loaders[0], index, getattr(self, port.name), guard.i)
@@ -425,7 +428,7 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
     def _elaborate_gate(
         m: Module, loader: Loader, index: int, source: wiring.PureInterface, sink: wiring.PureInterface
     ) -> None:
-        """Connect an input port to its frame guard, with logic that lets no frame begin while weights are loaded."""
+        """Connect an input port to its frame guard through a gate that lets no frame begin while weights are loaded."""
         names = (f"{name}_{index}" for name in ("offered", "last", "taken", "open"))
         offered, last, taken, open_ = (getattr(loader, name) for name in names)
         m.d.comb += [

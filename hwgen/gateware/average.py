@@ -39,11 +39,11 @@ class SumConfig(ChannelwisePoolConfig):
 
     @property
     def term_count(self) -> int:
-        """Number of addends of one pooling window's sum, with padding and the missing taps of the last tap fold."""
+        """Number of values that one pooling window's sum adds, including padding and unused taps of the last cycle."""
         return self.window.tap_folds * self.window.taps
 
     @cached_property
-    def levels(self) -> tuple[int, ...]:
+    def level_bits(self) -> tuple[int, ...]:
         """Width in bits of the sums on each level of the adder tree over the taps of one cycle, leaves first."""
         size, widths = self.window.taps, []
         for level in range((size - 1).bit_length()):
@@ -60,26 +60,26 @@ class SumConfig(ChannelwisePoolConfig):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last taps of a pooling window to the window's sums on ``o``."""
-        return len(self.levels) + self.accumulates
+        """Cycles from the last taps of a pooling window on ``i`` to the window's sums on ``o``."""
+        return len(self.level_bits) + self.accumulates
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest possible sum of a pooling window."""
+        """Smallest and largest possible sum of one channel over a pooling window."""
         lowest, highest = self.input_range
         return self.term_count * lowest, self.term_count * highest
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a pooling window's sum."""
+        """Amaranth shape of the sum of one channel over a pooling window."""
         return signed(signed_bits(*self.sum_range))
 
     @cached_property
     def resources(self) -> Resources:
         cost = Cost(self.device)
-        lanes, levels = self.lanes * self.window.pixels, len(self.levels)
+        lanes, levels = self.lanes * self.window.pixels, len(self.level_bits)
         # Sums of unsigned numbers have no sign bit. Their highest bit is the adder's carry.
-        widths = [width - (not self.window.input.signed) for width in self.levels]
+        widths = [width - (not self.window.input.signed) for width in self.level_bits]
         cost.tree(self.window.taps, [(width, width - 1) for width in widths], self.window.input.bits, lanes)
         if self.accumulates:
             cost.registers(lanes * self.result.width)
@@ -135,13 +135,13 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def terms(self) -> tuple[int, ...]:
-        """Addend of each input value ``x``, ascending: ``unit * (x - zero_point)``, rounded to 24 significant bits."""
+        """Addend for each input value ``x``, ascending: ``unit * (x - zero_point)``, rounded to 24 significant bits."""
         lowest, highest = self.input_range
         return tuple(to_float32((x - self.zero_point) * self.unit) for x in range(lowest, highest + 1))
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest possible partial sum of a window after each tap: one pair per tap."""
+        """Smallest and largest possible partial sum of a pooling window after each tap: one pair per tap."""
         lowest, highest = (
             accumulate([end] * self.window.taps, lambda total, term: to_float32(total + term))
             for end in (self.terms[0], self.terms[-1])
@@ -154,23 +154,23 @@ class FloatSumConfig(ChannelwisePoolConfig):
         return self.sums[-1]
 
     @cached_property
-    def links(self) -> tuple[tuple[int, int], ...]:
-        """Width of the exact partial sum and most bits that rounding drops, for each tap after the first."""
-        links = []
+    def additions(self) -> tuple[tuple[int, int], ...]:
+        """Pair, for each tap after the first: bits of the exact partial sum, and how many of them rounding can drop."""
+        additions = []
         for before, _ in pairwise(self.sums):
             exact = [end + term for end, term in zip(before, (self.terms[0], self.terms[-1]), strict=True)]
             excess = max(abs(end).bit_length() for end in exact) - SIGNIFICAND_BITS
-            links.append((signed_bits(*exact), max(0, excess)))
-        return tuple(links)
+            additions.append((signed_bits(*exact), max(0, excess)))
+        return tuple(additions)
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
         """Cycles from the arrival of a pooling window to its partial sum after each tap: one number per tap."""
-        return tuple(accumulate((3 if excess else 1 for _, excess in self.links), initial=1))
+        return tuple(accumulate((3 if excess else 1 for _, excess in self.additions), initial=1))
 
     @property
     def latency(self) -> int:
-        """Cycles from the arrival of a pooling window to its sums on ``o``."""
+        """Cycles from the arrival of a pooling window on ``i`` to its sums on ``o``."""
         return self.arrivals[-1]
 
     @property
@@ -180,7 +180,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @property
     def count_bits(self) -> int:
-        """Width in bits of a window's count of taps inside the map; 0 if results do not contain this count.
+        """Width in bits of the count, in each result, of window taps that are no padding; 0 if results have no count.
 
         Windows at the border contain padding, and an average can exclude it.
         """
@@ -188,7 +188,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a result: the window's sum, with the count of taps inside the map above it if needed."""
+        """Amaranth shape of a result: the window's sum in the low bits, with the count of unpadded taps above it."""
         return unsigned(self.sum_bits + self.count_bits) if self.count_bits else signed(self.sum_bits)
 
     @cached_property
@@ -201,7 +201,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
             wait = self.arrivals[tap - 1] - 1 if tap else 0
             one.delay(source.bits, max(wait - 1, 0))
             one.ff += source.bits * (wait > 0)
-        for (bits, excess), (lowest, highest) in zip(self.links, self.sums[1:], strict=True):
+        for (bits, excess), (lowest, highest) in zip(self.additions, self.sums[1:], strict=True):
             one.registers(bits)
             if excess:
                 rounded = signed_bits(lowest, highest)
@@ -215,7 +215,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
         if self.count_bits:
             for tap, arrival in enumerate(self.arrivals):
                 bits = (tap + 1).bit_length()
-                cost.delay(self.window.pixels * bits, 3 if tap and self.links[tap - 1][1] else 1)
+                cost.delay(self.window.pixels * bits, 3 if tap and self.additions[tap - 1][1] else 1)
                 cost.delay(self.window.pixels, arrival - 1)
                 cost.lut += self.window.pixels * bits * bool(tap)
         return cost.resources
@@ -250,7 +250,7 @@ class SumUnit(Arithmetic[SumConfig]):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        levels = len(config.levels)
+        levels = len(config.level_bits)
         done = delayed(m, "valid", self.i.valid, levels, reset_less=False)
         first = delayed(m, "is_first_step", self.i.payload.first, levels)
         if config.accumulates:
@@ -262,7 +262,7 @@ class SumUnit(Arithmetic[SumConfig]):
             for pixel, taps in enumerate(self.i.payload.taps):
                 name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
                 values: list[Value] = [tap[lane] for tap in taps]
-                for level, bits in enumerate(config.levels):
+                for level, bits in enumerate(config.level_bits):
                     values = [
                         self._register(m, f"{name}_level_{level}_{pair // 2}", values[pair : pair + 2], bits)
                         for pair in range(0, len(values), 2)
@@ -276,7 +276,7 @@ class SumUnit(Arithmetic[SumConfig]):
         return m
 
     def _register(self, m: Module, name: str, pair: list[Value], bits: int) -> Signal:
-        """Add a register, and return it, for the sum of a ``pair`` of values, or for a single value unchanged."""
+        """Add and return a register that stores the sum of a ``pair`` of values, or the only value in ``pair``."""
         return registered(m, name, sum(pair[1:], pair[0]), signed(bits) if len(pair) == 2 else pair[0].shape())
 
 
@@ -297,7 +297,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
     Latency and throughput
         One window per cycle. Sums leave ``config.latency`` cycles later. Never stalls.
 
-    A table returns a value's term in the cycle in which the partial sum before it is complete. An addition takes one
+    A table returns a value's term in the same cycle as the previous partial sum is complete. An addition takes one
     cycle, and three cycles if its sum can need rounding.
     """
 
@@ -313,10 +313,10 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return m
 
     def _sum(self, m: Module, name: str, values: list[Value]) -> Value:
-        """Add the adders and roundings of one channel's window over its tap ``values``, and return the sum."""
+        """Add the chain of rounding adders for one channel of a window, and return the sum of its tap ``values``."""
         config = self.config
         total = self._term(m, f"{name}_tap_0", values[0], 0)
-        for tap, (bits, excess) in enumerate(config.links, start=1):
+        for tap, (bits, excess) in enumerate(config.additions, start=1):
             here = f"{name}_tap_{tap}"
             term = self._term(m, here, values[tap], config.arrivals[tap - 1] - 1)
             exact = registered(m, f"{here}_exact_sum", total + term, signed(bits))
@@ -327,15 +327,15 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return total
 
     def _term(self, m: Module, name: str, value: Value, wait: int) -> Value:
-        """Add a lookup table that converts a tap's ``value`` to its addend, and return it ``wait + 1`` cycles later."""
+        """Add a lookup table from a tap's ``value`` to its addend; return the addend ``wait + 1`` cycles later."""
         config = self.config
         words = by_bits(config.terms, signed=config.window.input.signed)
-        # The last stage is a register: a shift register in front of the table would be too slow.
+        # The last stage is a register: a shift register before the table would be too slow.
         delayed_value = delayed_fast(m, f"{name}_value", value, wait) if wait else value
         return look_up(m, config.device, f"{name}_terms", signed(config.term_bits), words, delayed_value)
 
     def _count(self, m: Module, pixel: int) -> Value:
-        """Add adders that count a window's taps inside the map; return the count in the cycle of the window's sum."""
+        """Add adders that count a window's taps that are no padding; return the count in the cycle of the sum."""
         config = self.config
         count: Value = Const(0)
         for tap, inside in enumerate(self.i.payload.inside[pixel]):
@@ -346,31 +346,31 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return count
 
 
-def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value:
-    """Return, a cycle later, one bit for each flag in ``used``: whether this flag or a higher flag is set.
+def _suffix_or(m: Module, name: str, flags: Sequence[Value], nearby: int) -> Value:
+    """Return, one cycle later, a bit for each of the ``flags``: whether it or any flag of higher index is set.
 
-    ``nearby`` bits are combined in this cycle, and the groups in the next.
+    Groups of ``nearby`` flags are combined in this cycle, and the groups in the next.
     """
-    ends = [first + nearby for first in range(0, len(used), nearby)]
-    near = Cat(Cat(used[bit : ends[bit // nearby]]).any() for bit in range(len(used)))
+    ends = [first + nearby for first in range(0, len(flags), nearby)]
+    near = Cat(Cat(flags[bit : ends[bit // nearby]]).any() for bit in range(len(flags)))
     near = delayed(m, name, near, 1)
     return Cat(
         named(near[bit] | Cat(near[end] for end in ends[bit // nearby : -1]).any(), "is_at_least")
-        for bit in range(len(used))
+        for bit in range(len(flags))
     )
 
 
 def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
-    """Add logic that rounds an integer to float32's 24 significant bits, ties to even, and return the rounded value.
+    """Add logic that rounds an integer ``value`` to float32's 24 significant bits, ties to even; return the result.
 
-    The rounded value is one cycle later. At most ``excess`` bits of ``value`` are dropped. To drop ``j`` bits, half of
+    It is one cycle later. At most ``excess`` bits of ``value`` are dropped. To drop ``j`` bits, half of
     their range minus one is added, plus the lowest kept bit. This cycle selects the lowest kept bit within groups of
     lengths, and the next cycle selects the group. With ``settles``, the addition follows one cycle later, so that the
     rounded value is two cycles later.
     """
     lengths = range(1, excess + 1)
     used = named([value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths], "is_dropped")
-    dropped = _at_least(m, f"{name}_dropped_bits", used, nearby=NEARBY if settles else excess)  # bit j - 1: drop j bits
+    dropped = _suffix_or(m, f"{name}_dropped_bits", used, nearby=NEARBY if settles else excess)  # bit j - 1: drop j
     odd: Value = Const(0, 1)
     for first in range(0, excess, LENGTHS):
         lowest_kept: Value = Const(0, 1)

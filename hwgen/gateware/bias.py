@@ -55,12 +55,12 @@ class AddBiasConfig(ChannelsConfig):
 
     @property
     def output(self) -> Shape:
-        """Amaranth shape of an output: the signed sum of accumulator and bias, wrapped to ``bits`` bits."""
+        """Amaranth shape of one output: the signed sum of accumulator and bias, wrapped to ``bits`` bits."""
         return signed(self.bits)
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat of accumulators to the beat of their sums with the biases."""
+        """Cycles from a beat of accumulators on ``i`` to the beat of their sums with the biases on ``o``."""
         return 2 + self.tables_in_block_ram
 
     @property
@@ -71,7 +71,7 @@ class AddBiasConfig(ChannelsConfig):
     def resources(self) -> Resources:
         cost = Cost(self.device)
         sums = self.lanes * self.pixels
-        if self.has_index:
+        if self.needs_beat_index:
             cost.counter(len(self.beats), luts=1)
         # Output bits above the width of the sum are copies of its sign, and need one register.
         total = max(signed_bits(*self.bias), self.accumulator_bits) + 1
@@ -83,7 +83,7 @@ class AddBiasConfig(ChannelsConfig):
             bits = self.accumulator_bits
             cost.lut += self.pixels * (bits if varying else constant_adder_luts(column[0], bits))
         for name in ("bias", "present"):
-            self._count_table(cost, name)
+            self._add_table_cost(cost, name)
         return cost.resources
 
     def component(self) -> AddBias:

@@ -1,4 +1,4 @@
-"""Lookup of each value in a table of its own channel: one memory per lane and pixel, addressed by channel and value."""
+"""Elementwise function that differs by channel: a lookup memory per lane and pixel, addressed by channel and value."""
 
 from __future__ import annotations
 
@@ -56,25 +56,25 @@ class ChannelTableConfig(ValueTables):
 
     @property
     def depth(self) -> int:
-        """Number of words in a memory of one lane: an output for every value of each of the lane's channels."""
+        """Number of words in the lookup memory of one lane: an output per channel of the lane and input value."""
         return self.window.input.folds << self.window.input.bits
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the tables are in block RAM: if chosen, if too deep for LUTs, or by default if a lane has several."""
+        """Whether the tables are in block RAM: as chosen, or by default if a lane has several; always if deep."""
         if self.tables_in == "lut":
             return self.depth > self.memories.deepest_lut_rom
         return self.tables_in == "block" or self.window.input.folds > 1
 
     @property
     def latency(self) -> int:
-        """Cycles from an input value to its table entry on ``o``. Block RAM uses its output register."""
+        """Cycles from an input value on ``i`` to its table entry on ``o``. Block RAM uses its output register."""
         return 1 + self.in_block_ram
 
     def words(self, lane: int) -> list[int]:
-        """Return the memory contents of one lane: an output per address, ordered by channel, then by the value's bits.
+        """Return the contents of the lookup memory of one lane: outputs ordered by channel, then by the value's bits.
 
-        Where the last beat of a pixel has no channel in the lane, the words are 0.
+        If the last beat of a pixel has no channel in the lane, the words are 0.
         """
         beat = self.window.input
         size = 1 << beat.bits
@@ -101,7 +101,7 @@ class ChannelTableConfig(ValueTables):
 
 
 class ChannelTable(Elementwise[ChannelTableConfig]):
-    """Component that replaces each value of a feature map by the entry in its channel's lookup table.
+    """Component that replaces each value of a feature map by its entry in the lookup table of its channel.
 
     Parameters
     ----------

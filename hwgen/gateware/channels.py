@@ -22,7 +22,7 @@ from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 
 class ChannelTables(ForDevice, ABC):
-    """Base class of configurations with tables of per-channel parameters, read for each beat of a stream.
+    """Base class of configurations with tables of per-channel parameters (biases, scales), read once per stream beat.
 
     ``beats`` has the channels of each beat of a pixel, lane 0 first. ``tables_in`` is the memory of the tables, ``lut``
     or ``block`` RAM. By default, the number of beats decides.
@@ -36,10 +36,10 @@ class ChannelTables(ForDevice, ABC):
     @property
     @abstractmethod
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Parameter tables by name: for each lane, a tuple of values, one for every beat of a pixel."""
+        """Tables of per-channel parameters by name: for each lane, a tuple with one value per beat of a pixel."""
 
     def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """Arrange per-channel ``values`` as a table: for each lane, a tuple of the values for every beat of a pixel.
+        """Return per-channel ``values`` as a table: for each lane, a tuple with one value per beat of a pixel.
 
         If a beat has no channel in a lane, another value of the lane fills the entry.
         """
@@ -56,36 +56,36 @@ class ChannelTables(ForDevice, ABC):
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property
-    def has_index(self) -> bool:
-        """Whether the index of a beat is counted, because some parameters of a lane differ by beat."""
+    def needs_beat_index(self) -> bool:
+        """Whether the component counts the beats of a pixel, because some lane's parameters differ by beat."""
         return any(len(set(column)) > 1 for table in self.tables.values() for column in table)
 
     @property
     def tables_in_block_ram(self) -> bool:
-        """Whether the parameter tables are in block RAM: if chosen, or by default if a pixel has many beats.
+        """Whether the parameter tables are in block RAM: as ``tables_in`` says; by default, if a pixel has many beats.
 
         The output registers of block RAM add one cycle to the lookup.
         """
         return (self.tables_in or self.memories.default_ram(len(self.beats))) == "block"
 
-    def _count_table(self, cost: Cost, name: str) -> bool:
-        """Add the memory of parameter table ``name`` to ``cost``; return ``False`` if constants replace the memory."""
+    def _add_table_cost(self, cost: Cost, name: str) -> bool:
+        """Add parameter table ``name``'s memory to ``cost``; return ``False`` if constants replace the memory."""
         varying = [column for column in self.tables[name] if len(set(column)) > 1]
         columns: list[int] = []
         for values in () if self.tables_in_block_ram else varying:
-            width = shape_of(values).width
+            width = narrowest_shape(values).width
             columns += varying_columns([value % (1 << width) for value in values], width)
         if varying:
-            width = sum(shape_of(values).width for values in varying)
+            width = sum(narrowest_shape(values).width for values in varying)
             cost.rom(columns, len(self.beats), width, block=self.tables_in_block_ram)
         return bool(varying)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelsConfig(OnDevice, ChannelTables):
-    """Base class of configurations of per-channel output stages: channels, their beats, and tables of their parameters.
+    """Base class of configurations of a layer's last component, which adds biases to accumulators or requantises them.
 
-    The stages are `AddBiasConfig` and `RequantiseConfig`. ``tables_in`` is the memory of the tables, ``lut`` or
+    The subclasses are `AddBiasConfig` and `ScaledChannelsConfig`. ``tables_in`` is the memory of the tables, ``lut`` or
     ``block`` RAM. By default, the number of beats decides.
     """
 
@@ -118,13 +118,13 @@ class ChannelsConfig(OnDevice, ChannelTables):
 
     @property
     def accumulator(self) -> Shape:
-        """Amaranth shape of one accumulator that the output stage reads."""
+        """Amaranth shape of one input value, a signed accumulator."""
         return signed(self.accumulator_bits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledChannelsConfig(ChannelsConfig):
-    """Base class of configurations of requantisers: scale of each channel, zero point and bounds of the outputs."""
+    """Base class of requantiser configurations: scale of each channel, zero point, and bounds of the outputs."""
 
     significand: tuple[int, ...]
     shift: tuple[int, ...]
@@ -140,7 +140,7 @@ class ScaledChannelsConfig(ChannelsConfig):
         return Shape(self.bits, self.signed)
 
     def _check_outputs(self) -> None:
-        """Check that zero point and bounds are values of the output's type."""
+        """Raise ConfigError if the zero point or a bound of the outputs is outside of the output's integer type."""
         lowest = -(1 << (self.bits - 1)) if self.signed else 0
         highest = lowest + (1 << self.bits) - 1
         for name in ("zero_point", "low", "high"):
@@ -149,7 +149,7 @@ class ScaledChannelsConfig(ChannelsConfig):
 
 
 class ChannelsComponent(ConfiguredComponent[AnyConfig]):
-    """Base class of output stages that turn a beat of accumulators into a beat of outputs in every cycle.
+    """Base class of components that convert one beat of accumulators per cycle to one beat of a layer's outputs.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class ChannelsComponent(ConfiguredComponent[AnyConfig]):
 
 
 def _pack(fields: Sequence[tuple[int, int]]) -> int:
-    """Pack fields, each a value and its width in bits, into one memory word, the first field lowest."""
+    """Return a memory word that contains the ``fields``, pairs of value and width in bits, the first one lowest."""
     word = start = 0
     for value, width in fields:
         word |= value % (1 << width) << start
@@ -174,13 +174,13 @@ def _pack(fields: Sequence[tuple[int, int]]) -> int:
     return word
 
 
-def shape_of(values: Sequence[int]) -> Shape:
+def narrowest_shape(values: Sequence[int]) -> Shape:
     """Return the narrowest Amaranth shape that represents all integers ``values``."""
     return bits_for_range(min(values), max(values))
 
 
 class Beats:
-    """Helper that delays a beat's valid bit and index by any number of cycles, and looks up the beat's parameters."""
+    """Control of a pipeline of beats: delays the input's valid bit and beat index, and reads per-channel parameters."""
 
     def __init__(self, m: Module, config: ChannelTables, valid: Value):
         self._m, self._config = m, config
@@ -192,34 +192,34 @@ class Beats:
         self._indices: list[Value] = [beat_index]
 
     def valid(self, cycle: int) -> Value:
-        """Return the valid bit of input beats delayed by ``cycle`` cycles, with registers added as needed."""
+        """Return the input stream's valid bit, ``cycle`` cycles later; add registers for delays that do not exist."""
         for stage in range(len(self._valid), cycle + 1):
             self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
         return self._valid[cycle]
 
     def beat_index(self, cycle: int) -> Value:
-        """Return a beat's index within its pixel, delayed by ``cycle`` cycles, with registers added as needed."""
+        """Return the index of a beat within its pixel, ``cycle`` cycles later; add registers that do not exist."""
         for stage in range(len(self._indices), cycle + 1):
             self._indices.append(delayed(self._m, f"beat_index_{stage}", self._indices[-1], 1))
         return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """Add the memory of table ``name``; return a list of each value's parameter, for the beat ``cycle`` cycles ago.
+        """Add the memory of table ``name``; return one parameter per value of the beat that came ``cycle`` cycles ago.
 
         ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
-        because it is too slow for the logic behind it.
+        because it is too slow for the logic that follows.
         """
         m, table = self._m, self._config.tables[name]
         varying = [lane for lane, column in enumerate(table) if len(set(column)) > 1]
-        values: list[Value] = [Const(column[0], shape_of(column)) for column in table]
+        values: list[Value] = [Const(column[0], narrowest_shape(column)) for column in table]
         if not varying:
             return self._by_pixel(values)
         registered = int(self._config.tables_in_block_ram)
         words = [
-            _pack([(table[lane][beat], shape_of(table[lane]).width) for lane in varying])
+            _pack([(table[lane][beat], narrowest_shape(table[lane]).width) for lane in varying])
             for beat in range(len(table[0]))
         ]
-        width = sum(shape_of(table[lane]).width for lane in varying)
+        width = sum(narrowest_shape(table[lane]).width for lane in varying)
         style = self._config.memories.rom_style(len(words), self._config.tables_in)
         m.submodules[name] = rom = memory.Memory(shape=width, depth=len(words), init=words, attrs=style)
         port = read_port(rom)
@@ -227,14 +227,14 @@ class Beats:
         entry = delayed(m, f"{name}_entry", port.data, registered)
         start = 0
         for lane in varying:
-            shape = shape_of(table[lane])
+            shape = narrowest_shape(table[lane])
             value = entry[start : start + shape.width]
             values[lane] = value.as_signed() if shape.signed else value
             start += shape.width
         return self._by_pixel(values)
 
     def _by_pixel(self, values: list[Value]) -> list[Value]:
-        """Return a flat list of the per-lane ``values``, each repeated for every pixel of a beat."""
+        """Return a flat list of ``values``, one per lane, each repeated for every pixel of a beat."""
         return [value for value in values for _ in range(self._config.pixels)]
 
 

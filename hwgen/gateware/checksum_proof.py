@@ -1,8 +1,8 @@
-"""Obligations ``checksum``: a CRC-32 is its definition, bit by bit, for every state and every word.
+"""Proof obligations ``checksum``: a CRC-32 circuit equals its bit-serial definition, for every state and every word.
 
-The definition is that of IEEE 802.3, clause 3.2.9, and of zlib: generator polynomial 0x04C11DB7, all ones at the
-beginning, the lowest bit of the lowest byte first, and inverted at the end. The state is written with its lowest bit as
-the highest power, as RFC 1952 does.
+IEEE 802.3, clause 3.2.9, and zlib define it: generator polynomial 0x04C11DB7, all ones at the beginning, the lowest bit
+of the lowest byte first, and inverted at the end. The state is written with its lowest bit as the highest power, as
+RFC 1952 does.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import dataclass
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "BITS", "ChecksumUnit", "definition", "obligations"]
+__all__ = ["PROOFS", "BITS", "ChecksumUnit", "crc_function", "obligations"]
 
 
-#: Width of the checksum.
+#: Width of the checksum, in bits.
 BITS = 32
 _POLYNOMIAL = 0xEDB88320
-"""Generator polynomial without its highest power. Bit 31 is the coefficient of ``x**0``."""
+"""Generator polynomial of CRC-32 without its highest power, reflected: bit 31 is the coefficient of ``x**0``."""
 _ONES = f"{BITS}'hffffffff"
 
 
 @dataclass(frozen=True)
 class ChecksumUnit:
-    """CRC-32 of words of ``word_bits`` bits, a module of Amaranth's library."""
+    """Description of a CRC-32 circuit to prove: Amaranth's library module for words of ``word_bits`` bits."""
 
     word_bits: int
 
 
-def definition(word_bits: int) -> tuple[str, ...]:
-    """Return lines of Verilog: a function that takes a word into the state of a CRC-32, bit after bit."""
+def crc_function(word_bits: int) -> tuple[str, ...]:
+    """Return the lines of a Verilog function that computes a CRC-32's next state from a word, bit after bit."""
     return (
         f"function [{BITS - 1}:0] after;",
         f"    input [{BITS - 1}:0] state; input [{word_bits - 1}:0] word; integer index;",
@@ -44,12 +44,12 @@ def definition(word_bits: int) -> tuple[str, ...]:
 
 
 def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
-    """Return the obligations of a CRC-32: the state after each word, and what the outputs say of it."""
+    """Return the proof obligations of a CRC-32 circuit: its state after each word, and its outputs for each state."""
     # The register has the highest power in its highest bit.
     reflected = ", ".join(f"crc_reg[{bit}]" for bit in range(BITS))
     begins = " | ".join(["rst", *(name for name in ("start", "verdict") if site.has(name))])
     observer = (
-        *definition(unit.word_bits),
+        *crc_function(unit.word_bits),
         f"wire [{BITS - 1}:0] state = {{{reflected}}};",
         f"reg [{BITS - 1}:0] before; reg [{unit.word_bits - 1}:0] word; reg has_word = 0; reg has_begun = 1;",
         "always @(posedge clk) begin",

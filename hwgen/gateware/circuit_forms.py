@@ -1,6 +1,6 @@
-"""Kinds of components by the forms of their circuits: parts, primitives of a device family, components with a model.
+"""Base classes of components that are built once for all instances, or have two circuits: for simulation and synthesis.
 
-A part is built once for all instances. The others have two circuits of the same function in one Verilog module.
+A `Part` is built once for all instances. The others have two circuits of the same function in one Verilog module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Modelled", "Part", "Primitive", "TwoCircuits"]
 
 
 class Part(ConfiguredComponent[AnyConfig]):
-    """Base class of components whose circuit depends only on class and configuration: equal parts are built once.
+    """Base class of components whose circuit depends only on class and configuration, and is built once for all equals.
 
     The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
     circuit by one that it already has, with a method ``get_part(part)``, like ``get_memory(memory)`` of Amaranth.
@@ -35,7 +35,7 @@ class Part(ConfiguredComponent[AnyConfig]):
 
     @abstractmethod
     def circuit(self) -> Any:
-        """Build the circuit of the component, as a new Amaranth module."""
+        """Return the circuit of the component, as a new Amaranth module."""
 
 
 class TwoCircuits(ConfiguredComponent[AnyConfig]):
@@ -53,12 +53,12 @@ class TwoCircuits(ConfiguredComponent[AnyConfig]):
     """
 
     platform_method: ClassVar[str]
-    """Name of the method of a platform that writes the module, given the component."""
+    """Name of the optional method by which an Amaranth platform writes the component's Verilog module itself."""
 
     @property
     @abstractmethod
     def module_name(self) -> str:
-        """Name of the component's Verilog module, which no other configuration of any component has."""
+        """Name of the component's Verilog module, unique to this component class and configuration."""
 
     def elaborate(self, platform: Any) -> Any:
         write = getattr(platform, self.platform_method, None)
@@ -66,14 +66,14 @@ class TwoCircuits(ConfiguredComponent[AnyConfig]):
 
     @abstractmethod
     def circuit(self) -> Module:
-        """Build the component's circuit, as a new Amaranth module."""
+        """Return the component's circuit, as a new Amaranth module."""
 
 
 class Primitive(TwoCircuits[AnyConfig]):
-    """Base class of components whose Verilog module has a second form, in cells of a device family.
+    """Base class of components that synthesis builds of a device family's cells, and simulators of an Amaranth circuit.
 
-    Simulators take the behavioural form, which is the component's Amaranth circuit. Synthesis takes the cells. The
-    component is combinational, or has registers without reset in the domain ``sync`` (``has_clock``).
+    Both are in one Verilog module. The component is combinational, or has registers without reset in the domain
+    ``sync`` (``has_clock``).
 
     Parameters
     ----------
@@ -85,19 +85,19 @@ class Primitive(TwoCircuits[AnyConfig]):
 
     platform_method = "get_primitive"
     has_clock: ClassVar[bool] = False
-    """Whether the component has registers, so that its module has the port ``clk``."""
+    """Whether the component has registers, and its Verilog module therefore has the port ``clk``."""
 
     @abstractmethod
     def cells(self, device: Device) -> list[str]:
-        """Return the Verilog statements of the circuit in a family's cells; empty if the family has none for it."""
+        """Return Verilog statements that build the circuit of a device family's cells; empty if no cells fit."""
 
 
 class Modelled(TwoCircuits[AnyConfig]):
-    """Base class of components whose Verilog module has a second form, a model, which simulators take.
+    """Base class of components that Verilog simulators replace by a model with the same outputs and latency.
 
-    Synthesis takes the component's circuit. So does Amaranth's simulator, and a simulation in Amaranth is therefore
-    independent of the model. The model's outputs equal the circuit's from the cycle on in which they depend only on
-    inputs: both have the same latency, and neither has a state.
+    Both are in one Verilog module. Synthesis takes the component's circuit. Amaranth's simulator takes it too, and is
+    therefore independent of the model. The model's outputs equal the circuit's as soon as they depend only on inputs:
+    both have the same latency, and neither has a state.
 
     Parameters
     ----------
@@ -112,4 +112,4 @@ class Modelled(TwoCircuits[AnyConfig]):
 
     @abstractmethod
     def model(self) -> Module:
-        """Build the component's circuit for simulators, as a new Amaranth module with the domain ``sync``."""
+        """Return the model that replaces the circuit in Verilog simulators, as a new Amaranth module in ``sync``."""

@@ -1,4 +1,4 @@
-"""Stream ports of the configuration of an accelerator, or of another component with an accelerator's streams."""
+"""Stream ports of an accelerator's configuration, or of another component's with streams of feature maps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Config", "device_of", "error_ports", "input_ports", "output_ports", 
 
 
 class Config(Protocol):
-    """Protocol of the configuration of an accelerator, or of another component with an accelerator's stream ports."""
+    """Protocol of configurations of components with feature map streams: name, beat formats and pixel orders."""
 
     @property
     def name(self) -> str: ...
@@ -31,27 +31,27 @@ class Config(Protocol):
 
 
 def output_ports(config: Config) -> tuple[Port, ...]:
-    """Return the output streams of an accelerator's configuration: all that it lists, or the single stream ``o``."""
+    """Return the output stream ports of a configuration: the ports that it lists, or else the single port ``o``."""
     return getattr(config, "output_ports", None) or (Port("o", config.output, config.output_order),)
 
 
 def input_ports(config: Config) -> tuple[Port, ...]:
-    """Return the input streams of an accelerator's configuration: all that it lists, or the single stream ``i``."""
+    """Return the input stream ports of a configuration: the ports that it lists, or else the single port ``i``."""
     return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
 
 
 def device_of(config: Config) -> Device:
-    """Return the device family of an accelerator's configuration, or the default one of another component."""
+    """Return the FPGA device family of an accelerator's configuration, or the default family if it names none."""
     return getattr(config, "device", DEFAULT)
 
 
 def error_ports(config: Config) -> tuple[str, ...]:
-    """Return the names of an accelerator's ports that report frames of a wrong length: one per input, or none."""
+    """Return the names of the ports that report frames of a wrong length: one per input, or none without guards."""
     return getattr(config, "error_ports", ())
 
 
 def tied_ports(config: Config) -> dict[str, int]:
-    """Return an accelerator's ports that load weights, with their widths in bits.
+    """Return the width in bits, by name, of an accelerator's input ports that load weights, for tying them to 0.
 
     They stay 0 while frames are computed. The result is empty if the weights are constants.
     """

@@ -1,4 +1,4 @@
-"""Base classes of all gateware: an Amaranth component with a configuration object, and configurations on a device."""
+"""Base classes of all gateware: Amaranth component with a configuration object, configuration with a device family."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ AnyConfig = TypeVar("AnyConfig")
 
 
 class ForDevice(ABC):
-    """Base class of configurations that know the device family that their hardware is for."""
+    """Base class of component configurations that know the FPGA device family that the component is built for."""
 
     @property
     @abstractmethod
     def device(self) -> Device:
-        """Device family, which decides circuit and cost."""
+        """FPGA device family, which decides the component's circuit and cost."""
 
     @property
     def memories(self) -> Memories:
-        """Memories of the device family."""
+        """Sizes of the device family's block RAM and LUT RAM, and rules for memories built from them."""
         return self.device.memories
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnDevice(ForDevice):
-    """Base class of configurations that are given their device family.
+    """Base class of component configurations whose FPGA device family is a constructor argument, ``device``.
 
     Parameters
     ----------
     device : Device
-        Device family. A plan gives that of its board; the default serves components that are used on their own.
+        Device family. A plan gives its board's; the default serves components that are used on their own.
     """
 
     device: Device = field(default=DEFAULT, repr=False, metadata=frozen.never_digested())
 
 
 class HasWindow(ForDevice):
-    """Base class of configurations that are for the device family of their ``window``."""
+    """Base class of arithmetic configurations whose FPGA device family is their ``window``'s, the operand source."""
 
     window: Any
     #: Noun phrase for the layer's operation, in the head of its Verilog module.
@@ -73,7 +73,7 @@ class ConfiguredComponent(wiring.Component, ABC, Generic[AnyConfig]):
 
     @property
     def config(self) -> AnyConfig:
-        """Frozen configuration from which the component is built."""
+        """Frozen configuration that the component is built from."""
         return self._config
 
     @abstractmethod

@@ -1,7 +1,7 @@
-"""Obligations ``contract``: a part of a layer behaves, in its control signals, like a small model.
+"""Proof obligations ``contract``: the control signals of each component of a layer equal those of a small model.
 
-The obligation ``credits`` of the layer has the models in the place of the parts. So the arithmetic, whose Verilog is
-long, is read once, and not for each property of the layer.
+The layer's obligation ``credits`` contains these models instead of the components. The arithmetic, whose Verilog is
+long, is therefore read once, and not for each property of the layer.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, delayed
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["ControlModel", "arithmetic_model", "claims_vary", "finish_model", "of_layer", "window_model"]
+__all__ = ["ControlModel", "arithmetic_model", "claims_vary", "contract_obligations", "finish_model", "window_model"]
 
 
 @dataclass(frozen=True)
 class ControlModel:
-    """Model of a component's control signals.
+    """Small Verilog model of a layer component's control signals, which replaces the component in proofs of the layer.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class ControlModel:
     outputs : dict of str to str
         Outputs of the component that the model defines: expressions by port, or by bit of a port.
     compared : dict of str to str
-        Expressions over the component's ports that equal an expression over the model, by the latter.
+        Map from expressions over the model to equal expressions over the component's ports.
     free : dict of str to str
-        Values that the model leaves free: by range and name, the expression over the component's ports that equals it.
+        Values that the model leaves free: map from range and name to the equal expression over the component's ports.
     """
 
     lines: tuple[str, ...]
@@ -41,7 +41,7 @@ class ControlModel:
 
     @property
     def body(self) -> list[str]:
-        """Lines of Verilog that replace the component: the free values are wires that nothing drives."""
+        """Verilog lines that replace the modelled component in proofs; values the model leaves free are undriven."""
         return [
             *(f"wire {name} = $anyseq;" for name in self.free),
             *self.lines,
@@ -49,7 +49,7 @@ class ControlModel:
         ]
 
     def obligation(self, site: Site, statement: str, cover: str, **fields: Any) -> Obligation:
-        """Return the obligation that the component at ``site`` behaves like this model."""
+        """Return the proof obligation that the control outputs of the component at ``site`` equal this model's."""
         return site.obligation(
             "contract",
             statement,
@@ -63,12 +63,12 @@ class ControlModel:
 
 
 def claims_vary(layer: LayerConfig) -> bool:
-    """Return whether some output folds of a layer have other numbers of beats, or claim other credits, than others."""
+    """Return whether a layer's output folds (passes over ``Tm`` channels) differ in beats or claimed FIFO credits."""
     return any(len(set(beats)) > 1 for beats in (layer.fold_beats, *layer.claims))
 
 
 def window_model(layer: LayerConfig, site: Site) -> ControlModel:
-    """Return the model of the component that reads a layer's input: when output folds start, and their last steps."""
+    """Return the control model of a layer's line buffer or join: starts of output folds, and their last steps."""
     config = layer.window
     steps, folds, latency = config.steps, config.output_folds, layer.walk_latency
     lines = ["wire model_start = model_go & room & !model_busy;"]
@@ -106,12 +106,12 @@ def window_model(layer: LayerConfig, site: Site) -> ControlModel:
 
 
 def _has_one_step(layer: LayerConfig) -> bool:
-    """Return whether each step of a layer's input is a whole fold, which is why arithmetic may ignore its mark."""
+    """Return whether each output fold of a layer takes a single step, so that no mark of a last step is needed."""
     return layer.window.steps == 1 and not isinstance(layer.window, WholeMapConfig)
 
 
 def _last_bit(layer: LayerConfig, site: Site) -> str:
-    """Return the payload bit that marks a fold's last step, as a Verilog expression; empty if steps have no mark."""
+    """Return the payload bit that marks an output fold's last step, as a Verilog expression; empty if there is none."""
     fields = dict(layer.window.step_layout)
     if "last" not in fields or "o__payload" not in site.module.ports:
         return ""
@@ -124,19 +124,19 @@ def _pipeline(latency: int, first: str) -> ControlModel:
 
 
 def arithmetic_model(layer: LayerConfig, window: Site) -> ControlModel:
-    """Return the model of a layer's arithmetic: results come ``latency`` cycles after the last step of a fold."""
+    """Return the control model of a layer's arithmetic: valid results ``latency`` cycles after a fold's last step."""
     last = _last_bit(layer, window).replace("o__", "i__")
     return _pipeline(layer.compute.latency, f"i__valid & {last}" if last else "i__valid")
 
 
 def finish_model(layer: LayerConfig) -> ControlModel:
-    """Return the model of a layer's last stage: outputs come ``latency`` cycles after results."""
+    """Return the control model of a layer's requantiser or bias adder: outputs ``latency`` cycles after its inputs."""
     assert layer.finish is not None
     return _pipeline(layer.finish.latency, "i__valid")
 
 
-def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligations that a layer's parts behave like their models."""
+def contract_obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the proof obligations that the components of a layer have the control signals of their models."""
     window = site.part("window")
     model = window_model(layer, window)
     statement = "An output fold starts only if there is room, and its last step comes a fixed number of cycles later."

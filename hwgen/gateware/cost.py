@@ -7,11 +7,11 @@ logic are proportional to a few sizes, with factors that were fitted to results 
 
 The rules assume these optimisations of Yosys:
 
-- A delay line without reset, of three cycles or more, becomes a shift register: one LUT a bit.
-- A DSP slice absorbs up to two registers in front of its activation operand, and the register behind a weight in block
-  RAM.
+- A delay line without reset, of three cycles or more, becomes a shift register: one LUT per bit.
+- A DSP slice absorbs up to two registers before its activation operand, and the output register of block RAM before
+  its weight operand.
 - Equal columns of a read-only memory in LUTs are stored once, and constant columns not at all.
-- A multiplexer costs one LUT a bit for up to 4 inputs, two for up to 8, four for up to 16.
+- A multiplexer costs one LUT per bit for up to 4 inputs, two for up to 8, four for up to 16.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ class Resources:
         return Resources(**{key: value + getattr(other, key) for key, value in vars(self).items()})
 
     def as_dict(self) -> dict[str, float]:
-        """Return a dictionary with the keys ``dsp``, ``bram36``, ``lut`` and ``ff``, and ``uram`` if there is any."""
+        """Return the resources by name: ``dsp``, ``bram36``, ``lut`` and ``ff``, and ``uram`` if it is not 0."""
         resources: dict[str, float] = {"dsp": self.dsp, "bram36": self.bram36, "lut": self.lut, "ff": self.ff}
         return resources | ({"uram": self.uram} if self.uram else {})
 
 
 @dataclass
 class Cost:
-    """Running count of a component's FPGA resources. LUTs can be fractions; ``resources`` rounds their sum.
+    """Running total of a component's FPGA resources, to which its methods add memories, delay lines and other logic.
+
+    LUTs can be fractions; ``resources`` rounds their sum.
 
     Parameters
     ----------
@@ -69,80 +71,80 @@ class Cost:
 
     @property
     def logic(self) -> Logic:
-        """LUT costs of the device family."""
+        """LUT costs of the device family's multiplexers, shift registers, and small tables."""
         return self.device.logic
 
     @property
     def memories(self) -> Memories:
-        """Memories of the device family."""
+        """Sizes of the device family's block RAM and LUT RAM, and rules for memories built from them."""
         return self.device.memories
 
     def luts(self, count: float) -> None:
-        """Count LUTs whose number follows from the device family's cells."""
+        """Add LUTs whose number follows from the device family's cells, as for multiplexers and memories."""
         self.lut += count
         self.known += count
 
     def multiplexer(self, bits: float, inputs: int) -> None:
-        """Count a multiplexer of words of ``bits`` bits with a number of inputs."""
+        """Add the LUTs of a multiplexer with ``inputs`` inputs of ``bits`` bits to the total."""
         self.luts(bits * self.logic.mux_luts(inputs))
 
     def in_slices(self, ff: int, lut: int = 0) -> None:
-        """Count registers and adders that a DSP slice contains, if the device family's slices have none."""
+        """Add flip-flops and LUTs of registers and adders that most DSP slices contain, unless this family's do."""
         if not self.device.multiplier_slice.sum_registers:
             self.ff += ff
             self.luts(lut)
 
     def add(self, part: Cost, copies: int = 1) -> None:
-        """Count the resources of a number of equal parts."""
+        """Add ``copies`` times the total of another `Cost` to this total."""
         for key in _COUNTS:
             if value := getattr(part, key):
                 setattr(self, key, getattr(self, key) + copies * value)
 
     def registers(self, bits: int, luts: float = 1) -> None:
-        """Count registers of ``bits`` bits with ``luts`` LUTs per bit in front, such as an adder or a multiplexer."""
+        """Add registers of ``bits`` bits, and ``luts`` LUTs per bit of the adder or multiplexer that feeds them."""
         self.ff += bits
         self.lut += luts * bits
 
     def counter(self, *counts: int, luts: float = 1.5) -> None:
-        """Count counters of so many values each, with ``luts`` LUTs per bit to increment and to return to zero."""
+        """Add counters from 0 to each of ``counts`` less 1, with ``luts`` LUTs per bit to increment and to wrap."""
         self.registers(sum(map(counter_bits, counts)), luts)
 
     def delay(self, bits: int, cycles: int) -> None:
-        """Count the flip-flops, or from a few cycles on the LUT shift registers, of a delay line of ``bits`` bits."""
+        """Add a delay line of ``bits`` bits to the total: flip-flops if it is short, else LUT shift registers."""
         if cycles < self.logic.shortest_shift_register:
             self.ff += bits * cycles
         else:
             self.luts(bits * -(-cycles // self.logic.shift_register_cycles))
 
     def delay_fast(self, bits: int, cycles: int) -> None:
-        """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_fast`."""
+        """Add a delay line that ends in a flip-flop (`hwgen.gateware.lookup.delayed_fast`) to the total."""
         self.ff += bits
         self.delay(bits, cycles - 1)
 
     def products(self, luts: float, lut4_ratio: float) -> None:
-        """Count the LUTs of products and of the adder trees that sum them.
+        """Add the LUTs of multipliers built from LUTs, and of the adder trees that sum their products, to the total.
 
-        ``lut4_ratio`` is the number of LUTs of 4 inputs for each of these LUTs.
+        ``luts`` is for LUTs of 6 inputs, and ``lut4_ratio`` is the number of LUTs of 4 inputs for each of them.
         """
         self.luts(self.logic.counted_luts(luts, lut4_ratio * luts))
 
     def delay_apart(self, bits: int, cycles: int) -> None:
-        """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_apart`."""
+        """Add a delay line with flip-flops at both ends (`hwgen.gateware.lookup.delayed_apart`) to the total."""
         ends = cycles if cycles <= MAX_FLIP_FLOPS else 2
         self.ff += bits * ends
         self.delay(bits, cycles - ends)
 
     def shift_register(self, bits: int, registers: int) -> None:
-        """Recount a chain of ``registers`` flip-flops per bit as LUT shift registers if the chain is long enough."""
+        """Replace ``registers`` flip-flops per bit in the total by LUT shift registers, if they form a long chain."""
         if registers >= self.logic.shortest_shift_register:
             self.ff -= bits * registers
             self.delay(bits, registers)
 
     def tree_delay(self, bits: int, values: int, levels: int) -> int:
-        """Count the delay of a tree's unpaired last value once a level pairs it; return for how many levels it waited.
+        """Add the delay line of an adder tree's unpaired value once it has a partner; return the levels it has waited.
 
         A tree combines values in pairs. On a level with an odd number, the last value has no partner and is delayed.
-        Its delay is counted once it has a partner, on the last level of the tree at the latest.
+        Its delay is added once it has a partner, on the last level of the tree at the latest.
 
         Parameters
         ----------
@@ -164,21 +166,21 @@ class Cost:
         return 0
 
     def tree(self, values: int, levels: Iterable[tuple[int, float]], bits: int, copies: int = 1) -> None:
-        """Count a number of trees that combine values of ``bits`` bits in pairs.
+        """Add ``copies`` trees, with registers on each level, that combine ``values`` values of ``bits`` bits in pairs.
 
         ``levels`` has the bits of a level's results, and the LUTs of each of them.
         """
-        alone = 0
+        waited = 0
         for width, luts in levels:
             self.ff += copies * (values // 2) * width
             self.lut += copies * (values // 2) * luts
-            alone = self.tree_delay(copies * bits, values, alone)
+            waited = self.tree_delay(copies * bits, values, waited)
             values, bits = -(-values // 2), width
 
     def rom(
         self, columns: Iterable[int], depth: int, width: int, block: bool | None = None, registered: bool = True
     ) -> None:
-        """Add to the count the resources of a read-only memory and its output register, in LUTs or block RAM.
+        """Add a read-only memory in LUTs or block RAM, with its output register, to the total.
 
         Parameters
         ----------
@@ -207,7 +209,7 @@ class Cost:
             self.luts(sum(_lookup_luts(column, depth, self.logic.lut_inputs) for column in stored))
 
     def ram(self, width: int, depth: int, where: str | None = None, *, copies: int = 1) -> None:
-        """Count a number of equal memories with one write port, one read port and a read register.
+        """Add ``copies`` equal memories with one write port, one read port and a read register to the total.
 
         ``where`` is the RAM, ``lut``, ``block`` or ``ultra``; if it is ``None``, the depth decides.
         """
@@ -225,12 +227,12 @@ class Cost:
         self.add(one, copies)
 
     def lut_ram(self, width: int, depth: int) -> None:
-        """Count the LUTs of a memory in LUT RAM, without a read register."""
+        """Add the LUTs of a memory of ``depth`` words in LUT RAM, without a read register, to the total."""
         is_shallow = self.memories.default_ram(depth) == "lut"
         self.luts((self.memories.memory_luts if is_shallow else self.memories.deep_memory_luts)(width, depth))
 
     def _ultra_ram(self, width: int, depth: int) -> None:
-        """Count the UltraRAMs of a memory, and the multiplexer and enables of those that are stacked for depth."""
+        """Add the UltraRAM blocks of a memory, and the multiplexer and enables if blocks are stacked for depth."""
         ultra = self.memories.ultra_ram
         self.uram += ultra.blocks(width, depth)
         stacked = ultra.stacked(depth)
@@ -239,7 +241,7 @@ class Cost:
             self.luts(width * self.logic.mux_luts(stacked) + stacked)
 
     def table(self, words: Iterable[int], bits: int, *, copies: int = 1, block: bool = False) -> None:
-        """Count a number of equal read-only memories of words of ``bits`` bits, with their output registers."""
+        """Add ``copies`` read-only memories with the contents ``words``, and their output registers, to the total."""
         words = list(words)
         one = Cost(self.device)
         one.rom(() if block else varying_columns([word % (1 << bits) for word in words], bits), len(words), bits, block)
@@ -251,7 +253,7 @@ class Cost:
         return Resources(dsp=self.dsp, bram36=self.bram36, lut=round(luts), ff=self.ff, uram=self.uram)
 
 
-#: Fields of `Cost` that are counted.
+#: Names of the fields of `Cost` that are totals.
 _COUNTS = tuple(part.name for part in fields(Cost) if part.name != "device")
 
 
@@ -268,13 +270,13 @@ def trailing_zeros(value: int) -> int:
 def constant_adder_luts(constant: int, bits: int) -> int:
     """Return the number of LUTs of a ``bits`` wide adder of a variable and a constant.
 
-    The adder is a carry chain. A bit of the chain needs a LUT, as an inverter, only where the constant has a 1.
+    The adder is a carry chain. A bit of the chain needs a LUT, as an inverter, only if the constant's bit is 1.
     """
     return (constant % (1 << bits)).bit_count()
 
 
 def varying_columns(words: Sequence[int], width: int) -> list[int]:
-    """Return each bit column of a read-only memory's words as an integer, without the columns that are constant.
+    """Return the bit columns of a read-only memory's ``words``, each as an integer, without constant columns.
 
     Column ``b`` holds bit ``b`` of all words: bit ``n`` of the column is bit ``b`` of word ``n``.
     """
@@ -287,22 +289,22 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 10)
 def _address_columns(depth: int) -> frozenset[int]:
-    """Return the columns of `varying_columns` of a memory of ``depth`` words in which each word is its address."""
+    """Return the bit columns (as in `varying_columns`) of a memory of ``depth`` words that contain their addresses."""
     return frozenset(varying_columns(range(depth), counter_bits(depth)))
 
 
 @lru_cache(maxsize=1 << 12)
 def _lookup_luts(column: int, depth: int, lut_inputs: int) -> int:
-    """Return the estimated LUTs of one output bit of a read-only memory that Yosys builds from multiplexers.
+    """Return the estimated number of LUTs of one output bit of a read-only memory in LUTs.
 
     Bit ``n`` of ``column`` is the output bit of word ``n``.
     """
-    luts = _four_input_luts if lut_inputs == 4 else _function_luts
-    return luts(_whole_table(column, depth), counter_bits(depth))
+    luts = _four_input_luts if lut_inputs == 4 else _six_input_luts
+    return luts(_truth_table(column, depth), counter_bits(depth))
 
 
-def _whole_table(column: int, depth: int) -> int:
-    """Return a column of a read-only memory as a truth table of all addresses."""
+def _truth_table(column: int, depth: int) -> int:
+    """Return a bit column of a read-only memory, extended to a power of two of words, as a truth table."""
     bits = counter_bits(depth)
     missing, half = (1 << bits) - depth, 1 << (bits - 1)
     # Yosys is free to choose the words beyond the table. It repeats words of the first half.
@@ -311,12 +313,12 @@ def _whole_table(column: int, depth: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _four_input_luts(function: int, inputs: int) -> int:
-    """Return the estimated LUTs of 4 inputs of a Boolean function, given as a truth table as in `_function_luts`.
+    """Return the estimated number of 4-input LUTs of a Boolean function of ``inputs`` inputs, given as a truth table.
 
-    Multiplexers beside the LUTs join two, four or eight LUTs for 5, 6 or 7 inputs. A further LUT joins more of them. If
-    one half of the function is constant, the set or reset of the register replaces it.
+    Dedicated multiplexers join two, four or eight LUTs for 5, 6 or 7 inputs. A further LUT joins more of them. If one
+    half of the function is constant, the set or reset of the register replaces it.
     """
-    function, inputs = _relevant(function, inputs)
+    function, inputs = _without_unused_inputs(function, inputs)
     if inputs <= 4:
         return int(inputs > 1)
     whole = (1 << (1 << (inputs - 1))) - 1
@@ -325,53 +327,53 @@ def _four_input_luts(function: int, inputs: int) -> int:
     return luts + (inputs > 7 and not {*halves} & {0, whole})
 
 
-def _relevant(function: int, inputs: int) -> tuple[int, int]:
-    """Return a Boolean function without the inputs on which it does not depend, and the number of its other inputs."""
+def _without_unused_inputs(function: int, inputs: int) -> tuple[int, int]:
+    """Return a truth table without the inputs that do not affect its value, and the number of remaining inputs."""
     for bit in range(inputs - 1, -1, -1):
-        if not (function ^ function >> (1 << bit)) & _zeros(inputs, bit):
-            return _relevant(_halves(function, inputs, bit)[0], inputs - 1)
+        if not (function ^ function >> (1 << bit)) & _zero_mask(inputs, bit):
+            return _without_unused_inputs(_halves(function, inputs, bit)[0], inputs - 1)
     return function, inputs
 
 
-#: Inputs of the LUTs of `_function_luts`.
+#: Number of inputs of a LUT in `_six_input_luts`.
 _SIX = 6
 
 
 @lru_cache(maxsize=1 << 16)
-def _function_luts(function: int, inputs: int) -> int:
-    """Return the estimated LUTs of a Boolean function, given as a truth table in the bits of ``function``.
+def _six_input_luts(function: int, inputs: int) -> int:
+    """Return the estimated number of 6-input LUTs of a Boolean function of ``inputs`` inputs, given as a truth table.
 
     Bit ``n`` of ``function`` is the function's value for the inputs ``n``. A function of up to six inputs takes one
-    LUT. Seven inputs take two LUTs and a multiplexer beside them. Eight inputs take a LUT for each different function
-    of the lower six inputs. If one half of the function is constant, the set or reset of the register replaces it.
+    LUT. Seven inputs take two LUTs and a dedicated multiplexer. Eight inputs take a LUT for each different function of
+    the lower six inputs. If one half of the function is constant, the set or reset of the register replaces it.
     """
-    function, inputs = _relevant(function, inputs)
+    function, inputs = _without_unused_inputs(function, inputs)
     if inputs <= _SIX:
         return int(inputs > 1)
     whole = (1 << (1 << (inputs - 1))) - 1
     zero, one = _halves(function, inputs, inputs - 1)
     if zero in (0, whole) or one in (0, whole):
-        return _function_luts(one if zero in (0, whole) else zero, inputs - 1)
+        return _six_input_luts(one if zero in (0, whole) else zero, inputs - 1)
     if inputs == _SIX + 1:
         return 2
     if inputs > _SIX + 2:
-        return _function_luts(zero, inputs - 1) + _function_luts(one, inputs - 1) + 1
+        return _six_input_luts(zero, inputs - 1) + _six_input_luts(one, inputs - 1) + 1
     quarter = (1 << (1 << _SIX)) - 1
     quarters = {function & quarter for half in (zero, one) for function in (half, half >> (1 << _SIX))}
     luts = len({min(function, quarter ^ function) for function in quarters if function not in (0, quarter)})
-    # A further LUT joins two or three LUTs; multiplexers beside the LUTs join four.
+    # A further LUT joins two or three LUTs; dedicated multiplexers join four.
     return min(luts + 1, 4)
 
 
 @lru_cache(maxsize=1 << 10)
-def _zeros(inputs: int, input_index: int) -> int:
-    """Return a mask of the truth-table entries at which the input ``input_index`` is 0."""
+def _zero_mask(inputs: int, input_index: int) -> int:
+    """Return a bit mask of the truth-table entries for which the input ``input_index`` is 0."""
     step = 1 << input_index
     return sum(((1 << step) - 1) << begin for begin in range(0, 1 << inputs, 2 * step))
 
 
 def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
-    """Split a truth table into two over the other inputs: where input ``input_index`` is 0, and where it is 1."""
+    """Return the two truth tables over the other inputs that hold if input ``input_index`` is 0, and if it is 1."""
     step = 1 << input_index
     if input_index == inputs - 1:
         return function & ((1 << step) - 1), function >> step
@@ -381,13 +383,13 @@ def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
 
 
 def table_bits(values: Iterable[int]) -> int:
-    """Return the number of flip-flops that store one entry of a table: its different, not constant bit columns."""
+    """Return the number of flip-flops that store one table entry: one per distinct bit column that is not constant."""
     values = list(values)
     smallest, bits = min(values), counter_bits(max(values) - min(values) + 1)
     return len(set(varying_columns([value - smallest for value in values], bits)))
 
 
-def uncommon(table: Iterable[int]) -> int:
+def num_uncommon(table: Iterable[int]) -> int:
     """Return the number of table entries that differ from the table's most frequent value."""
     counts = Counter(table)
     return sum(counts.values()) - max(counts.values(), default=0)

@@ -1,4 +1,4 @@
-"""Credit counter of free FIFO entries: a pipeline that cannot stall starts only work whose results fit the FIFO."""
+"""Credit counter of free FIFO entries: a pipeline that never stalls starts work only if its results fit the FIFO."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class CreditsConfig(OnDevice):
 
 
 class Credits(ConfiguredComponent[CreditsConfig]):
-    """Component that only counts the credits (free entries) of a layer's output FIFO.
+    """Component that counts the credits of a layer's output FIFO: the entries that no started work has claimed.
 
-    Layers use `count_credits` within their other logic.
+    It has no other logic. Layers use `count_credits` within their own.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Credits(ConfiguredComponent[CreditsConfig]):
 def count_credits(
     m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value, name: str = "credits"
 ) -> Value:
-    """Add a counter of a FIFO's free entries, and return a bit: whether the FIFO has room for the next output fold.
+    """Add a counter of a FIFO's free entries; return a bit that is 1 if the next output fold's results fit the FIFO.
 
     An output fold is a pass over ``Tm`` output channels; ``fold`` is its index. ``start`` takes the credits of the
     fold, and ``returned`` adds one credit.

@@ -1,7 +1,8 @@
-"""Obligation ``credits``: the credits of a layer's output FIFOs and the beats in flight add up to the FIFO's depth.
+"""Proof obligation ``credits``: credits, beats in flight and stored beats of a layer's FIFO add up to its depth.
 
-So no FIFO overflows, whatever the reader does, and no credit is lost or given twice. The window, the arithmetic and the
-last stage have their models (`hwgen.gateware.control_proof`); the FIFO and the serialiser are as emitted.
+Therefore no FIFO overflows, whatever the reader does, and no credit is lost or given twice. The line buffer, the
+arithmetic and the requantiser are replaced by their models (`hwgen.gateware.control_proof`); the FIFO and the
+serialiser are as emitted.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ __all__ = ["obligations"]
 
 
 MAX_CYCLES = 60
-"""Largest number of cycles after which a FIFO can be full for the cover to wait for it."""
+"""Maximum number of cycles until a FIFO is full with which the proof's cover statement waits for the full FIFO."""
 
 
 def obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return an obligation for each reader of a layer's output."""
+    """Return a proof obligation for each output FIFO of a layer: it never overflows, and no credit is lost."""
     return [_of_reader(layer, site, reader) for reader in range(len(layer.outputs))]
 
 
 def _models(layer: LayerConfig, site: Site) -> dict[str, ControlModel]:
-    """Return the models of a layer's parts, by instance."""
+    """Return the control models that replace a layer's components in the proof, by name of their Verilog instance."""
     window = site.part("window")
     models = {"window": window_model(layer, window), "compute": arithmetic_model(layer, window)}
     if layer.finish is not None:
@@ -41,9 +42,9 @@ def _models(layer: LayerConfig, site: Site) -> dict[str, ControlModel]:
 
 @dataclass
 class _Pipeline:
-    """Bits of a pipeline that are high for something in flight, first stage first, and the bit that enters it.
+    """Pipeline in a proof: Verilog bits that are high while a stage holds something, first stage first, and its input.
 
-    The observer counts, in a register for each stage, how many are in flight up to that stage. So the proof compares
+    The observer counts, in a register for each stage, the occupied stages up to this one. The proof therefore compares
     neighbours, and no solver has to see that a sum of many bits is the same after all of them have moved.
     """
 
@@ -53,12 +54,12 @@ class _Pipeline:
 
     @property
     def count(self) -> str:
-        """Name of the register that counts all that is in flight; 0 for a pipeline without stages."""
+        """Verilog name of the register that counts the occupied stages; ``0`` for a pipeline without stages."""
         return f"{self.name}_{len(self.stages)}" if self.stages else "0"
 
     @property
     def observer(self) -> list[str]:
-        """Lines of Verilog of the registers."""
+        """Verilog lines of registers that count, for each stage, the occupied stages up to this one."""
         lines = []
         for index, stage in enumerate(self.stages, 1):
             register = f"{self.name}_{index}"
@@ -69,12 +70,12 @@ class _Pipeline:
         return lines
 
     def leaves(self, stage: str) -> str:
-        """Return the expression of what leaves a stage in this cycle: all stages but the first one last a cycle."""
+        """Return the Verilog expression that is 1 if something leaves a stage in this cycle: if it is occupied."""
         return stage
 
     @property
     def invariants(self) -> dict[str, str]:
-        """Facts that a stage's register counts one more than the register before if the stage is full."""
+        """Verilog invariants by name: each stage's count is the previous stage's count, plus 1 if it is occupied."""
         before = [f"32'd0 + {self.name}_{index}" for index in range(1, len(self.stages))]
         return {
             f"{self.name}_{index} counts up to its stage": f"{self.name}_{index} == {least} + {stage}"
@@ -82,15 +83,15 @@ class _Pipeline:
         }
 
 
-class _Folds(_Pipeline):
-    """Pipeline of output folds, whose first stage is busy for all steps of the fold."""
+class _FoldPipeline(_Pipeline):
+    """Pipeline of output folds (passes over ``Tm`` channels), whose first stage is busy for all steps of a fold."""
 
     def leaves(self, stage: str) -> str:
         return "window.model_end" if stage == "window.model_busy" else stage
 
 
-def _stages(register: str, latency: int) -> list[str]:
-    """Return the bits of a model's shift register."""
+def _register_bits(register: str, latency: int) -> list[str]:
+    """Return Verilog expressions of the bits of a shift register of ``latency`` cycles, one per cycle."""
     return [f"{register}[{bit}]" if latency > 1 else register for bit in range(latency)]
 
 
@@ -100,7 +101,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     depth, claims, converter = layer.fifo_depths[reader], layer.claims[reader], layer.regroups[reader]
     credits, push = layer.of_reader("credits", reader), f"{fifo_name}.i__valid"
     stored = counters(layer.fifos[reader], f"{fifo_name}.")
-    folds = _folds(layer, models)
+    folds = _fold_pipeline(layer, models)
     is_serial, left = bool(layer.unload.latency), f"unload.{beats_left(layer.unload)}"
     asserts = {
         "a beat is written only if the FIFO has room": f"!{push} | (32'd0 + {' + '.join(stored)} < {depth})",
@@ -116,8 +117,8 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         )
     beats = _Pipeline("beats", f"({left} != 0)" if is_serial else folds.stages[-1], [])
     if layer.finish is not None and layer.finish.latency and "finish" in models:
-        beats.stages.extend(_stages("finish.model_valid_past", layer.finish.latency))
-    lines, invariants, owed = _owed(layer, folds)
+        beats.stages.extend(_register_bits("finish.model_valid_past", layer.finish.latency))
+    lines, invariants, owed = _claimed_credits(layer, folds)
     in_flight = [owed, *([left] if is_serial else []), beats.count]
     if converter.always_ready:
         most = (len(folds.stages) + 1) * spacing + len(beats.stages)
@@ -139,7 +140,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
             **asserts,
         },
         cover=f"{credits} < {max(claims)}" if fills else f"{push} & !rst",
-        run=_filling(layer, site, reader),
+        run=_filling_inputs(layer, site, reader),
         keeps=tuple(name for name in _emitted_instances(layer, reader) if site.inner(name) is not None),
         models={name: model.body for name, model in models.items()},
         free_memories=True,
@@ -147,7 +148,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
 
 
 def _emitted_instances(layer: LayerConfig, reader: int) -> Sequence[str]:
-    """Return the instances of a layer that its obligation has as emitted: those whose beats a FIFO's credits count."""
+    """Return the names of Verilog instances that the proof keeps: serialiser, width converter, ``reader``'s FIFO."""
     first = [layer.of_reader("regroup", reader)] if layer.regroups[reader].always_ready else []
     return ["unload", *first, layer.of_reader("fifo", reader)]
 
@@ -155,11 +156,11 @@ def _emitted_instances(layer: LayerConfig, reader: int) -> Sequence[str]:
 def _converted(
     layer: LayerConfig, reader: int, site: Site, narrow: str, max_narrow: int
 ) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return lines, invariants and the beats in flight to a FIFO whose width converter is before it.
+    """Return Verilog lines, invariants and the number of beats in flight to a FIFO that a width converter feeds.
 
     The beats that are in flight to the converter complete some of the FIFO's beats. These follow from the index of the
-    converter's next input beat and from the number of beats in flight. So the observer has a table: how many beats of
-    the FIFO are complete after a number of the converter's input beats, counted from the begin of a pixel.
+    converter's next input beat and from the number of beats in flight. The observer therefore has a table: how many
+    beats of the FIFO are complete after a number of the converter's input beats, counted from the begin of a pixel.
 
     Parameters
     ----------
@@ -189,20 +190,20 @@ def _converted(
     facts = {
         "the converter holds the channels of its beats": " & ".join(f"({fact})" for fact in held),
         f"a pixel has {num_beats} beats": f"{next_beat} < {num_beats}",
-        "the beats in flight end with a fold": _whole_folds(layer),
+        "the beats in flight end with a fold": _whole_folds_fact(layer),
     }
     return lines, facts, ["complete_after", "converted", "-complete_before"]
 
 
 def _table(name: str, index: str, entries: Sequence[int]) -> str:
-    """Return the line of Verilog of a value ``name``, the entry at an index; after the last entry it is that one."""
+    """Return a Verilog line that defines the wire ``name`` as ``entries[index]``; the last entry if out of range."""
     *first, last = entries
     chosen = "".join(f"{index} == {position} ? {entry} : " for position, entry in enumerate(first))
     return f"wire {bits_for(max(entries))} {name} = {chosen}{last};"
 
 
-def _whole_folds(layer: LayerConfig) -> str:
-    """Return the fact that the last beat in flight is the last one of the fold that started last."""
+def _whole_folds_fact(layer: LayerConfig) -> str:
+    """Return the Verilog fact that the last beat in flight to a FIFO is the last one of the newest output fold."""
     count = sum(layer.fold_beats)
     if not claims_vary(layer):
         return f"(last_beat % {layer.fold_beats[0]}) == 0"
@@ -216,17 +217,20 @@ def _whole_folds(layer: LayerConfig) -> str:
 
 
 def _next_fold(layer: LayerConfig) -> str:
-    """Return the index of the fold that starts next, from the window's index, which changes as a fold ends."""
+    """Return the Verilog expression of the index of the output fold that starts next.
+
+    The register ``model_fold`` still holds the current fold's index until the fold ends.
+    """
     num_folds = len(layer.fold_beats)
     following = f"(window.model_fold == {num_folds - 1} ? 0 : window.model_fold + 1)"
     return f"(window.model_busy ? {following} : window.model_fold)" if layer.window.steps > 1 else "window.model_fold"
 
 
-def _filling(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
-    """Return the inputs of a run in which one reader's FIFO fills: this reader waits, and all others take every beat.
+def _filling_inputs(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
+    """Return input values, by port, of a run that fills one FIFO: its ``reader`` waits, all others accept every beat.
 
-    A search by chance would not fill it, because the other FIFOs fill as well. A reader behind a width converter has no
-    input of its own here.
+    A random search would not fill it, because the other FIFOs fill as well. A reader that a width converter feeds has
+    no input of its own here.
     """
     if len(layer.outputs) == 1:
         return {}
@@ -238,7 +242,7 @@ def _filling(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
 
 
 def _start_fact(layer: LayerConfig) -> str:
-    """Return the fact that the window may start exactly if all FIFOs have credits."""
+    """Return the Verilog fact that an output fold may start exactly if all output FIFOs have credits for it."""
     has_room = []
     for reader, claims in enumerate(layer.claims):
         claim = f"{claims[-1]}"
@@ -249,9 +253,9 @@ def _start_fact(layer: LayerConfig) -> str:
     return f"window.room == ({' & '.join(has_room)})"
 
 
-def _folds(layer: LayerConfig, models: dict[str, ControlModel]) -> _Folds:
-    """Return the pipeline of output folds from their start to their results."""
-    folds = _Folds("folds", "window.model_start", [])
+def _fold_pipeline(layer: LayerConfig, models: dict[str, ControlModel]) -> _FoldPipeline:
+    """Return the pipeline of a layer's output folds in flight, from their start to the output of the arithmetic."""
+    folds = _FoldPipeline("folds", "window.model_start", [])
     if layer.window.steps > 1:
         folds.stages.append("window.model_busy")
     for name, register, latency in (
@@ -259,12 +263,12 @@ def _folds(layer: LayerConfig, models: dict[str, ControlModel]) -> _Folds:
         ("compute", "model_valid_past", layer.compute.latency),
     ):
         if latency and name in models:
-            folds.stages.extend(_stages(f"{name}.{register}", latency))
+            folds.stages.extend(_register_bits(f"{name}.{register}", latency))
     return folds
 
 
-def _spacing_facts(layer: LayerConfig, folds: _Folds, *, is_serial: bool) -> dict[str, str]:
-    """Return the facts that folds in flight, and results that are being sent, are ``steps`` cycles apart or more."""
+def _spacing_facts(layer: LayerConfig, folds: _FoldPipeline, *, is_serial: bool) -> dict[str, str]:
+    """Return the Verilog fact, by name, that output folds in flight are at least as many cycles apart as one takes."""
     steps, claim = layer.window.steps, max(layer.fold_beats)
     bits = [stage for stage in folds.stages if stage != "window.model_busy"]
     if steps == 1 or not bits:
@@ -281,7 +285,7 @@ def _spacing_facts(layer: LayerConfig, folds: _Folds, *, is_serial: bool) -> dic
         last = f"({left} == 0) | (32'd0 + {left} + {steps}"
         facts += [f"!{stage} | {last} + {index} <= {len(bits) + 1 + claim})" for index, stage in enumerate(bits, 1)]
         facts.append(f"!window.model_busy | {last} <= 32'd0 + {len(bits) + claim} + window.model_left)")
-        # The same of the cycles since the last result, which also count where the result had fewer beats.
+        # The same for the cycles since the last result, which also count if the result had fewer beats.
         old = f"(since == {claim}) | (32'd0 + since + {len(bits)}"
         facts += [f"!{stage} | {old} >= {steps + index})" for index, stage in enumerate(bits, 1)]
         facts.append(f"!window.model_busy | {old} + window.model_left >= {steps + 1})")
@@ -289,8 +293,8 @@ def _spacing_facts(layer: LayerConfig, folds: _Folds, *, is_serial: bool) -> dic
     return {f"folds in flight are {steps} cycles apart": " & ".join(f"({fact})" for fact in facts)}
 
 
-def _owed(layer: LayerConfig, folds: _Folds) -> tuple[list[str], dict[str, str], str]:
-    """Return an observer's lines, invariants, and the number of credits of all folds in flight as an expression."""
+def _claimed_credits(layer: LayerConfig, folds: _FoldPipeline) -> tuple[list[str], dict[str, str], str]:
+    """Return Verilog lines, invariants, and the expression of how many credits all output folds in flight hold."""
     claims = layer.fold_beats
     if len(set(claims)) == 1:
         return [], {}, f"{claims[0]} * {folds.count}"

@@ -1,7 +1,7 @@
-"""Obligations ``elementwise``: each output of an elementwise layer is its definition's, for all operands.
+"""Proof obligations ``elementwise``: every output of an elementwise layer equals its formula, for all operand values.
 
-The definition is written from the operator's formula, with the tables of the configuration as its functions. `hwgen
-build` checks these tables against the operator of the model, for all values or pairs of values.
+The formula's functions are the tables of the configuration. `hwgen build` checks these tables against the operator of
+the model, for all values or pairs of values.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from hwgen.obligations.site import Proofs, Site
 __all__ = ["PROOFS", "of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
 
 
-#: Width of sums in definitions, in bits, wider than every sum of two table entries.
+#: Width of the sums in the obligations' formulas, in bits, wider than every sum of two table entries.
 _WIDE = 64
 
 
 @dataclass(frozen=True)
 class _Value:
-    """One output value of elementwise arithmetic, at one lane and one pixel of a beat.
+    """Output value of elementwise arithmetic in a proof: its lane and pixel in the beat, and its Verilog expression.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class _Value:
 
 
 def _values(config: Any) -> list[_Value]:
-    """Return all output values of elementwise arithmetic."""
+    """Return all values of an output beat of elementwise arithmetic, lane by lane, with their Verilog expressions."""
     pixels, shape = config.window.pixels, config.result
     return [
         _Value(
@@ -69,7 +69,7 @@ def _values(config: Any) -> list[_Value]:
 
 
 def _operand(config: Any, value: _Value, field: str, shape: Shape, pixels: int) -> str:
-    """Return the bits of an operand of an output value, in the step ``payload_was``.
+    """Return the Verilog expression of the bits of an output value's operand, in the delayed input ``payload_was``.
 
     ``field`` is the field of the step, with values of ``shape`` at ``pixels`` pixels. One pixel is for all pixels.
     """
@@ -79,7 +79,7 @@ def _operand(config: Any, value: _Value, field: str, shape: Shape, pixels: int) 
 
 
 def _operands(config: Any, value: _Value) -> list[str]:
-    """Return the bits of the operands of an output value, one of each input map."""
+    """Return the Verilog expressions of the bits of an output value's operands, one operand from each input map."""
     return [
         _operand(config, value, f"operand_{index}", beat.shape, beat.pixels)
         for index, beat in enumerate(config.window.inputs)
@@ -87,7 +87,7 @@ def _operands(config: Any, value: _Value) -> list[str]:
 
 
 def _tables(config: Any, name: str) -> list[str]:
-    """Return lines of Verilog with the table of each input map that has one, ``NAME_INDEX``."""
+    """Return Verilog lines that define the lookup tables of the input maps, each as a vector array ``NAME_INDEX``."""
     return [
         line
         for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
@@ -104,9 +104,9 @@ def _obligation(
     facts: Mapping[str, str],
     **fields: Any,
 ) -> list[Obligation]:
-    """Return the obligation of ``facts``, Verilog expressions over the outputs and the step ``payload_was``.
+    """Return the proof obligation of ``facts``: Verilog expressions over the outputs and their inputs ``payload_was``.
 
-    The step is ``config.latency`` cycles older than the outputs.
+    The inputs are ``config.latency`` cycles older than the outputs.
     """
     cycles = config.latency
     payload = delayed("payload", site.module.ports["i__payload"].width, "i__payload", cycles)
@@ -125,7 +125,7 @@ def _obligation(
 
 
 def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a sum of two maps by tables: ``round(a + b) + zero_point``, then saturation."""
+    """Return the proof obligation of a sum of two maps: each output is ``round(a + b) + zero_point``, saturated."""
     one, wide = 1 << config.fraction, f"wire signed [{_WIDE - 1}:0]"
     lines = _tables(config, "share")
     lines += table("rounding", config.rounding, signed=False)
@@ -147,7 +147,7 @@ def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
 
 
 def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the product of two maps: ``(a - zeros[0]) * (b - zeros[1])``."""
+    """Return the proof obligation of a product of two maps: each output is ``(a - zeros[0]) * (b - zeros[1])``."""
     facts = {}
     for value in _values(config):
         first, second = (
@@ -159,7 +159,7 @@ def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
 
 
 def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the maximum or minimum of several maps: a bound of all operands, and one of them."""
+    """Return the proof obligation of a maximum of several maps, or minimum: it bounds all operands, and is one."""
     lines = _tables(config, "converted")
     bound, facts = ">=" if config.greatest else "<=", {}
     for value in _values(config):
@@ -177,7 +177,7 @@ def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
 
 
 def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a conversion by tables: an operand's entry in the table of its map."""
+    """Return the proof obligation of a conversion by tables: each output is its operand's entry in its map's table."""
     inputs, layout = config.window.inputs, dict(config.window.step_layout)
     lines = _tables(config, "converted")
     source = layout.get("source")
@@ -198,7 +198,7 @@ def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
 
 
 def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a function that differs by channel: an operand's entry in the table of its channel."""
+    """Return the proof obligation of tables per channel: each output is its operand's entry in its channel's table."""
     beat, cycles = config.window.input, config.latency
     size, fold_bits = 1 << beat.bits, max(beat.folds - 1, 1).bit_length()
     index, inputs = index_of(site, "fold_index", fold_bits)

@@ -1,4 +1,4 @@
-"""Elementwise maximum or minimum of several feature maps, with optional lookup tables in front of the comparison."""
+"""Elementwise maximum or minimum of several feature maps, whose values can pass through lookup tables first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hwgen.gateware.value_tables import ValueTables
 
 @dataclass(frozen=True, kw_only=True)
 class ExtremeConfig(ValueTables):
-    """Configuration of an elementwise maximum or minimum of several maps: ``max(tables[0][a], tables[1][b], ..)``.
+    """Configuration of an elementwise maximum or minimum of feature maps: ``max(tables[0][a], tables[1][b], ..)``.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class ExtremeConfig(ValueTables):
     Raises
     ------
     ConfigError
-        If inputs are taken in turn or are fewer than two; if a table does not have one entry per value; or if an input
+        If inputs are read in turn or are fewer than two; if a table does not have one entry per value; or if an input
         of another type has no table.
     """
 
@@ -59,7 +59,7 @@ class ExtremeConfig(ValueTables):
 
     @property
     def levels(self) -> int:
-        """Number of levels of the comparator tree that finds the maximum or minimum.
+        """Number of levels of the tree of comparators that finds the maximum or minimum, with a register per level.
 
         A comparator reads one or two values.
         """
@@ -67,7 +67,7 @@ class ExtremeConfig(ValueTables):
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands, one value of each map, to their maximum or minimum on ``o``."""
+        """Cycles from the operands (one value of each map) on ``i`` to their maximum or minimum on ``o``."""
         return self.changes + self.levels
 
     @cached_property
@@ -111,7 +111,7 @@ class Extreme(Elementwise[ExtremeConfig]):
 
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
         operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(len(self.config.tables))]
-        left = [self._recoded(m, f"{name}_input_{index}", index, value) for index, value in enumerate(operands)]
+        left = [self._converted(m, f"{name}_input_{index}", index, value) for index, value in enumerate(operands)]
         for level in range(self.config.levels):
             after = []
             for index in range(0, len(left), 2):
@@ -128,10 +128,10 @@ class Extreme(Elementwise[ExtremeConfig]):
         first, second = values
         return Mux(first > second if self.config.greatest else first < second, first, second)
 
-    def _recoded(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Add the lookup table of an operand's map, if it has one, and return the converted or unchanged operand.
+    def _converted(self, m: Module, name: str, index: int, value: Value) -> Value:
+        """Add the lookup table of input map ``index``, if it has one; return the converted or unchanged ``value``.
 
-        If any map has a table, the operands of all maps are one cycle later.
+        If any map has a table, the values of all maps are one cycle later.
         """
         config = self.config
         if config.tables[index]:

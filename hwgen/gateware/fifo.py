@@ -1,4 +1,4 @@
-"""Output FIFO of a layer's pipeline that never stalls: written without back-pressure, read as a stream."""
+"""Output FIFO of a layer's pipeline, which never stalls: written without back-pressure, read as a stream."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FifoConfig(OnDevice):
     pixels: int = 1
     memory_in: str | None = None
 
-    #: Cycles from the write of a beat into the empty FIFO to the beat's offer on the output stream.
+    #: Cycles from the write of a beat into the empty FIFO until the beat is valid on the output stream.
     latency = 2
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class FifoConfig(OnDevice):
 
     @property
     def width(self) -> int:
-        """Width in bits of one beat in the FIFO, all lanes and pixels."""
+        """Width in bits of one beat in the FIFO: all lanes and pixels, without ``last``."""
         return self.lanes * self.pixels * self.bits
 
     @property
@@ -75,12 +75,12 @@ class FifoConfig(OnDevice):
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether block RAM or UltraRAM stores the beats, with the oldest beats in LUTs in front of it."""
+        """Whether block RAM or UltraRAM stores the FIFO's beats, except the oldest ones, which are in LUT RAM."""
         return self.memory != "lut"
 
     @property
     def pieces(self) -> int:
-        """Number of memories into which the RAM is divided, so that its multiplexer stays fast."""
+        """Number of memories, one per address range, that make up a deep FIFO's RAM; a fast multiplexer joins them."""
         return len(piece_words(self.device, self.width, self.depth, self.memory_in))
 
     @property
@@ -132,8 +132,8 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         The same beats in order, with ``last``.
 
     Latency and throughput
-        A beat that is written to the empty FIFO is offered ``config.latency`` cycles later. One beat per cycle on each
-        side.
+        A beat that is written to the empty FIFO is valid on ``o`` ``config.latency`` cycles later. One beat per cycle
+        on each side.
 
     Block RAM and UltraRAM output their words late in a cycle, and logic of another component follows. Therefore the
     oldest `FRONT_DEPTH` beats of a deep FIFO have slots in LUTs. While the RAM is empty, a beat is written directly to
@@ -155,7 +155,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         m = Module()
         config, fetch, push = self.config, Signal(name="pop"), Signal(name="push")
         depth = FRONT_DEPTH if config.in_block_ram else config.depth
-        level = _level(m, "level", depth, push, fetch)  # number of stored beats, without the offered beat
+        level = _level(m, "level", depth, push, fetch)  # number of stored beats, without the beat on the output
         m.d.comb += fetch.eq((level != 0) & (~self.o.valid | self.o.ready))
         if config.in_block_ram:
             oldest = self._add_memory_with_queue(m, level, push, fetch)
@@ -175,7 +175,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         return m
 
     def _add_memory_with_queue(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
-        """Add a block RAM or UltraRAM with a queue in LUT RAM for the FIFO's oldest beats, and return the oldest.
+        """Add the FIFO's block RAM or UltraRAM and a queue in LUT RAM for the oldest beats; return the oldest beat.
 
         ``level`` counts the reserved slots of the queue. The method drives ``push``: whether a slot is reserved.
         ``fetch`` reads the oldest slot.
@@ -218,7 +218,7 @@ def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
 def _ring(
     m: Module, device: Device, name: str, word: Value, depth: int, push: Value, pop: Value, to: Value | None = None
 ) -> tuple[Value, Value]:
-    """Add a ring buffer in LUT RAM; return the word that ``pop`` last read, and the slot that is written next.
+    """Add a ring buffer of ``depth`` words in LUT RAM; return the word last read by ``pop``, and the write address.
 
     If ``to`` is not ``None``, words are written to this slot.
     """

@@ -1,4 +1,4 @@
-"""Proofs of a layer's output FIFO: it keeps every beat, in order, and offers each one in its cycle."""
+"""Proof obligations of a layer's output FIFO: every written beat leaves once, in order, and is valid in its cycle."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from hwgen.obligations.streams import of_streams
 __all__ = ["PROOFS", "counter_facts", "counters", "obligations"]
 
 MAX_COVERED = 64
-"""Largest number of beats that a cover waits for, because runs to it are searched cycle by cycle."""
+"""Maximum number of stored beats in a FIFO proof's cover statement, because its run is searched cycle by cycle."""
 
 _TAKEN = "(o__valid & o__ready)"
 
 
 def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a FIFO. The order of beats in several pieces of block RAM has none."""
+    """Return the proof obligations of a FIFO: occupancy, order of the beats, ``last``, and cycle of each beat.
+
+    The order is not proved if several block RAM memories, one per address range, store the beats.
+    """
     latency, facts = config.latency, _facts(config)
     order = () if config.pieces > 1 else (_block_ram_order if config.in_block_ram else _lut_ram_order,)
     return [
@@ -64,14 +67,14 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
 
 
 def counters(config: FifoConfig, prefix: str = "") -> list[str]:
-    """Return the counters of a FIFO's beats: the path of each signal, with ``prefix`` before it."""
+    """Return the Verilog names of a FIFO's counters of beats, each after ``prefix``, the path of the instance."""
     return [f"{prefix}{name}" for name in ("level", *(["stored_beats"] if config.in_block_ram else []), "o__valid")]
 
 
 def counter_facts(config: FifoConfig, prefix: str = "") -> dict[str, str]:
-    """Return the facts about a FIFO's counters that hold in all runs; ``prefix`` is before the counters' names.
+    """Return Verilog invariants of a FIFO's counters, by name; the counters' names begin with ``prefix``.
 
-    A counter is at most its memory's depth. Where RAM stores beats, all slots in front of it but one are reserved.
+    A counter is at most its memory's depth. While RAM stores beats, all slots of the queue but one are reserved.
     """
     if not config.in_block_ram:
         return {"level is at most its memory's depth": f"{prefix}level <= {config.depth}"}
@@ -85,7 +88,7 @@ def counter_facts(config: FifoConfig, prefix: str = "") -> dict[str, str]:
 
 
 def _facts(config: FifoConfig, bits: int = 32) -> dict[str, str]:
-    """Return the facts about the beats that wait, with sums of ``bits`` bits."""
+    """Return Verilog invariants, by name: a FIFO's counters add up to the number of beats in it, in ``bits`` bits."""
     total = " + ".join([f"{bits}'d0", *counters(config)])
     return {
         "the counters' sum is the number of waiting beats": f"{total} == {bits}'d0 + waiting",
@@ -102,7 +105,7 @@ def _of_beats(
     asserts: Mapping[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return an obligation of a FIFO whose writer has a credit for each beat; ``waiting`` counts the beats in it."""
+    """Return a proof obligation of a FIFO whose writer holds credits; ``waiting`` counts the beats in the FIFO."""
     return site.obligation(
         obligation_kind,
         statement,
@@ -115,7 +118,7 @@ def _of_beats(
 
 
 def _of_order(config: FifoConfig, site: Site, *observer: str, **fields: Any) -> Obligation:
-    """Return the obligation that the marked beat leaves in its turn, with all its values."""
+    """Return the proof obligation that an arbitrary marked beat leaves a FIFO in its turn, with all its values."""
     return _of_beats(
         config,
         site,
@@ -133,7 +136,7 @@ def _of_order(config: FifoConfig, site: Site, *observer: str, **fields: Any) -> 
 
 
 def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
-    """Return the obligation of the order of beats in a FIFO in LUT RAM."""
+    """Return the proof obligation that a FIFO in LUT RAM keeps the order and the values of its beats."""
     width, depth = config.width, config.depth
     fields = probed(site, storage=(depth, width, "slot"))
     is_offered = "(o__valid & (ahead == 0))"
@@ -166,10 +169,10 @@ def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
 
 
 def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
-    """Return the obligation of the order of beats in a FIFO in block RAM.
+    """Return the proof obligation that a FIFO in block RAM keeps the order and the values of its beats.
 
     The observer follows the marked beat: into the block RAM or past it, through the two cycles of its read, and into
-    its slot of the queue in front.
+    its slot of the queue of oldest beats.
     """
     width, depth = config.width, config.depth
     fields = probed(

@@ -1,4 +1,4 @@
-"""Pipelined data path of a layer of fixed-point steps: tables, shifts, products, sums, bounds and curves of values.
+"""Pipelined data path of fixed-point operations on each value of a map: tables, shifts, products, sums, polynomials.
 
 A `DataPath` builds the circuit of one lane and counts its cost at the same time. A `PathNumber` knows its first
 valid cycle, and adds registers if a step needs it later. A configuration finds its latency and its cost by
@@ -36,9 +36,10 @@ Range = tuple[int, int]
 
 
 def slice_pieces(first_bits: int, second_bits: int, multiplier_slice: MultiplierSlice) -> list[tuple[int, int]]:
-    """Return the pieces of two signed operands that each slice of a product multiplies, in the order of the cascade.
+    """Return which 17-bit pieces of two signed operands each DSP slice of their product multiplies, in cascade order.
 
-    A piece is an index of 17 bits. An operand that fits the slice's wide port is not divided if the other one is.
+    A pair has the index of a piece of each operand. An operand that fits the slice's wide port is not divided if the
+    other one is.
     """
 
     def pieces(bits: int) -> int:
@@ -52,12 +53,12 @@ def slice_pieces(first_bits: int, second_bits: int, multiplier_slice: Multiplier
 
 
 def _piece_bits(bits: int, index: int, count: int) -> int:
-    """Return the width of one of ``count`` pieces of a signed operand of ``bits`` bits."""
+    """Return the width in bits of piece ``index`` of the ``count`` pieces of a signed operand of ``bits`` bits."""
     return bits - index * PIECE if index == count - 1 else PIECE
 
 
 class PathNumber:
-    """Value of a data path, with the registers that delay it.
+    """Value in a data path under construction: its signal, first valid cycle, range, and the registers that delay it.
 
     Parameters
     ----------
@@ -66,9 +67,9 @@ class PathNumber:
     name : str
         Name of the value's signals.
     value : Value
-        Value, in the first cycle in which it is valid.
+        Value, in its first valid cycle.
     cycle : int
-        That cycle, counted from the layer's step.
+        First valid cycle, counted from the layer's step.
     ends : tuple of int
         Smallest and largest value.
     register : bool
@@ -82,22 +83,28 @@ class PathNumber:
         self.bits = signed_bits(*ends)
         self._path, self._register = path, register
         self._stages = [value]
-        self._read: dict[int, bool] = {}  # cycles in which the value is read: whether only by DSP slices
+        self._read: dict[int, bool] = {}  # by cycle of a read: whether only DSP slices read the value
 
     def at(self, cycle: int, *, in_slice: bool = False) -> Value:
-        """Return the value in a later cycle; ``in_slice``: the reader is a DSP slice, which has registers in front."""
+        """Return the value as it is valid in ``cycle``, through delay registers if that is later than its first cycle.
+
+        With ``in_slice``, the reader is a DSP slice, which has input registers.
+        """
         while self.cycle + len(self._stages) <= cycle and not isinstance(self._stages[-1], Const):
             self._stages.append(delayed(self._path.m, f"{self.name}_after_{len(self._stages)}", self._stages[-1], 1))
         self._read[cycle] = self._read.get(cycle, True) and in_slice
         return self._stages[min(cycle - self.cycle, len(self._stages) - 1)]
 
     def piece(self, cycle: int, index: int, count: int) -> Value:
-        """Return one of ``count`` pieces of the value for a slice; the last one is signed and has the other bits."""
+        """Return the ``index``-th of ``count`` 17-bit pieces of the value, for a DSP slice that reads it in ``cycle``.
+
+        The last piece is signed and has all remaining bits.
+        """
         value = extended(self.at(cycle, in_slice=True), self.bits)[: self.bits].as_signed()
         return value[index * PIECE :].as_signed() if index == count - 1 else value[index * PIECE : (index + 1) * PIECE]
 
-    def count(self, cost: Cost) -> None:
-        """Count the registers of the value: those between two readers form one delay line."""
+    def add_register_cost(self, cost: Cost) -> None:
+        """Add to ``cost`` the registers that delay the value; the registers between two reads form one delay line."""
         if isinstance(self._stages[0], Const):
             return
         width, begin = len(self._stages[0]) - self.zeros, self.cycle - self._register
@@ -109,7 +116,7 @@ class PathNumber:
 
 
 class NumberPath:
-    """Data path under construction: numbers that sums, shifts, comparisons and products compute, and their cost.
+    """Builder of a pipelined integer data path, which adds sums, shifts, comparisons and products, and their cost.
 
     Parameters
     ----------
@@ -128,23 +135,23 @@ class NumberPath:
     def new_number(
         self, name: str, value: Value, cycle: int, ends: Range, *, register: bool = False, zeros: int = 0
     ) -> PathNumber:
-        """Add a value, valid in ``cycle`` and after; the other parameters are those of `PathNumber`."""
+        """Add to the data path, and return, a value that is valid from ``cycle``; parameters as in `PathNumber`."""
         self._numbers.append(PathNumber(self, f"{self.name}_{name}", value, cycle, ends, register, zeros))
         return self._numbers[-1]
 
-    def fixed(self, name: str, value: int) -> PathNumber:
-        """Return a constant of all channels."""
+    def new_constant(self, name: str, value: int) -> PathNumber:
+        """Add to the data path, and return, a constant that is the same for all channels."""
         return self.new_number(name, Const(value, bits_for_range(value, value)), 0, (value, value))
 
     def registered(self, name: str, value: Value, cycle: int, ends: Range, luts: float) -> PathNumber:
-        """Add a register of a value of ``cycle`` that ``luts`` LUTs compute."""
+        """Add a register that stores a ``value`` of ``cycle``, which ``luts`` LUTs compute; return its output."""
         register = Signal(bits_for_range(*ends), name=f"{self.name}_{name}", reset_less=True)
         self.m.d.sync += register.eq(value)
         self.cost.lut += luts
         return self.new_number(name, register, cycle + 1, ends, register=True)
 
     def add(self, name: str, first: PathNumber, second: PathNumber, sign: int = 1) -> PathNumber:
-        """Add or subtract two numbers."""
+        """Add a registered adder to the data path, or a subtractor if ``sign`` is -1, and return its output."""
         cycle = max(first.cycle, second.cycle)
         least, most = sorted(sign * end for end in second.ends)
         ends = first.ends[0] + least, first.ends[1] + most
@@ -154,7 +161,7 @@ class NumberPath:
         return self.registered(name, left + right if sign > 0 else left - right, cycle, ends, luts)
 
     def shift(self, name: str, value: PathNumber, bits: int) -> PathNumber:
-        """Divide by ``2**bits`` and round to the nearest integer, ties upwards; multiply if ``bits`` is negative."""
+        """Add a rounding right shift by ``bits`` bits, ties upwards, and return its output; left if negative."""
         now = value.at(value.cycle)
         if bits <= 0:
             ends = value.ends[0] << -bits, value.ends[1] << -bits
@@ -166,7 +173,7 @@ class NumberPath:
         return self.registered(name, rounded, value.cycle, ends, 1)
 
     def extreme(self, name: str, first: PathNumber, second: PathNumber, greatest: bool) -> PathNumber:
-        """Return the maximum or minimum of two numbers."""
+        """Add a registered comparator to the data path, and return the maximum or minimum of its two inputs."""
         cycle = max(first.cycle, second.cycle)
         low, high = ((max if greatest else min)(*pair) for pair in zip(first.ends, second.ends, strict=True))
         left, right = first.at(cycle), second.at(cycle)
@@ -178,9 +185,9 @@ class NumberPath:
     def multiply(
         self, name: str, first: PathNumber, second: PathNumber, *, offset: PathNumber | int = 0, shift: int = 0
     ) -> PathNumber:
-        """Return ``(first * second + offset) >> shift``, by a cascade of DSP slices; the first one adds the offset.
+        """Add a cascade of DSP slices to the data path; return ``(first * second + offset) >> shift``.
 
-        An offset too wide for a slice is added later.
+        The first slice adds the offset. An offset too wide for a slice is added later.
         """
         cycle = max(first.cycle, second.cycle)
         products = [a * b for a, b in product(first.ends, second.ends)]
@@ -189,7 +196,7 @@ class NumberPath:
         steps = slice_pieces(first.bits, second.bits, self.device.multiplier_slice)
         if late := signed_bits(*added) >= self.device.multiplier_slice.sum_bits - 1:
             ends = min(products), max(products)
-        total = offset if isinstance(offset, PathNumber) else self.fixed(f"{name}_half", offset)
+        total = offset if isinstance(offset, PathNumber) else self.new_constant(f"{name}_half", offset)
         added_first = Const(0) if late else total.at(cycle + 1, in_slice=cycle - total.cycle < 2)
         result = self._cascade(name, first, second, cycle, steps, added_first, 0 if late else shift)
         result = self.new_number(name, result[: signed_bits(*ends)].as_signed(), cycle + len(steps) + 1, ends)
@@ -209,9 +216,9 @@ class NumberPath:
         total: Value,
         unused: int,
     ) -> Value:
-        """Add the slices of a product whose operands are valid in ``cycle``, and return its sum with ``total``.
+        """Add the cascade of DSP slices that computes ``first * second + total``, and return this sum.
 
-        Nothing reads the ``unused`` lowest bits of the sum.
+        The operands are valid in ``cycle``. Nothing reads the ``unused`` lowest bits of the sum.
         """
         operands, counts = (first, second), [1 + max(pieces) for pieces in zip(*steps, strict=True)]
         done: list[Value] = []
@@ -231,14 +238,14 @@ class NumberPath:
                 total = named(total >> PIECE, "remaining_product")
         return Cat(*done, total)
 
-    def count_registers(self) -> None:
-        """Count the registers of all numbers, whose readers must be known."""
+    def add_register_costs(self) -> None:
+        """Add the delay registers of all values to the data path's cost, once all reads of the values are known."""
         for number in self._numbers:
-            number.count(self.cost)
+            number.add_register_cost(self.cost)
 
 
 class DataPath(NumberPath):
-    """Data path of one lane and one pixel of a layer under construction: its values, and their cost.
+    """Builder of the fixed-point data path of one lane and pixel of a layer, from the layer's operations.
 
     Parameters
     ----------
@@ -246,9 +253,9 @@ class DataPath(NumberPath):
         Module of the layer's arithmetic.
     config : FixedPointConfig
     lane, pixel : int
-        Place of the data path in a beat.
+        Position of the data path in a beat.
     constants : dict
-        Constants of all lanes and pixels by the names of their tables, as far as they are already read.
+        Constants of all lanes and pixels by the names of their tables, for all tables that are already read.
     beats : Beats
         Index of the layer's step within its pixel.
     """
@@ -266,10 +273,10 @@ class DataPath(NumberPath):
         self.config, self.lane, self.pixel, self.beats = config, lane, pixel, beats
         self._constants, self._index = constants, lane * config.window.pixels + pixel
 
-    def constant(self, name: str, values: Sequence[int], cycle: int) -> PathNumber:
-        """Return the constant of the lane's channel from the table ``name``, read in ``cycle`` at the earliest."""
+    def channel_constant(self, name: str, values: Sequence[int], cycle: int) -> PathNumber:
+        """Return the constant of the lane's current channel, read from table ``name`` in ``cycle`` or later."""
         if len(set(values)) == 1:
-            return self.fixed(name, values[0])
+            return self.new_constant(name, values[0])
         # All lanes have the same latency, those with one constant for all beats, too.
         varies = any(len(set(column)) > 1 for column in self.config.tables[name])
         cycle = max(cycle, 1 + self.config.tables_in_block_ram) if varies else 0
@@ -277,10 +284,13 @@ class DataPath(NumberPath):
             self._constants[name] = self.beats.read(name, cycle)
         return self.new_number(name, self._constants[name][self._index], cycle, (min(values), max(values)))
 
-    def read(
+    def look_up(
         self, name: str, cycle: int, index: Value, columns: Sequence[Sequence[int]], *, block: bool
     ) -> list[PathNumber]:
-        """Add a memory of constants of the lane, and return its columns at ``index``, a value of ``cycle``."""
+        """Add a read-only memory with a row of ``columns`` per address; return the row at ``index``, read in ``cycle``.
+
+        With ``block``, the memory is in block RAM.
+        """
         ends = [(min(*words, 0), max(*words, 0)) for words in columns]
         shapes = [bits_for_range(*pair) for pair in ends]
         depth, starts = len(columns[0]), [0, *accumulate(shape.width for shape in shapes)]
@@ -306,13 +316,13 @@ class DataPath(NumberPath):
         ]
 
     def lane_tables(self, tables: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """Return the tables of the lane's channels, in the order of their beats, or the only table."""
+        """Return the lookup tables of the lane's channels, one per beat of a pixel, or the only table of all lanes."""
         if len(tables) == 1:
             return [tables[0]]
         return [tables[beat[self.lane] if self.lane < len(beat) else 0] for beat in self.config.beats]
 
     def run(self, step: data.View, steps: Sequence[OperationCircuit]) -> PathNumber:
-        """Add the circuits of all steps for a layer's step, count their registers, and return the last result."""
+        """Add the circuits of all operations, which read the operands in ``step``, and return the last one's result."""
         pixels = [beat.pixels for beat in self.config.window.inputs]
         values = [
             self.new_number(
@@ -323,35 +333,37 @@ class DataPath(NumberPath):
         for index, each in enumerate(steps):
             values.append(each.build(self, f"step_{index}", *(values[operand] for operand in each.operands)))
         values[-1].at(values[-1].cycle)
-        self.count_registers()
+        self.add_register_costs()
         return values[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationCircuit(ABC):
-    """Base class of steps of a data path, as in `hwgen.network.ops.fixed_point`, with the same parameters.
+    """Base class of operations in a fixed-point data path, each of which adds its circuit to the data path.
+
+    They have the parameters of the operations in `hwgen.network.ops.fixed_point`.
 
     Parameters
     ----------
     operands : tuple of int
-        Indices of the operands among the inputs and the results of the steps.
+        Indices of the operands among the inputs and the results of the operations.
     """
 
     operands: tuple[int, ...]
 
     @property
     def constants(self) -> tuple[int, ...]:
-        """Constant of all channels or of each; empty if there is none."""
+        """Constant operand: one value for all channels, or one per channel; empty if there is none."""
         return ()
 
     @abstractmethod
     def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
-        """Add the step's circuit to a data path, and return its result. ``name`` begins the names of signals."""
+        """Add the operation's circuit to a data path, and return its result; signal names begin with ``name``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableCircuit(OperationCircuit):
-    """Step that looks an operand up in a table of all channels or of each: ``tables[channel][operand - low]``."""
+    """Fixed-point operation by a lookup table, the same for all channels or not: ``tables[channel][operand - low]``."""
 
     low: int
     tables: tuple[tuple[int, ...], ...]
@@ -365,13 +377,13 @@ class TableCircuit(OperationCircuit):
             entries = [(bits + half) % size - half - self.low for bits in range(size)]
             words += [table[entry] if 0 <= entry < len(table) else 0 for entry in entries]
         index = Cat(address, path.beats.beat_index(value.cycle)) if len(words) > size else address
-        (result,) = path.read(name, value.cycle, index, [words], block=len(words) > 1 << MAX_BITS)
+        (result,) = path.look_up(name, value.cycle, index, [words], block=len(words) > 1 << MAX_BITS)
         return result
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftCircuit(OperationCircuit):
-    """Step that divides by ``2**shift``, rounded, or multiplies if ``shift`` is negative."""
+    """Fixed-point operation that divides an operand by ``2**shift`` and rounds; multiplies if ``shift`` is negative."""
 
     shift: int
 
@@ -381,7 +393,7 @@ class ShiftCircuit(OperationCircuit):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplyCircuit(OperationCircuit):
-    """Step that multiplies an operand with a constant, or two operands; divided by ``2**shift``, rounded."""
+    """Fixed-point product of an operand and a constant, or of two operands, divided by ``2**shift`` and rounded."""
 
     shift: int
     factor: tuple[int, ...] = ()
@@ -392,13 +404,13 @@ class MultiplyCircuit(OperationCircuit):
 
     def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
         first, *others = values
-        second = others[0] if others else path.constant(name, self.factor, first.cycle)
+        second = others[0] if others else path.channel_constant(name, self.factor, first.cycle)
         return path.multiply(name, first, second, offset=1 << self.shift >> 1, shift=self.shift)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddCircuit(OperationCircuit):
-    """Step that adds a constant or a second operand to an operand, or subtracts it."""
+    """Fixed-point sum, or difference if ``sign`` is -1, of an operand and a constant, or of two operands."""
 
     sign: int = 1
     offset: tuple[int, ...] = ()
@@ -409,13 +421,13 @@ class AddCircuit(OperationCircuit):
 
     def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
         first, *others = values
-        second = others[0] if others else path.constant(name, self.offset, first.cycle)
+        second = others[0] if others else path.channel_constant(name, self.offset, first.cycle)
         return path.add(name, first, second, self.sign)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtremumCircuit(OperationCircuit):
-    """Step that computes the maximum or minimum of two operands."""
+    """Fixed-point operation that computes the maximum or minimum of two operands."""
 
     greatest: bool
 
@@ -425,7 +437,7 @@ class ExtremumCircuit(OperationCircuit):
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsCircuit(OperationCircuit):
-    """Step that limits an operand to constant bounds."""
+    """Fixed-point operation that limits an operand to the range ``low`` to ``high``."""
 
     low: int
     high: int
@@ -433,15 +445,15 @@ class LimitsCircuit(OperationCircuit):
     def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
         (value,) = values
         if self.low > value.ends[0]:
-            value = path.extreme(f"{name}_low", value, path.fixed(f"{name}_least", self.low), True)
+            value = path.extreme(f"{name}_low", value, path.new_constant(f"{name}_least", self.low), True)
         if self.high < value.ends[1]:
-            value = path.extreme(f"{name}_high", value, path.fixed(f"{name}_most", self.high), False)
+            value = path.extreme(f"{name}_high", value, path.new_constant(f"{name}_most", self.high), False)
         return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveCircuit(OperationCircuit):
-    """Step that computes quadratic polynomials on segments."""
+    """Fixed-point function of an operand by piecewise quadratic polynomials on segments of ``2**segment_bits``."""
 
     low: int
     segment_bits: int
@@ -450,14 +462,14 @@ class CurveCircuit(OperationCircuit):
 
     def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
         size, count = self.segment_bits, len(self.coefficients[0])
-        place = path.add(f"{name}_place", values[0], path.fixed(f"{name}_begin", self.low), -1)
+        place = path.add(f"{name}_place", values[0], path.new_constant(f"{name}_begin", self.low), -1)
         last = (count << size) - 1
         bits, now = last.bit_length(), extended(place.at(place.cycle), last.bit_length() + 1)
         limited = Mux(now[-1], 0, Mux(now[bits:-1].any(), last, now[:bits]))
         place = path.registered(f"{name}_limited", limited, place.cycle, (0, last), bits + (len(now) - bits) / 5)
         where, cycle = place.at(place.cycle), place.cycle
         block = path.config.memories.default_ram(count) == "block"
-        constant, linear, square = path.read(f"{name}_pieces", cycle, where[size:], self.coefficients, block=block)
+        constant, linear, square = path.look_up(f"{name}_pieces", cycle, where[size:], self.coefficients, block=block)
         inside = path.new_number(f"{name}_inside", where[:size], cycle, (0, (1 << size) - 1))
         moved = path.shift(f"{name}_linear", linear, -size)
         slope = path.multiply(f"{name}_slope", square, inside, offset=moved, shift=size)
@@ -466,21 +478,21 @@ class CurveCircuit(OperationCircuit):
 
 @dataclass(frozen=True, kw_only=True)
 class FixedPointConfig(ChannelTables, Weightless):
-    """Configuration of the arithmetic of a layer of fixed-point steps.
+    """Configuration of a layer's arithmetic: a program of fixed-point operations that every value passes through.
 
     Parameters
     ----------
     window : JoinConfig
-        Source of the layer's steps: a beat of each input, of which the last can be one pixel for all pixels.
+        Source of the layer's steps: a beat of each input. The last input can have one pixel for all pixels.
     steps : tuple of OperationCircuit
-        Program. The last step's results are the arithmetic's; the first input's values if there is no step.
+        Program. The result of the last operation is the arithmetic's; without operations, it is the first input.
     bits : int
-        Width of a result, signed; 0 for that of the last step.
+        Width of a result, signed; 0 for the width of the last operation's result.
 
     Raises
     ------
     ConfigError
-        If inputs are taken in turn.
+        If inputs are read in turn.
     """
 
     operation = "fixed-point program"
@@ -489,7 +501,7 @@ class FixedPointConfig(ChannelTables, Weightless):
     steps: tuple[OperationCircuit, ...]
     bits: int = 0
 
-    #: Memory of the tables of constants by channel: the number of beats of a pixel decides.
+    #: Memory of the tables of per-channel constants; ``None``: the number of beats of a pixel decides.
     tables_in = None
 
     def __post_init__(self) -> None:
@@ -503,19 +515,19 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @property
     def beats(self) -> tuple[range, ...]:
-        """Channels of each beat of a pixel, lane 0 first."""
+        """Channels in each of the beats of a pixel, lane 0 first: one range per beat."""
         return self.window.step_channels
 
     @cached_property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Constants of the steps by channel, for each lane a tuple of the values for every beat of a pixel."""
+        """Per-channel constants by operation: for each lane, a tuple with one value per beat of a pixel."""
         channels = self.window.input.channels
         constants = {f"step_{index}": step.constants for index, step in enumerate(self.steps)}
         return {name: self.table(values) for name, values in constants.items() if len(values) == channels > 1}
 
     @cached_property
     def _lane(self) -> tuple[Cost, PathNumber]:
-        """Cost of the data path of one lane and pixel, without tables by channel, and its result."""
+        """Cost of the data path of one lane and pixel, without tables of per-channel constants, and its result."""
         m = Module()
         path = DataPath(m, self, 0, 0, {}, Beats(m, self, Const(0)))
         result = path.run(Signal(self.window.step_layout), self.steps)
@@ -524,12 +536,12 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands to the result of the last step."""
+        """Cycles from the operands on ``i`` to the result of the last fixed-point operation on ``o``."""
         return self._lane[1].cycle
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of one result of the last step."""
+        """Amaranth shape of one result of the last fixed-point operation."""
         return signed(self.bits or self._lane[1].bits)
 
     @property
@@ -539,7 +551,7 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of all steps' products, in all lanes and pixels."""
+        """Number of DSP slices of the layer, for the products in all lanes and pixels."""
         return self.lanes * self.pixels * self.lane_slices
 
     @cached_property
@@ -547,7 +559,7 @@ class FixedPointConfig(ChannelTables, Weightless):
         cost = Cost(self.device, ff=self.latency)
         cost.add(self._lane[0], self.lanes * self.pixels)
         for name in self.tables:
-            self._count_table(cost, name)
+            self._add_table_cost(cost, name)
         cost.counter(len(self.beats))
         return cost.resources
 
@@ -556,7 +568,7 @@ class FixedPointConfig(ChannelTables, Weightless):
 
 
 class FixedPointUnit(Arithmetic[FixedPointConfig]):
-    """Component that computes a program of fixed-point steps for each value of a feature map.
+    """Component that applies a program of fixed-point operations to each value of a feature map.
 
     Parameters
     ----------

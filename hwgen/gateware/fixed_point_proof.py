@@ -1,4 +1,4 @@
-"""Obligations ``elementwise`` of layers of fixed-point steps: each result follows from the definitions of the steps.
+"""Proof obligations ``elementwise`` of fixed-point layers: each result equals the program's operations, in Verilog.
 
 Products of two values and curves are not proved, because deciding equality of wide products takes too long.
 """
@@ -29,10 +29,10 @@ from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["PROOFS"]
 
-#: Largest width of the operand of a product with constants that is proved, in bits.
+#: Maximum width, in bits, of the operands of a product with constants that is proved.
 _MAX_BITS = 8
 
-#: Width of all values in definitions, in bits.
+#: Width of all values in the definitions of operations, in bits.
 _WIDE = 64
 
 
@@ -40,7 +40,7 @@ def _shift_text(value: str, shift: int) -> str:
     return f"(({value}) + {signed_number(1 << shift >> 1)}) >>> {shift}" if shift > 0 else f"({value}) <<< {-shift}"
 
 
-#: Definition of each class of circuit, as a function of the circuit, its operands, and its constant or table entry.
+#: Verilog definition of each class of operation, as a function of the operation, its operands, and its constant.
 _DEFINITIONS: dict[type[OperationCircuit], Callable[[Any, Sequence[str], str], str]] = {
     TableCircuit: lambda circuit, values, constant: constant,
     ShiftCircuit: lambda circuit, values, constant: _shift_text(values[0], circuit.shift),
@@ -59,7 +59,7 @@ _DEFINITIONS: dict[type[OperationCircuit], Callable[[Any, Sequence[str], str], s
 
 
 def is_proved(config: FixedPointConfig) -> bool:
-    """Return whether the steps are so simple that their results are proved."""
+    """Return whether a fixed-point program is proved: it has no curves, and no products of wide or two operands."""
     inputs = config.window.inputs
     return all(
         type(step) in _DEFINITIONS
@@ -69,7 +69,7 @@ def is_proved(config: FixedPointConfig) -> bool:
 
 
 def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of all results of a program without products of values and curves."""
+    """Return the proof obligation that every result of a fixed-point program equals its definition; empty if hard."""
     if not is_proved(config):
         return []
     cycles, beats, width = config.latency, config.beats, config.result.width
@@ -96,7 +96,7 @@ def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
 
 
 def _values(config: FixedPointConfig, name: str, lane: int, pixel: int) -> list[str]:
-    """Return lines of Verilog that define all values of one lane and pixel, ``NAME_value_INDEX``."""
+    """Return Verilog lines that define the operands and all results of one lane and pixel, ``NAME_value_INDEX``."""
     lines = []
     for index, beat in enumerate(config.window.inputs):
         field = dict(config.window.step_layout)[f"operand_{index}"].offset
@@ -112,12 +112,12 @@ def _values(config: FixedPointConfig, name: str, lane: int, pixel: int) -> list[
 
 
 def _channel(channels: range, lane: int) -> int:
-    """Return the channel of a lane, or 0 if the beat has none in it."""
+    """Return the channel that a beat with ``channels`` has in ``lane``, or 0 if it has none."""
     return channels[lane] if lane < len(channels) else 0
 
 
 def _entries(step: OperationCircuit, number: int, operand: str) -> list[str]:
-    """Return the constant, or the entry of the table, of all channels or of each."""
+    """Return the Verilog expressions of an operation's constant or table entry: one, or one per channel."""
     if isinstance(step, TableCircuit):
         bits = (len(step.tables[0]) - 1).bit_length()
         lines = [f"{operand} - {signed_number(step.low)}" for _ in step.tables]
@@ -130,7 +130,7 @@ def _wire(name: str, index: int, expression: str) -> str:
 
 
 def _reasons(config: FixedPointConfig, _site: Site) -> Mapping[str, str]:
-    """Return why the results have no property, if they have none."""
+    """Return why the results of a fixed-point program are not proved, by name of the aspect; empty if they are."""
     return {} if is_proved(config) else {"": "its products of wide values are simulated"}
 
 

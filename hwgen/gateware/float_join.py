@@ -1,4 +1,4 @@
-"""Elementwise float32 sum of several maps, added one map after the other with ONNX Runtime's rounding."""
+"""Elementwise float32 sum of several feature maps, added one map after the other with ONNX Runtime's rounding."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
-#: Most bits of a sum that can be rounded away in two cycles; a rounding of more bits takes a third cycle.
+#: Maximum number of bits of a sum that two cycles can round away; a rounding of more bits takes a third cycle.
 _QUICK = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class FloatJoinConfig(Weightless):
-    """Configuration of an elementwise float32 sum of several maps.
+    """Configuration of an elementwise float32 sum of several feature maps, whose values pass through lookup tables.
 
     Partial sums are rounded to 24 significant bits, ties to even.
 
@@ -55,7 +55,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def _addends(self) -> tuple[tuple[int, int], ...]:
-        """Pair of the smallest and the largest addend in the table of each input map."""
+        """Smallest and largest addend in the lookup table of each input map: one pair per map."""
         return tuple((min(table), max(table)) for table in self.tables)
 
     @cached_property
@@ -67,24 +67,24 @@ class FloatJoinConfig(Weightless):
         return tuple(zip(lowest, highest, strict=True))
 
     @cached_property
-    def links(self) -> tuple[tuple[int, int], ...]:
-        """Width of the exact partial sum and most bits that rounding drops, for each map after the first."""
-        links = []
+    def additions(self) -> tuple[tuple[int, int], ...]:
+        """Pair, for each map after the first: bits of the exact partial sum, and how many of them rounding can drop."""
+        additions = []
         for (before, _), terms in zip(pairwise(self.sums), self._addends[1:], strict=True):
             exact = [end + term for end, term in zip(before, terms, strict=True)]
             excess = max(abs(end).bit_length() for end in exact) - SIGNIFICAND_BITS
-            links.append((signed_bits(*exact), max(0, excess)))
-        return tuple(links)
+            additions.append((signed_bits(*exact), max(0, excess)))
+        return tuple(additions)
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from the operands, one value of each map, to their partial sum after each map: one number per map."""
-        cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.links)
+        """Cycles from the operands (one value of each map) to their partial sum after each map: one number per map."""
+        cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.additions)
         return tuple(accumulate(cycles, initial=1))
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands, one value of each map, to their rounded sum on ``o``."""
+        """Cycles from the operands (one value of each map) on ``i`` to their rounded sum on ``o``."""
         return self.arrivals[-1]
 
     @property
@@ -98,11 +98,11 @@ class FloatJoinConfig(Weightless):
         return signed(signed_bits(*self.sum_range))
 
     def term_shape(self, index: int) -> Shape:
-        """Return the Amaranth shape of the addends of input map ``index``."""
+        """Return the Amaranth shape of the addends that the lookup table of input map ``index`` contains."""
         return bits_for_range(*self._addends[index])
 
     def words(self, index: int) -> list[int]:
-        """Return the contents of the lookup table of input map ``index``: addends, in the order of their addresses."""
+        """Return the addends in the lookup table of input map ``index``, in the order of their addresses."""
         return by_bits(self.tables[index], signed=self.window.inputs[index].signed)
 
     @cached_property
@@ -113,7 +113,7 @@ class FloatJoinConfig(Weightless):
             wait = self.arrivals[index - 1] - 1 if index else 0
             one.delay(beat.bits, max(wait - 1, 0))
             one.ff += beat.bits * (wait > 0)
-        for (bits, excess), ends in zip(self.links, self.sums[1:], strict=True):
+        for (bits, excess), ends in zip(self.additions, self.sums[1:], strict=True):
             one.registers(bits)
             if excess:
                 one.ff += bits + excess + -(-excess // LENGTHS) + signed_bits(*ends)
@@ -145,7 +145,7 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
     Latency and throughput
         One step per cycle. Sums leave ``config.latency`` cycles later. Never stalls.
 
-    A table returns a value's term in the cycle in which the partial sum before it is complete. An addition takes one
+    A table returns a value's term in the same cycle as the previous partial sum is complete. An addition takes one
     cycle. It takes three cycles if its sum can need rounding, and four if rounding can drop many bits.
     """
 
@@ -156,7 +156,7 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         for lane, pixel in product(range(config.lanes), range(pixels)):
             name = at_pixel(f"lane_{lane}", pixel, pixels)
             total = self._term(m, f"{name}_input_0", 0, self.i.payload.operand_0[lane][pixel])
-            for index, (bits, excess) in enumerate(config.links, start=1):
+            for index, (bits, excess) in enumerate(config.additions, start=1):
                 here = f"{name}_input_{index}"
                 term = self._term(m, here, index, self.i.payload[f"operand_{index}"][lane][pixel])
                 exact = registered(m, f"{here}_exact_sum", total + term, signed(bits))
@@ -168,9 +168,9 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         return m
 
     def _term(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Add a lookup table from a map's value to its addend; return the addend in the cycle of the sum before it."""
+        """Add a lookup table from a map's value to its addend; return the addend when the previous sum is complete."""
         config = self.config
         wait = config.arrivals[index - 1] - 1 if index else 0
-        # The last stage is a register: a shift register in front of the table would be too slow.
+        # The last stage is a register: a shift register before the table would be too slow.
         delayed_value = delayed_fast(m, f"{name}_value", value, wait) if wait else value
         return look_up(m, config.device, f"{name}_terms", config.term_shape(index), config.words(index), delayed_value)

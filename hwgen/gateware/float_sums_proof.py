@@ -1,7 +1,8 @@
-"""Obligations of sums that float32 rounds after each addition: of a pool's taps (``pool``), or maps (``elementwise``).
+"""Proof obligations of sums rounded to float32 after each addition: pooling windows, and elementwise sums of maps.
 
-A first obligation is of the tables: each addend is the entry of its value. A second one is of the chain of adders: each
-partial sum is the one before it plus an addend, rounded to 24 significant bits, ties to even.
+The obligations are called ``pool`` or ``elementwise``. The first one is about the tables: each addend is the entry of
+its value. The second one is about the chain of adders: each partial sum is the previous one plus an addend, rounded to
+24 significant bits, ties to even.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ __all__ = ["PROOFS", "of_float_join", "of_float_sum"]
 
 @dataclass(frozen=True)
 class _Addend:
-    """Addend of a chain: its table, and the value that is its address.
+    """Addend of a rounded sum in a proof: its lookup table, and the operand value that addresses the table.
 
     Parameters
     ----------
     table : str
         Name of the table in the observer.
     words : tuple of int
-        Entries, from the one of the smallest value to the one of the largest.
+        Entries, from the smallest value's to the largest value's.
     value : int
         First bit of the value in the payload of a step.
     shape : Shape
@@ -51,12 +52,12 @@ class _Addend:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Chain of adders of one output value.
+    """Chain of rounding adders that computes one output value: its addends and the Verilog names of its signals.
 
     Parameters
     ----------
     links : list of str
-        Prefixes of the module's names, by addend.
+        Beginning of the signals' names in the module, by addend.
     addends : list of _Addend
         Addends in their order.
     output : str
@@ -69,7 +70,7 @@ class _Chain:
 
 
 def of_float_sum(config: FloatSumConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an average pool's adder with float32 rounding, and of its count of taps in the map."""
+    """Return the proof obligations of an average pool's sums with float32 rounding, and of its counts of real taps."""
     window, source = config.window, config.window.input
     layout, pixels = dict(window.step_layout), window.pixels
     chains = []
@@ -84,18 +85,18 @@ def of_float_sum(config: FloatSumConfig, site: Site) -> list[Obligation]:
         chains.append(_Chain(links, addends, part("o__payload", first, config.sum_bits)))
     counts = _counts(config) if config.count_bits else {}
     if _is_single(config):
-        _, excess = config.links[-1]
+        _, excess = config.additions[-1]
         chains = [replace(chain, output=f"{chain.links[-1]}_{'sum' if excess else 'exact_sum'}") for chain in chains]
     return _obligations("pool", config, site, chains, counts)
 
 
 def _is_single(config: FloatSumConfig) -> bool:
-    """Return whether the output is one sum with its count, which are ports with the names of their registers."""
-    return bool(config.count_bits) and config.lanes * config.window.pixels == 1 and len(config.links) > 0
+    """Return whether an average pool outputs one sum and one count per beat, each a Verilog signal of its own."""
+    return bool(config.count_bits) and config.lanes * config.window.pixels == 1 and len(config.additions) > 0
 
 
 def _counts(config: FloatSumConfig) -> dict[str, str]:
-    """Return the facts that the bits above each sum are the number of taps inside the map."""
+    """Return Verilog facts, by name: the bits above each window sum are the number of taps inside the map."""
     window, taps = config.window, config.window.taps
     begin = dict(window.step_layout)["inside"].offset
     facts = {}
@@ -112,7 +113,7 @@ def _counts(config: FloatSumConfig) -> dict[str, str]:
 
 
 def of_float_join(config: FloatJoinConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a sum of several maps with float32 rounding."""
+    """Return the proof obligations of an elementwise sum of several feature maps with float32 rounding."""
     layout, pixels, width = dict(config.window.step_layout), config.window.pixels, config.result.width
     chains = []
     for lane, pixel in product(range(config.lanes), range(pixels)):
@@ -129,7 +130,7 @@ def of_float_join(config: FloatJoinConfig, site: Site) -> list[Obligation]:
 def _obligations(
     obligation_kind: str, config: Any, site: Site, chains: list[_Chain], counts: Mapping[str, str]
 ) -> list[Obligation]:
-    """Return the obligations of the chains of a ``FloatSumConfig`` or a ``FloatJoinConfig``."""
+    """Return the proof obligations of chains of rounding adders: of their lookup tables, and of their partial sums."""
     return [
         _of_tables(obligation_kind, config, site, chains, counts),
         _of_chains(obligation_kind, config, site, chains),
@@ -139,7 +140,7 @@ def _obligations(
 def _of_tables(
     obligation_kind: str, config: Any, site: Site, chains: list[_Chain], counts: Mapping[str, str]
 ) -> Obligation:
-    """Return the obligation that each addend is the entry of its value, when the sum before it is complete."""
+    """Return the proof obligation that each addend is its value's table entry, when the previous sum is complete."""
     bits, cycles = site.module.ports["i__payload"].width, config.latency
     lines = [
         *delayed("payload", bits, "i__payload", cycles),
@@ -171,7 +172,7 @@ def _of_tables(
 
 
 def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chain]) -> Obligation:
-    """Return the obligation that each partial sum is the rounded sum of the one before and an addend."""
+    """Return the proof obligation that each partial sum is the previous one plus an addend, rounded to float32."""
     cycles = config.latency
     lines, facts, ranges, rules = [], {}, {}, {}
     for chain in chains:
@@ -198,14 +199,14 @@ def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chai
 
 @dataclass(frozen=True)
 class _Step:
-    """Addition of a chain.
+    """Verilog definition of one addition in a chain of rounding adders, and facts about its sum and addend.
 
     Parameters
     ----------
     lines : list of str
         Lines of Verilog that define the sum.
     facts, ranges, rules : dict of str to str
-        Facts of the sum, its range, and the range of its addend.
+        Facts about the sum, its range, and the range of its addend.
     """
 
     lines: list[str]
@@ -215,18 +216,18 @@ class _Step:
 
 
 def _sums(config: Any, site: Site, chain: _Chain, index: int) -> tuple[str, str]:
-    """Return the signals of an exact partial sum and of the rounded one; the last one is the output."""
+    """Return the Verilog names of the exact and of the rounded partial sum after addend ``index`` of a chain."""
     link, is_last = chain.links[index], index == len(chain.links) - 1
     if index == 0:
         return (term := site.read_data(f"{link}_terms")), term
-    _, excess = config.links[index - 1]
+    _, excess = config.additions[index - 1]
     if not excess:
         return (total := chain.output if is_last else f"{link}_exact_sum"), total
     return f"{link}_exact_sum", chain.output if is_last else f"{link}_sum"
 
 
 def _partial_sum_ranges(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield the smallest and largest exact and rounded partial sums of a chain after each addend."""
+    """Yield, after each addend of a chain, the range of the exact partial sum and the range of the rounded one."""
     low = high = 0
     for addend in chain.addends:
         exact = low + min(addend.words), high + max(addend.words)
@@ -235,7 +236,7 @@ def _partial_sum_ranges(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[
 
 
 def _steps(config: Any, site: Site, chain: _Chain) -> Iterator[_Step]:
-    """Yield the additions of a chain, the table of the first addend first."""
+    """Yield the Verilog definitions of a chain's additions; the first one only limits the first addend's range."""
     ends, first = list(_partial_sum_ranges(chain)), chain.links[0]
     within = _within(site.read_data(f"{first}_terms"), *ends[0][1])
     yield _Step([], {}, {}, {f"{first} is in the range of its table": within})
@@ -267,7 +268,7 @@ def _steps(config: Any, site: Site, chain: _Chain) -> Iterator[_Step]:
 
 
 def _within(name: str, low: int, high: int) -> str:
-    """Return the Verilog condition that a seen signed number is between two bounds."""
+    """Return the Verilog condition that the signal ``name``, as a signed number, is between ``low`` and ``high``."""
     return f"(($signed({name}) >= {signed_number(low)}) & ($signed({name}) <= {signed_number(high)}))"
 
 

@@ -1,4 +1,4 @@
-"""Frame guard in front of an accelerator: repairs input frames of wrong length, so that outputs are whole frames."""
+"""Frame guard at an accelerator's input: repairs frames of wrong length, so that every frame inside is whole."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
-#: Width of the number of frames of a packet, in bits.
+#: Width, in bits, of the number of frames per packet.
 PACKET_BITS = 16
-#: Measured LUTs of a counter of a packet's frames, alone and with what a guard does by it.
+#: Measured LUTs of a counter of a packet's frames: without, and with the logic of a guard that uses it.
 PACKET_COUNTER_LUTS, _PACKET_LUTS = 25, 37
 #: Layout of the size of a packet of N frames, prepared so that no counter of frames compares with more than a constant:
-#: ``before_last`` is N - 2, and ``single`` tells whether N is 1. ``load`` is high while there is no packet, when
+#: ``before_last`` is N - 2, and ``single`` is high if N is 1. ``load`` is high while there is no packet, when
 #: another size may follow; ``next_single`` is its ``single``.
 PACKET = data.StructLayout({"before_last": PACKET_BITS, "single": 1, "load": 1, "next_single": 1})
 #: Signature of a guard's error flags, ``short`` and ``long``, which stay high until ``clear``.
@@ -69,7 +69,7 @@ class GuardConfig(OnDevice):
 
 
 class Guard(ConfiguredComponent[GuardConfig]):
-    """Frame guard on an input stream: completes short frames with zeros, and drops the surplus beats of long frames.
+    """Component at an input stream that completes short frames with zeros, and drops the surplus beats of long frames.
 
     An input frame ends with ``last``. The number of frames does not change, and a frame after a wrong frame is correct.
 
@@ -136,7 +136,7 @@ class Guard(ConfiguredComponent[GuardConfig]):
             long.eq(moved & ~filling & ~self.i.payload.last & ends),
         ]
         if self.config.packets:
-            index, last = frame_counter(m, "frame_index", self.packet, moved & final)
+            index, last = add_frame_counter(m, "frame_index", self.packet, moved & final)
             m.d.comb += [ends.eq(final & last), self.in_packet.eq((index != 0) | filling | dropping)]
         with m.If(moved & ends):
             m.d.sync += filling.eq(0)
@@ -151,8 +151,8 @@ class Guard(ConfiguredComponent[GuardConfig]):
         return m
 
 
-def frame_counter(m: Module, name: str, packet: Any, ends: Value) -> tuple[Signal, Signal]:
-    """Add a counter of a packet's frames; return its value, and whether the present frame is the packet's last one.
+def add_frame_counter(m: Module, name: str, packet: Any, ends: Value) -> tuple[Signal, Signal]:
+    """Add a counter of a packet's frames; return it, and a bit that is 1 while the current frame is the packet's last.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def frame_counter(m: Module, name: str, packet: Any, ends: Value) -> tuple[Signa
     packet : View
         Size of a packet, of the layout `PACKET`.
     ends : Value
-        Whether a frame ends in the present cycle.
+        Whether a frame ends in the current cycle.
     """
     index, last = Signal(PACKET_BITS, name=name), Signal(init=1, name=f"{name}_is_last")
     with m.If(ends):

@@ -1,7 +1,7 @@
-"""Obligations of a frame guard: whole frames leave, and whole frames and packets that come are unchanged.
+"""Proof obligations of a frame guard: only whole frames leave, and whole frames that arrive pass unchanged.
 
 With packets, ``last`` of the input ends a packet of several frames, and the number of frames can change from packet to
-packet. The observer chooses the number when the guard is told that no packet is under way.
+packet. The observer chooses the number whenever ``load`` shows the guard that no packet is under way.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _SENT, _TAKEN = "(o__valid & o__ready)", "(i__valid & i__ready)"
 
 
 def obligations(config: GuardConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a frame guard."""
+    """Return the proof obligations of a frame guard: stream protocol, whole frames, error flags, and progress."""
     return [*of_streams(config, site), _tokens(config, site), *_progress(config, site)]
 
 
 def _tokens(config: GuardConfig, site: Site) -> Obligation:
-    """Return the obligation of a frame guard's beats, and of its flags of errors."""
+    """Return the proof obligation that a frame guard passes, fills or drops each beat as it must, and flags errors."""
     beats, width = config.beats, config.beat.data_bits
     lines, assumed, counted = _sizes(config, site)
     # A bus shell clears errors in each cycle: the port is a constant there, and not emitted.
@@ -85,7 +85,7 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
 
 
 def _example_run(config: GuardConfig, site: Site) -> dict[str, str]:
-    """Return the inputs of a run in which each beat is the last of a packet of one frame, and nothing stalls."""
+    """Return input values, by port, of a run without stalls whose beats all are the last beat of a one-frame packet."""
     run = {"i__valid": "1'b1", "i__payload": f"{{1'b1, {config.beat.data_bits}'d0}}", "o__ready": "1'b1"}
     if not config.packets:
         return run
@@ -103,9 +103,9 @@ def _example_run(config: GuardConfig, site: Site) -> dict[str, str]:
 
 
 def _positions(config: GuardConfig) -> list[str]:
-    """Return lines of an observer that count the beats and frames of a packet that came, and those that left.
+    """Return Verilog lines that count the beats and frames of a packet on the guard's input, and on its output.
 
-    ``is_whole`` says that all beats of a packet have come, but not its end.
+    ``is_whole`` is high if all beats of a packet have come, but not its end.
     """
     last, width = config.beats - 1, config.beat.data_bits
     lines = [
@@ -131,12 +131,12 @@ def _positions(config: GuardConfig) -> list[str]:
 
 
 def packet_ports(site: Site) -> tuple[str, ...]:
-    """Return the ports of a guard that have the size of packets, the highest bits first."""
+    """Return the names of a guard's ports that carry the packet size, the highest bits first."""
     return tuple(each.name for each in reversed(site.carriers("packet", PACKET)))
 
 
 def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return lines of an observer of the size of packets, rules of whoever tells it, and an invariant."""
+    """Return, for the packet size: Verilog lines of the observer, assumptions about its ports, and invariants."""
     if not config.packets:
         return [], {}, []
     single, load, next_single = (field_bits("packet", PACKET, name) for name in ("single", "load", "next_single"))
@@ -161,9 +161,10 @@ def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], 
 
 
 def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a frame guard: it takes what comes, or fills a frame for fewer cycles than its beats.
+    """Return the proof obligation that a frame guard refuses a beat for fewer cycles than a frame has beats.
 
-    A frame is filled whether beats come or not. A packet is filled to its end.
+    It refuses beats only while it fills a short frame, and fills it whether beats come or not. A packet is filled to
+    its end.
     """
     if config.packets:
         return [_packet_progress(config, site)]
@@ -195,9 +196,9 @@ def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
 
 
 def _packet_progress(config: GuardConfig, site: Site) -> Obligation:
-    """Return the obligation that a beat waits only while a short packet is filled, and that this ends with the packet.
+    """Return the proof obligation that a frame guard delays an input beat only while it fills a short packet.
 
-    ``tokens`` says how many beats a packet has.
+    The obligation ``tokens`` states how many beats a packet has.
     """
     width = config.beat.data_bits
     return site.obligation(
@@ -206,7 +207,7 @@ def _packet_progress(config: GuardConfig, site: Site) -> Obligation:
         methods=("pdr",),
         observer=(
             f"wire ends = {_TAKEN} & i__payload[{width}];",
-            # A packet is filled from the cycle after its end on, until ``in_packet`` falls.
+            # A packet is filled from the cycle after its end until ``in_packet`` falls.
             *register("may_fill", f"ends | (may_fill & !{_TAKEN})"),
         ),
         asserts={

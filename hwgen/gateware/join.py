@@ -20,7 +20,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.kept import LATENCY, count_kept, keep
+from hwgen.gateware.kept import LATENCY, add_memory, add_memory_cost
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
@@ -172,7 +172,7 @@ class JoinConfig(OnDevice):
             cost.delay(sum(beat.data_bits for beat in others), self.latency)
             cost.ff += last.data_bits
         if self.spread:
-            count_kept(cost, last.data_bits, last.folds)
+            add_memory_cost(cost, last.data_bits, last.folds)
             cost.counter(self.windows)
             cost.ff += counter_bits(last.folds) + 1 + LATENCY
             cost.lut += 3
@@ -329,7 +329,7 @@ class JoinUnit(ConfiguredComponent[JoinConfig]):
             name = f"operand_{index}"
             m.d.sync += step[name].eq(source.payload.data)
             if source is last:
-                word = keep(
+                word = add_memory(
                     m, config.device, "shared_beats", config.inputs[-1].folds, Value.cast(step[name]), fold, write
                 )
             else:

@@ -9,14 +9,15 @@ from hwgen.gateware.cost import Cost, counter_bits
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Read latency of the memory that `keep` adds, from an address to its word, in cycles.
+#: Read latency of the memory that `add_memory` adds, from an address to its word, in cycles.
 LATENCY = 2
 
 
-def keep(m: Module, device: Device, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
-    """Add a memory of ``depth`` words, and return the word at ``address``, two cycles later.
+def add_memory(m: Module, device: Device, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
+    """Add a memory of ``depth`` words that stores ``word`` if ``write`` is high; return the word at ``address``.
 
-    With ``write``, ``word`` is stored at ``address`` first. One address is taken per cycle, in any order.
+    The returned word is two cycles later, and is ``word`` if it was just written. It reads one address per cycle, in
+    any order.
     """
     if depth == 1:
         kept = Signal(len(word), name=f"{name}_stored", reset_less=True)
@@ -34,7 +35,7 @@ def keep(m: Module, device: Device, name: str, depth: int, word: Value, address:
     return of.data
 
 
-def count_kept(cost: Cost, bits: int, depth: int) -> None:
-    """Add to ``cost`` the resources of a memory that stores ``depth`` words of ``bits`` bits for repeated use."""
+def add_memory_cost(cost: Cost, bits: int, depth: int) -> None:
+    """Add to ``cost`` the resources of an `add_memory` of ``depth`` words of ``bits`` bits."""
     cost.ram(bits, depth)
     cost.ff += counter_bits(depth)

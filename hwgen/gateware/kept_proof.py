@@ -1,4 +1,4 @@
-"""Marked word of a small memory whose words are used several times (`hwgen.gateware.kept`), for observers.
+"""Proof obligation of a small memory whose words are read several times (`hwgen.gateware.kept`): follows one word.
 
 Any step can write the marked word, and all later steps of its address use it, until one of them writes another word.
 """
@@ -15,7 +15,7 @@ from hwgen.obligations.site import Site, bits_for
 __all__ = ["CYCLES", "obligation"]
 
 CYCLES = 1 + LATENCY
-"""Number of cycles from a step to its word at the component's output."""
+"""Number of cycles from a step at the input of a component with such a memory to the step's word at its output."""
 
 
 def obligation(
@@ -29,7 +29,7 @@ def obligation(
     invariants: dict[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return the obligation ``tokens`` of a component with a memory of words that are used several times.
+    """Return the proof obligation ``tokens`` of a component that stores words in a memory and uses them several times.
 
     The lines of ``observer`` define the wires ``taken`` (a step is accepted), ``writes`` (the step writes its word),
     ``address`` (the word's address) and ``word`` (the word, if it is written). The parts of the property can read
@@ -55,7 +55,7 @@ def obligation(
     return site.obligation(
         "tokens",
         statement,
-        observer=(*observer, *_marks(bits_for(depth - 1), bits)),
+        observer=(*observer, *_marking_lines(bits_for(depth - 1), bits)),
         invariants={
             **invariants,
             "one word is marked": f"(!is_open | was_marked) & (slot < {depth})",
@@ -66,8 +66,8 @@ def obligation(
     )
 
 
-def _marks(size: str, bits: int) -> list[str]:
-    """Return lines of an observer that mark a word, and follow the steps that use it to the output."""
+def _marking_lines(size: str, bits: int) -> list[str]:
+    """Return Verilog lines that mark an arbitrary stored word, and follow the steps that use it to the output."""
     return [
         "wire mark = $anyseq;",
         f"reg {size} slot = 0; reg [{bits - 1}:0] marked_word;",
@@ -75,7 +75,7 @@ def _marks(size: str, bits: int) -> list[str]:
         "wire is_used = marks | (is_open & taken & !writes & (address == slot));",
         *register("was_marked", "was_marked | marks"),
         *register("is_open", "marks | (is_open & !(taken & writes & (address == slot)))"),
-        # A word is in the memory from the second cycle after its step on, until the next one is.
+        # A word is in the memory from two cycles after its step until the next word of its address is.
         *register("is_stored", "is_open"),
         "always @(posedge clk) if (marks) begin marked_word <= word; slot <= address; end",
         *delayed("is_used", 1, "is_used", CYCLES, resets=True),

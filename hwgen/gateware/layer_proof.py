@@ -76,7 +76,7 @@ def proofs(components: Callable[[Any], Mapping[str, Any]]) -> Proofs:
     """Return the proofs of layers whose configured parts ``components`` returns by instance."""
     kinds = (
         wiring_proof.of_layer,
-        control_proof.of_layer,
+        control_proof.contract_obligations,
         credits_proof.obligations,
         of_last_stage,
         resets.of_arithmetic,

@@ -73,7 +73,7 @@ def of_max_pool(config: MaxPoolConfig, site: Site) -> list[Obligation]:
 
 def of_sum(config: SumConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an average pool's adder: the trees over a step's taps, and the sum over steps."""
-    channels, shape, levels = _channels(config), config.window.input.shape, len(config.levels)
+    channels, shape, levels = _channels(config), config.window.input.shape, len(config.level_bits)
     if not config.accumulates:
         trees = [_Tree(name, taps, output) for name, taps, output in channels]
         return [_of_trees(site, trees, shape, levels)]

@@ -88,12 +88,12 @@ class RequantiseConfig(RequantiseParameters):
     @cached_property
     def resources(self) -> Resources:
         cost = Cost(self.device, dsp=self.multipliers)
-        beat = counter_bits(len(self.beats)) * self.has_index
+        beat = counter_bits(len(self.beats)) * self.needs_beat_index
         cost.ff += beat + self.latency
         cost.lut += beat
         factors = {name: self.sums.cycles + step for name, step in self.recipe.factor_reads.items()}
         reads = {**self.sums.reads, **factors, "present": self.latency - 1}
-        varying = {name: cycle for name, cycle in reads.items() if self._count_table(cost, name)}
+        varying = {name: cycle for name, cycle in reads.items() if self._add_table_cost(cost, name)}
         cost.ff += beat * (max([reads["bias"], *varying.values()]) - reads["bias"])
         self.sums.count(cost, has_bias_table="bias" in varying)
         self.products.count(cost, has_table="factor" in varying)

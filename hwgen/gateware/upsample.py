@@ -14,7 +14,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import OneMapConfig, walk_ports
-from hwgen.gateware.kept import LATENCY, count_kept, keep
+from hwgen.gateware.kept import LATENCY, add_memory, add_memory_cost
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 from hwgen.gateware.stream import channels_layout
@@ -90,7 +90,7 @@ class UpsampleConfig(OneMapConfig):
     def resources(self) -> Resources:
         cost, source = Cost(self.device), self.input
         repetitions = self.factors[1] if self.pixels > 1 else 1
-        count_kept(cost, source.data_bits, self.kept_words)
+        add_memory_cost(cost, source.data_bits, self.kept_words)
         cost.counter(source.folds, self.row_steps, *self.factors, self.kept_words)
         cost.ff += source.data_bits + counter_bits(self.kept_words) + 2
         cost.lut += 4
@@ -153,7 +153,7 @@ class UpsampleUnit(ConfiguredComponent[UpsampleConfig]):
         write = Signal(name="write_enable")
         m.d.sync += [word.eq(self.i.payload.data), write_address.eq(address), write.eq(self.start & takes)]
         layout = channels_layout(source.shape, source.lanes, source.pixels)
-        beat = data.View(layout, keep(m, config.device, "row", config.kept_words, word, write_address, write))
+        beat = data.View(layout, add_memory(m, config.device, "row", config.kept_words, word, write_address, write))
         repetition = delayed(m, "column_repeat", column_repeat, config.latency)
         for lane, pixel in product(range(source.lanes), range(config.pixels)):
             value = self.o.payload.operand[lane][pixel]

@@ -55,7 +55,7 @@ def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
     """
     names = layer_names(config)
     layers, guards = names[: len(config.layers)], names[len(config.layers) :]
-    sources = [(f"{guard}.o", link) for guard, link in zip(guards, config.entries, strict=True)]
+    sources = [(f"{guard}.o", link) for guard, link in zip(guards, config.input_links, strict=True)]
     sources += [
         (f"{layers[link.source]}.{config.layers[link.source].output_ports[link.output]}", link) for link in config.links
     ]

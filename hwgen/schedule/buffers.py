@@ -139,7 +139,7 @@ def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -
             if _minimum_depth(schedule, fifo, floor, target, deadlines, paces):
                 undecided.remove(fifo)
                 tell(task, count - len(undecided), count, "buffer")
-    depths = config.by_layer([depth for depth in schedule.depths if depth is not None])
+    depths = config.split_by_layer([depth for depth in schedule.depths if depth is not None])
     steady = schedule.cycles if has_settled(schedule) else None
     return Sizes(schedule.rows, depths, schedule.cycles.latency, steady)
 

@@ -61,7 +61,7 @@ def rates(config: AcceleratorConfig) -> list[Fraction] | None:
     The number is 0 for the pixels that a global pool leaves. The result is ``None`` if rows of different maps do not
     belong together in a fixed ratio.
     """
-    heights = [config.layers[link.sink].inputs[link.port].height for link in config.entries]
+    heights = [config.layers[link.sink].inputs[link.port].height for link in config.input_links]
     rows = [Fraction(height, heights[0]) for height in heights]
     for layer, sources in zip(config.layers, config.sources, strict=True):
         read = [rows[-1 - source] if source < 0 else rows[len(heights) + source] for source in sources]

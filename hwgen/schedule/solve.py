@@ -5,7 +5,7 @@ waits for has happened. So its time is a maximum of earlier times plus constants
 are the least solution of this system. They equal the hardware's cycles exactly when neither the source nor the sink
 stalls.
 
-Streams have indices: first the input streams (`AcceleratorConfig.entries`), then the stream behind each FIFO
+Streams have indices: first the input streams (`AcceleratorConfig.input_links`), then the stream behind each FIFO
 (`AcceleratorConfig.links`). In a chain stream ``n`` enters layer ``n``, and FIFO ``n`` is behind layer ``n``.
 """
 
@@ -140,7 +140,7 @@ class Schedule:
         self.depths = list(depths) if depths is not None else config.fifo_depths
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
         self._layers = [_EVENTS[type(layer)](layer) for layer in config.layers]
-        self._streams = (*config.entries, *config.links)
+        self._streams = (*config.input_links, *config.links)
         self._waits: list[Wait] = []
         #: Index in ``_waits`` of the wait for room in each FIFO, and of the wait for space in each layer's line buffer.
         self._room: list[int] = []
@@ -205,9 +205,9 @@ class Schedule:
 
     def _rows_of(self, key: Any, row_rates: Sequence[Fraction]) -> Rows:
         """Return the rows of a sequence of events, from the rows per strip of all inputs and layers."""
-        entries = len(self.config.entries)
+        entries = len(self.config.input_links)
         if key[0] == "taken" and key[1] < entries:
-            link = self.config.entries[key[1]]
+            link = self.config.input_links[key[1]]
             return Rows(self.config.layers[link.sink].inputs[link.port].height, row_rates[key[1]])
         while not isinstance(key[1], int):  # a sequence inside a layer
             key = key[1]
@@ -249,11 +249,11 @@ class Schedule:
 
     def _stream_of(self, fifo: int) -> int:
         """Return the index of the stream that leaves a FIFO."""
-        return fifo + len(self.config.entries)
+        return fifo + len(self.config.input_links)
 
     def _fifo_of(self, stream: int) -> int:
         """Return the index of the FIFO that feeds a stream; negative if the stream is an input of the accelerator."""
-        return stream - len(self.config.entries)
+        return stream - len(self.config.input_links)
 
     def mark(self) -> None:
         """Solve the schedule and save its state, so that `revert` can undo later changes of depths and rows."""
@@ -519,7 +519,7 @@ class Schedule:
         distances = np.diff(ends)
         return Cycles(
             latency=int(ends[0])
-            - min(int(self._system.times(("taken", entry))[0]) for entry in range(len(self.config.entries))),
+            - min(int(self._system.times(("taken", entry))[0]) for entry in range(len(self.config.input_links))),
             interval=int(distances[-1]) if self.frames >= 3 else None,
             steady=self.frames < 3 or bool(distances[-1] == distances[-2] and not self.falls_behind(distances[-1])),
         )

@@ -251,7 +251,7 @@ class SumStage(StepStage[ops.Sum]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
         compute = FloatJoinConfig(window=JoinConfig(device=self.device, inputs=tuple(sources)), tables=self._terms[0])
-        if max(compute.result.width, *(bits for bits, _ in compute.links)) > MAX_SUM_BITS:
+        if max(compute.result.width, *(bits for bits, _ in compute.additions)) > MAX_SUM_BITS:
             raise PlanError(
                 f"{self.op.name}: its scales differ so much that sums take more than {MAX_SUM_BITS} bits; "
                 "maps of more similar scales can be added"

@@ -259,7 +259,7 @@ def _move_converters(
     config: AcceleratorConfig, layers: Sequence[LayerPlan], chosen: Callable[[Link], bool]
 ) -> tuple[LayerPlan, ...]:
     """Return the layers' plans with the converters of the chosen links before the FIFOs."""
-    first = config.by_layer(
+    first = config.split_by_layer(
         [chosen(link) and config.layers[link.source].regroups[link.output].widens for link in config.links]
     )
     return tuple(

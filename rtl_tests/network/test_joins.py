@@ -532,7 +532,7 @@ def test_float_sums_that_drop_bits(excess: int) -> None:
     largest = to_float32((1 << 23 + excess) - 1 - (1 << excess))
     tables = [[largest, *(to_float32(int(term)) for term in rng.integers(0, largest, 255))] for _ in range(2)]
     config = FloatJoinConfig(window=JoinConfig(inputs=(beat,) * 2), tables=tuple(map(tuple, tables)))
-    assert [bits for _, bits in config.links] == [excess]
+    assert [bits for _, bits in config.additions] == [excess]
     operands = rng.integers(0, 256, (200, 2))
     operands[0] = 0
     trace = run(config.component(), [pack(pair.tolist(), 8) for pair in operands], len(operands))

@@ -11,7 +11,7 @@ from programs import SMALL
 from proofs import ALONE, MODULE, emitted, engine, marked, proved, with_fault
 from small_circuits import LOADER
 
-from hwgen.gateware.checksum_proof import ChecksumUnit, definition
+from hwgen.gateware.checksum_proof import ChecksumUnit, crc_function
 from hwgen.obligations.modules import modules_of
 from hwgen.prove import catalogue
 from hwgen.prove.methods.cones import Cone
@@ -54,7 +54,7 @@ def test_a_crc_emits_its_kinds():
 def test_the_definition_is_that_of_zlib(word_bits, tmp_path):
     words = [random.Random(word_bits).getrandbits(word_bits) for _ in range(50)]
     steps = [f'state = after(state, {word_bits}\'h{word:x}); $display("%08x", ~state);' for word in words]
-    lines = ["module top;", *definition(word_bits), "reg [31:0] state;", "initial begin", "state = 32'hffffffff;"]
+    lines = ["module top;", *crc_function(word_bits), "reg [31:0] state;", "initial begin", "state = 32'hffffffff;"]
     (tmp_path / "top.v").write_text("\n".join([*lines, *steps, "end", "endmodule"]), encoding="utf-8")
     subprocess.run(["iverilog", "-g2012", "-o", "top", "top.v"], cwd=tmp_path, check=True)
     told = subprocess.run(["vvp", "-n", "top"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout

@@ -24,7 +24,7 @@ from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.component import OnDevice
 from hwgen.gateware.cost import Cost, Resources
-from hwgen.gateware.guard import PACKET, PACKET_BITS, PACKET_COUNTER_LUTS, Guard, GuardConfig, frame_counter
+from hwgen.gateware.guard import PACKET, PACKET_BITS, PACKET_COUNTER_LUTS, Guard, GuardConfig, add_frame_counter
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import STATE, WORD
 from hwgen.gateware.naming import named
@@ -418,7 +418,7 @@ class Shell(BusShell[ShellConfig]):
             bus.tkeep.eq(Mux(bus.tlast, end.final_keep, (1 << end.width) - 1)),
         ]
         ends[end.name] = named(bus.tvalid & bus.tready & repack.o.payload.last, "frame_leaves")
-        index, last = frame_counter(m, f"{end.name}_frame_index", packet, ends[end.name])
+        index, last = add_frame_counter(m, f"{end.name}_frame_index", packet, ends[end.name])
         with m.If(self.reset):
             m.d.sync += [index.eq(0), last.eq(packet.single)]
         m.d.comb += bus.tlast.eq(repack.o.payload.last & last)

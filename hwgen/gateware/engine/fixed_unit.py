@@ -132,7 +132,7 @@ class FixedUnitConfig:
         m = Module()
         path = NumberPath(m, self.engine.device, "lane")
         cycle = _multiply(path, Signal(VALUE_BITS), Signal(FACTOR_BITS)).cycle
-        path.count_registers()
+        path.add_register_costs()
         Fragment.get(m, None)  # Amaranth warns of a module that nothing uses
         return path.cost, cycle
 

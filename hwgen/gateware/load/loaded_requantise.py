@@ -171,7 +171,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
         cost.counter(len(self.beats), luts=1)
         cost.ff += self.latency + sums * self.accumulator_bits * self.sum_cycle
         cost.delay(beat, self.scale.scale_cycle)
-        if self._count_table(cost, "present"):
+        if self._add_table_cost(cost, "present"):
             cost.delay(beat, self.latency - self.sum_cycle - self.scale.scale_cycle)
             cost.lut += sums * self.bits
         # Logic of unused output bits is removed, and a lane shares registers with its tables.

@@ -31,7 +31,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.devices import Device
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
-from hwgen.gateware.cost import Cost, Resources, counter_bits, trailing_zeros, uncommon
+from hwgen.gateware.cost import Cost, Resources, counter_bits, num_uncommon, trailing_zeros
 from hwgen.gateware.lookup import sparse_table
 from hwgen.gateware.naming import named
 from hwgen.gateware.nest import Loop
@@ -203,8 +203,8 @@ class PyramidReuseBufferConfig(OnDevice):
         """Number of entries in the reuse buffer's tables of tile sizes that differ from a table's most common value."""
         total = 0
         for cuts in (self.row_cuts, self.column_cuts):
-            total += sum(uncommon(getattr(cut, name) for cut in cuts) for name in ("size", "kept", "unused"))
-            total += uncommon(after.kept and after.first - cut.first for cut, after in pairwise(cuts))
+            total += sum(num_uncommon(getattr(cut, name) for cut in cuts) for name in ("size", "kept", "unused"))
+            total += num_uncommon(after.kept and after.first - cut.first for cut, after in pairwise(cuts))
         return total
 
     @property

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hwgen.gateware.cost import table_bits, uncommon
+from hwgen.gateware.cost import num_uncommon, table_bits
 
 #: One index, or a NumPy array of indices.
 Indices = int | np.ndarray
@@ -41,7 +41,7 @@ class WindowSteps:
 
         Each of these entries costs a comparator.
         """
-        return sum(map(uncommon, (self.ends, self.columns, self.counts if self.columns else ())))
+        return sum(map(num_uncommon, (self.ends, self.columns, self.counts if self.columns else ())))
 
     @cached_property
     def bits(self) -> int:
