@@ -1,10 +1,10 @@
-"""Pass of a layer through the engine's array, and the parts that passes of all kinds have.
+"""`Pass`: one run of a layer through the engine's array of MAC units, with its weights, maps and fused operations.
 
 A slice multiplies by the weights of two output maps in one word of 25 bits, and four slices add their products in
 fields of 17 bits. This is exact for weights from -127 to 127. Two cases with -128 are not: an odd map's weight of -128
-beside a negative weight of the even map before needs one bit more, and so does a sum of four products by -128 in the
-lower field. Such a weight becomes -127, and the rest, -1, is a weight of a further term (`weight_terms`). The terms are
-added by jobs of their own. So the engine computes with weights beyond 8 bits, too.
+next to a negative weight of the preceding even map needs one bit more, and so does a sum of four products by -128 in
+the lower field. Such a weight becomes -127, and the rest, -1, is a weight of a further term (`weight_terms`). The terms
+are added by jobs of their own, so that the engine computes with weights beyond 8 bits, too.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _SMALLEST, _LARGEST = -128, 127
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightTerm:
-    """Term of a pass's weights, and the half-open intervals of channels, kernel rows and columns where it is not 0.
+    """Array of weights that the engine multiplies exactly, one of several that add up to a layer's weights.
 
     Parameters
     ----------
     channels, rows, columns : tuple of int
-        Intervals of input channels, kernel rows and kernel columns. Channels begin at a multiple of 8.
+        Half-open intervals of input channels, kernel rows and kernel columns that contain all nonzero weights of the
+        term. Channels begin at a multiple of 8.
     weights : ndarray
         int64, as large as the weights of the pass.
     """
@@ -48,7 +49,7 @@ class WeightTerm:
 
 
 def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[WeightTerm, ...]:
-    """Divide weights ``(M, C, Kh, Kw)`` into terms that the engine multiplies exactly. Most weights are one term.
+    """Split weights ``(M, C, Kh, Kw)`` into a sum of terms that the engine multiplies exactly; mostly one term.
 
     In a channelwise pass each weight has a slice for itself, so that all weights of 8 bits are exact.
     """
@@ -80,7 +81,7 @@ def _exact_part(weights: np.ndarray, *, channelwise: bool) -> np.ndarray:
 
 
 def _region(weights: np.ndarray) -> tuple[Span, ...]:
-    """Return the intervals of channels (whole blocks of 8), rows and columns outside of which all weights are 0."""
+    """Return the intervals of channels (whole blocks of 8), rows and columns that contain all nonzero weights."""
     spans = []
     for axis in range(1, weights.ndim):
         indices = np.flatnonzero(weights.any(axis=tuple(other for other in range(weights.ndim) if other != axis)))
@@ -102,7 +103,7 @@ class StoredRange:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LookupTables:
-    """Lookup tables that an engine pass loads, int64 ``(n, 256)``, and the engine's index of the first one."""
+    """Lookup tables that a layer loads into the engine, int64 ``(n, 256)``, and the engine's index of the first one."""
 
     first: int
     entries: np.ndarray
@@ -110,7 +111,7 @@ class LookupTables:
 
 @dataclass(frozen=True, kw_only=True)
 class ProductMap:
-    """Map by which an engine pass multiplies its sums, which are then copies of the values of another map.
+    """Feature map that multiplies another map elementwise on the engine, with the zero points of both.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ class ProductMap:
     zero_points : tuple of int
         Zero points of the sums and of the map, as signed bytes. They are subtracted before the multiplication.
     is_pixel : bool
-        Whether the map is a single pixel, by which all pixels are multiplied.
+        Whether the map is a single pixel, the factor of all pixels of the other map.
     """
 
     factor: tuple[str, int]
@@ -129,7 +130,7 @@ class ProductMap:
 
 @dataclass(frozen=True, kw_only=True)
 class PixelGrid:
-    """Grid of output pixels that an engine pass writes: each ``step``-th row and column of a map, from ``first`` on."""
+    """Grid of output pixels that a pass writes: each ``step``-th row and column of a map, starting at ``first``."""
 
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
@@ -140,9 +141,9 @@ class PixelGrid:
 
 
 class Kept(NamedTuple):
-    """Rows in the map memory of a pass's maps: the map that it reads, its operand, and the map that it writes.
+    """Numbers of rows that the on-chip map memory holds of a pass's maps: its input, its second operand, its output.
 
-    0 rows are a map in off-chip memory; fewer rows than the map's are a ring.
+    0 rows are a map in off-chip memory; fewer rows than the map has are a ring buffer.
     """
 
     source: int = 0
@@ -155,7 +156,7 @@ NOTHING_KEPT = Kept()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FixedProgram:
-    """Program of the fixed unit for one pass.
+    """Program, constants and lookup words that the engine's fixed-point unit needs to compute a layer's outputs.
 
     Parameters
     ----------
@@ -174,8 +175,8 @@ class FixedProgram:
     lookups: np.ndarray
     slots: int
 
-    def parameters(self, maps: int, members: int) -> np.ndarray:
-        """Return the constants as parameter words, in the order of loads: blocks of ``members`` cores at a time."""
+    def packed_constants(self, maps: int, members: int) -> np.ndarray:
+        """Return the constants as parameter words in load order: 8 channels for each of ``members`` cores."""
         if self.shares_constants:
             return np.repeat(self.constants, LANES, axis=1).reshape(-1)
         blocks = -(-maps // (LANES * members)) * members
@@ -185,20 +186,20 @@ class FixedProgram:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of instructions, constants, lookup words and slots; the jobs of a pass depend on them."""
+        """Numbers of instructions, constants, lookup words and slots, and whether channels share constants."""
         return len(self.words), len(self.constants), len(self.lookups), self.slots, self.shares_constants
 
     @property
     def shares_constants(self) -> bool:
-        """Whether all channels have the same constants."""
+        """Whether all output channels have the same constants in this fixed-point program."""
         return self.constants.shape[1] == 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """Pass of a layer through the engine's array: a convolution or channelwise operation with fused operations.
+    """Run of a layer through the engine's array: a convolution or channelwise operation, with operations fused onto it.
 
-    The fused operations change the outputs: an addition, a lookup table, a pool.
+    The fused operations change the outputs: an addition or product, a lookup table, a pool.
 
     Parameters
     ----------
@@ -234,7 +235,7 @@ class Pass:
     sum_rule : StoredRange, optional
         Zero point and bounds of the sums with the addend.
     product : ProductMap, optional
-        Map by which the sums are multiplied before they are requantised.
+        Map that multiplies the sums before they are requantised.
     tables : tuple of LookupTables
         Tables of the addition, and of a function that is looked up for each output.
     pooled : bool
@@ -299,13 +300,13 @@ class Pass:
     output_bytes: int = 1
 
     def keeping(self, rows: Mapping[str, int]) -> Pass:
-        """Return the pass with maps in the map memory; ``rows`` has the numbers of their rows there, by edge."""
+        """Return a copy of the pass with ``rows``, by edge, as the numbers of rows held in the map memory."""
         source, target = rows.get(self.source[0], 0), rows.get(self.target[0], 0)
         operand = rows.get(self.operand[0], 0) if self.operand else 0
         return replace(self, kept=Kept(source=source, operand=operand, target=target))
 
     def kept_rows(self) -> dict[str, int]:
-        """Return the number of rows in the map memory of each map of the pass, by edge."""
+        """Return the number of rows that the on-chip map memory holds of each map that the pass accesses, by edge."""
         edges = self.source, self.operand or ("", 0), self.target
         return {edge: rows for (edge, _), rows in zip(edges, self.kept, strict=True) if edge}
 
@@ -314,19 +315,19 @@ class Pass:
         return LANES if self.channelwise else engine.maps
 
     def beat_pixels(self, engine: EngineConfig) -> int:
-        """Return the number of output pixels whose sums leave the array per cycle: one if a beat must have one word."""
+        """Return how many pixels' sums leave the array per cycle: 1 if a fused operation follows."""
         return 1 if self.pooled or self.looked_up or self.operand or self.fixed else engine.beat_words
 
     def core_folds(self, engine: EngineConfig) -> int:
-        """Return the number of output folds of all cores: channels divided by one core's, rounded up."""
+        """Return the number of output folds on a single core: ceil(output channels / channels per core)."""
         return -(-self.maps // self.core_maps(engine))
 
     def fold_maps(self, engine: EngineConfig) -> int:
-        """Return the number of output channels that the engine computes at a time in this pass."""
+        """Return the number of output channels in a fold: those that a team of cores computes at a time."""
         return self.split.members * self.core_maps(engine)
 
     def divided(self, split: Split) -> Pass:
-        """Return the pass as it is divided among cores. It has the rows of one team."""
+        """Return a copy of the pass, divided among cores: its ``rows`` are the output rows of one team."""
         if not split.by_rows:
             operands = tuple(task.divided(split) for task in self.operands)
             return replace(self, split=split, operands=operands)
@@ -336,7 +337,7 @@ class Pass:
         return replace(self, split=split, rows=rows, operands=operands)
 
     def folds(self, engine: EngineConfig) -> int:
-        """Return the number of output folds of the pass: channels divided by those computed at a time, rounded up."""
+        """Return the number of output folds of the pass: ceil(output channels / channels computed at a time)."""
         return -(-self.maps // self.fold_maps(engine))
 
     @property
@@ -346,7 +347,7 @@ class Pass:
 
     @property
     def has_single_rows(self) -> bool:
-        """Whether each tile has one row of output pixels, as if strides differ or words of a row are not adjacent.
+        """Whether each tile must be one output row: strides differ, or outputs are not adjacent in memory.
 
         Lanes step by one stride in both directions.
         """
@@ -354,12 +355,12 @@ class Pass:
 
     @property
     def copies_bytes(self) -> bool:
-        """Whether the pass brings all values of a map to the fixed unit: rows of bytes are taps of a window."""
+        """Whether the pass only copies a map's values to the fixed-point unit, byte by byte."""
         return self.is_operand and self.window.kernel == self.window.stride
 
     @cached_property
     def shape(self) -> tuple[object, ...]:
-        """Tuple of all values, addresses excepted, that determine the jobs of the pass.
+        """Tuple of all values that determine the jobs of the pass, except addresses; a key for caches.
 
         Passes with equal tuples have equal tilings.
         """
@@ -383,13 +384,13 @@ class Pass:
 
     @cached_property
     def terms(self) -> tuple[WeightTerm, ...]:
-        """Terms of the weights, which the engine multiplies exactly and adds; the weights must be known."""
+        """Arrays that add up to the pass's weights, and that the engine multiplies exactly."""
         assert self.weights is not None
         return weight_terms(self.weights, channelwise=self.channelwise)
 
     @property
     def further_terms(self) -> tuple[WeightTerm, ...]:
-        """Terms of the weights behind the first one, for which jobs of their own add products; mostly none."""
+        """All `terms` of the weights but the first one; each needs additional jobs, and most layers have none."""
         return () if self.weights is None else self.terms[1:]
 
     @property
@@ -405,27 +406,27 @@ class Pass:
 
     @property
     def operand(self) -> tuple[str, int] | None:
-        """Edge and first block of the map that is added or multiplied on the way out; ``None`` without one."""
+        """Edge and first 8-channel block of the map added to or multiplied with the outputs, if there is one."""
         return self.product.factor if self.product else self.addend
 
     @property
     def reads_pixel(self) -> bool:
-        """Whether the map that is multiplied on the way out is a single pixel, for all pixels of the outputs."""
+        """Whether the outputs are multiplied by a map of a single pixel: one factor per channel for all pixels."""
         return self.product is not None and self.product.is_pixel
 
     @property
     def full_channels(self) -> int:
-        """Number of channels that all kernel columns of an unfolded map read, in whole blocks of 8; 0 if all do."""
+        """Input channels (a multiple of 8) that the last kernel column reads, if it skips some; otherwise 0."""
         channels = blocks(self.last_channels) * LANES
         return channels if self.window.kernel[1] > 1 and channels < self.channels else 0
 
     def skips_last_column(self, channel: int) -> bool:
-        """Whether the last kernel column reads no input channel from ``channel`` on."""
+        """Whether the last kernel column reads none of the input channels starting at ``channel``."""
         return self.window.kernel[1] > 1 and 0 < self.last_channels <= channel
 
     @property
     def shares_weights(self) -> bool:
-        """Whether all output folds of a channelwise pass use the same weights."""
+        """Whether all output folds use the same weights, as in passes that only copy, add up or compare values."""
         return self.is_operand or (self.channelwise and self.weights is not None and len(self.weights) <= LANES)
 
     @property
@@ -435,7 +436,7 @@ class Pass:
 
     @property
     def looked_up(self) -> bool:
-        """Whether the outputs of the pass go through a lookup table, such as that of an activation function."""
+        """Whether the outputs of the pass go through a lookup table, such as an activation function's."""
         return any(each.first == ACTIVATION for each in self.tables)
 
     @property
@@ -445,7 +446,7 @@ class Pass:
 
     @property
     def written_rows(self) -> int:
-        """Number of rows that the pass writes, if it writes a whole map."""
+        """Number of rows that the pass writes, after pooling, if it writes a whole map."""
         return self.rows // self.edge
 
     @property
@@ -458,7 +459,7 @@ class Pass:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Number of output rows and columns that the pass computes, before pooling."""
+        """Numbers of output rows and columns that the pass computes, before pooling."""
         return self.rows, self.columns
 
     def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
@@ -503,13 +504,13 @@ def window_of(op: Op) -> Window:
 
 
 def rule_of(integer_type: IntegerType, zero_point: int, low: int, high: int) -> StoredRange:
-    """Return the rule with a zero point and bounds of an integer type, as the signed bytes that memory stores."""
+    """Convert a zero point and output limits of an integer type to the signed bytes that memory stores."""
     shift = offset(integer_type)
     return StoredRange(zero_point=zero_point - shift, low=low - shift, high=high - shift)
 
 
-def kept_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:
-    """Return a channelwise pass that requantises nothing: its output is the maximum or the sum of a window's values.
+def unscaled_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:
+    """Return a channelwise pass whose outputs are the maximum or the sum of each window's values, not requantised.
 
     All weights of the sum are 1.
     """
@@ -527,10 +528,10 @@ def kept_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximu
     )
 
 
-def by_fold(task: Pass) -> Pass:
-    """Return a pass from `kept_pass` in which each output fold has weights and parameters of its own.
+def repeat_weights(task: Pass) -> Pass:
+    """Return a copy of a pass from `unscaled_pass` that repeats the weights and parameters for each output channel.
 
-    Its jobs can then compute several folds. That is fewer bytes than several jobs where the kernel has few taps.
+    Its jobs can then compute several folds. That is fewer bytes than several jobs if the kernel has few taps.
     """
     assert task.weights is not None
     assert task.parameters is not None

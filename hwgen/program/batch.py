@@ -1,4 +1,4 @@
-"""Engine programs of several frames, and the layers computed for all frames at once, which fetches their weights once.
+"""Engine programs of several frames: layers computed for all frames at once, so that weights are fetched once.
 
 Layers whose output is one pixel, above all dense ones, are computed with one output row per frame. Their input maps
 interleave the rows of all frames: row ``y`` of frame ``f`` is row ``y * frames + f``. The rows of one frame's window
@@ -46,7 +46,7 @@ def together(layer_pass: Pass, frames: int) -> Pass:
 
 
 def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses], room: Room, frames: int) -> Batch:
-    """Choose the layers that the engine computes for all frames at once, where this saves fetches of weights.
+    """Choose the layers that the engine computes for all frames at once, if this saves fetches of weights.
 
     The output of such a layer is one pixel, and only such layers follow it. Its estimated cycles must be fewer than
     frame by frame, and at least one such layer must have weights. A map of several pixels that the host writes or
@@ -80,7 +80,7 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses
 
 
 def _gains(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
-    """Whether one engine pass can compute a layer for all frames, in no more estimated cycles than frame by frame."""
+    """Whether computing a layer for all frames at once is possible, and estimated to be no slower than by frame."""
     row_distance = layer_pass.window.dilation[0] * frames if layer_pass.window.kernel[0] > 1 else 1
     if (
         (layer_pass.rows, layer_pass.columns) != (1, 1)

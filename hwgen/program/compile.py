@@ -23,7 +23,7 @@ from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import MapRegion, Program
 from hwgen.program.groups import MAX_LAYERS, Choices, Grouping, JobGroup, LayerPasses, MapMemoryModel, check_rings
-from hwgen.program.jobs import Data, Emitter, TiledPass
+from hwgen.program.jobs import Emitter, PassAddresses, TiledPass
 from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, max_saved, placed, ring_readers
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import (
@@ -190,7 +190,7 @@ class ProgramSchedule:
             task, data = tiled_pass.task, tiled_pass.data
             pieces = [(data.weights, _weights(task, tiled_pass.tiling, self.engine))]
             if task.fixed is not None:
-                constants = task.fixed.parameters(task.maps, task.split.members)
+                constants = task.fixed.packed_constants(task.maps, task.split.members)
                 pieces.append((data.parameters, constants.astype("<i8").tobytes()))
             elif task.parameters is not None:
                 pieces.append((data.parameters, pack_parameters(task.parameters)))
@@ -635,7 +635,7 @@ def _split(
     ]
 
 
-def _data(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
+def _data(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[PassAddresses], int]:
     """Allocate memory from ``address`` on for the weights, parameters and tables of each pass.
 
     The results are the addresses of each pass, and the end address.
@@ -645,13 +645,13 @@ def _data(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int)
         sizes = [_weight_bytes(task, engine), _parameter_bytes(task)]
         sizes += [each.entries.size * WORD for each in task.tables]
         weights, parameters, *tables, end = np.cumsum([address, *sizes]).tolist()
-        data.append(Data(weights=weights, parameters=parameters, tables=tuple(tables)))
+        data.append(PassAddresses(weights=weights, parameters=parameters, tables=tuple(tables)))
         address = aligned(end)
     return data, address
 
 
 def _emit(
-    emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[JobGroup]], data: Sequence[Data]
+    emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[JobGroup]], data: Sequence[PassAddresses]
 ) -> Emitter:
     """Generate all jobs of a program: layers computed frame by frame, then layers computed for all frames at once."""
     by_frame, of_all = parts
@@ -660,7 +660,7 @@ def _emit(
     passes_of_frame = sum(len(group.tiled_passes) for group in by_frame)
     job_frames = [(by_frame, each, 0) for each in locations.of_frame] + [(of_all, locations.of_all, passes_of_frame)]
     for frame, (groups, maps, first) in enumerate(job_frames):
-        emitter.begin(frame, [maps], first)
+        emitter.begin_frame(frame, [maps], first)
         remaining_data = iter(data[first:])
         for group in groups:
             emitter.add(*(replace(tiled_pass, data=next(remaining_data)) for tiled_pass in group.tiled_passes))
@@ -669,7 +669,7 @@ def _emit(
 
 
 def _emit_by_layer(
-    emitter: Emitter, locations: MapLocations, groups: Sequence[JobGroup], data: Sequence[Data]
+    emitter: Emitter, locations: MapLocations, groups: Sequence[JobGroup], data: Sequence[PassAddresses]
 ) -> Emitter:
     """Generate all jobs of a program for several cores: layer by layer, each for all frames."""
     first = 0
@@ -678,7 +678,7 @@ def _emit_by_layer(
             replace(tiled_pass, data=each) for tiled_pass, each in zip(group.tiled_passes, data[first:], strict=False)
         ]
         for frame in range(0, len(locations.of_frame), group.frames):
-            emitter.begin(frame, locations.of_frame[frame : frame + group.frames], first)
+            emitter.begin_frame(frame, locations.of_frame[frame : frame + group.frames], first)
             emitter.add(*tiled_passes)
         first += len(tiled_passes)
     emitter.end()
@@ -726,7 +726,7 @@ def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
 
 def _parameter_bytes(task: Pass) -> int:
     if task.fixed:
-        return len(task.fixed.parameters(task.maps, task.split.members)) * WORD
+        return len(task.fixed.packed_constants(task.maps, task.split.members)) * WORD
     return LANES * WORD if task.shares_parameters else blocks(task.maps) * LANES * WORD
 
 

@@ -27,7 +27,7 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Add, Lookup, Max, Mul, Sum
 from hwgen.network.shares import find_shares
-from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, ProductMap, kept_pass, rule_of
+from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, ProductMap, rule_of, unscaled_pass
 from hwgen.program.factors import Factors, StepFunctions, fit
 from hwgen.program.layout import by_value, offset, parameter_words
 
@@ -37,7 +37,7 @@ _WEIGHT = 127
 
 def add_passes(op: Add, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass for an elementwise sum: it copies the first map, and adds the second map on the output path."""
-    return (with_sum(kept_pass(op, edges[:1], op.input.type), op, edges, 0),)
+    return (with_sum(unscaled_pass(op, edges[:1], op.input.type), op, edges, 0),)
 
 
 def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
@@ -102,7 +102,7 @@ def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
             f"{op.name}: the engine can't round the products at scales {scales} exactly as ONNX Runtime does; "
             "use --template stream"
         )
-    ones, task = np.ones(LANES, np.int64), kept_pass(op, edges[:1], op.input.type)
+    ones, task = np.ones(LANES, np.int64), unscaled_pass(op, edges[:1], op.input.type)
     zeros = [label.zero - offset(source.type) for label, source in zip(op.labels, op.inputs, strict=False)]
     product = ProductMap(factor=(edges[1], 0), zero_points=(zeros[0], zeros[1]), is_pixel=bool(op.spread))
     words = parameter_words(factors.bias * ones, factors.significand * ones, factors.shift * ones)
@@ -133,7 +133,7 @@ def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
         excess, target = f"{op.name} excess {index}", op.name if is_last else f"{op.name} part {index}"
         tasks.append(
             replace(
-                kept_pass(op, (running,), running_type),
+                unscaled_pass(op, (running,), running_type),
                 target=(excess, 0),
                 addend=(edge, 0),
                 sum_rule=rule_of(UINT8, 0, 0, UINT8.maximum),
@@ -143,7 +143,7 @@ def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
         excesses = by_value(np.arange(UINT8.maximum + 1), UINT8)
         tasks.append(
             replace(
-                kept_pass(op, (edge,), value_type),
+                unscaled_pass(op, (edge,), value_type),
                 target=(target, 0),
                 addend=(excess, 0),
                 sum_rule=rule_of(op.output.type, 0, op.low, op.high),
@@ -164,7 +164,7 @@ def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
         If channels have functions of their own that are not one line each, perhaps beside a function of all channels.
     """
     if (op.table == op.table[0]).all():
-        return (replace(kept_pass(op, edges, op.input.type), tables=(lookup_table(op),)),)
+        return (replace(unscaled_pass(op, edges, op.input.type), tables=(lookup_table(op),)),)
     task = _scaled(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _with_common(op, edges)
     if task is None:
         raise ModelError(
@@ -196,7 +196,7 @@ def _scaled(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high:
     weights = np.where(falls, -_WEIGHT, _WEIGHT)
     bias = factors.bias - weights[:, 0] * (zero - offset(kind))
     return replace(
-        kept_pass(op, edges, kind),
+        unscaled_pass(op, edges, kind),
         weights=weights[..., None, None],
         rule=rule_of(op.output.type, factors.zero_point, low, high),
         parameters=parameter_words(bias, factors.significand, factors.shift),
@@ -346,7 +346,7 @@ def _digit_passes(op: Sum, edges: Sequence[str], shares: Contributions, low: str
         source = op.inputs[index]
         for stored, (scratch, step, first) in digits:
             yield replace(
-                kept_pass(op, (edge,), source.type),
+                unscaled_pass(op, (edge,), source.type),
                 target=(scratch, 0),
                 tables=(LookupTables(first=ACTIVATION, entries=by_value(stored, source.type)[None]),),
                 lattice=PixelGrid(step=(step, 1), first=(first, 0)),
@@ -389,7 +389,7 @@ def _rows_added(
     """Return a channelwise pass that adds consecutive rows of a scratch map with weights, one after the other."""
     ones, taps = np.ones(LANES, np.int64), len(weights)
     return replace(
-        kept_pass(op, (edge,), integer_type),
+        unscaled_pass(op, (edge,), integer_type),
         height=taps * op.output.height,
         window=Window(kernel=(taps, 1), stride=(taps if op.output.height > 1 else 1, 1)),
         weights=np.tile(weights[:, None], (LANES, 1, 1, 1)),

@@ -8,7 +8,7 @@ offset  bytes  content
 12      4      CRC-32 of all bytes that follow
 16      16     digits of the engine's digest
 32      8      number of bytes of the JSON that follows
-40      8      number of bytes of the image behind the JSON
+40      8      number of bytes of the image after the JSON
 ======  =====  ================================================
 """
 
@@ -36,19 +36,19 @@ from hwgen.program.layout import WORD, map_bytes, pack_map
 from hwgen.program.unfold import Unfold
 
 MAGIC, VERSION = b"hwgenPRG", 5
-#: Earlier versions of the file format that are read, too. Programs of versions 2 and 3 have one input, ``input``.
+#: Earlier versions of the program file format that `Program.read` accepts, too. Versions 2 and 3 have one ``input``.
 _EARLIER = (2, 3, 4)
 _HEADER = struct.Struct("<8sII16sQQ")
-#: Number of header bytes that the checksum doesn't cover.
+#: Number of bytes at the beginning of a program file that its CRC-32 doesn't cover.
 _UNCHECKED = 16
 _WORD_BYTES = WORD_BITS // 8
-#: Rules for the fields of a feature map in a program: an engine computes values of at most 32 bits.
+#: Checks of a feature map's fields in a program file: sizes of at least 1, and values of 1 to 32 bits.
 _MAP_RULES = {
     **dict.fromkeys(("channels", "height", "width"), Rule(minimum=1)),
     "type": Rule(inner_rules={"bits": Rule(minimum=1, maximum=32)}),
 }
-#: Limits of an address, and of a distance between addresses, in bytes.
-_ADDRESS = {"minimum": 0, "maximum": ADDRESSES - 1, "unit": WORD}
+#: Check of a byte address or distance in a program file: a multiple of 8, from 0 to 2**32 - 1.
+_ADDRESS_RULE = {"minimum": 0, "maximum": ADDRESSES - 1, "unit": WORD}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,8 @@ class MapRegion:
 
     name: str
     map: FeatureMap = entry(inner_rules=_MAP_RULES)
-    address: int = entry(**_ADDRESS)
-    frame_bytes: int | None = entry(None, is_brief=True, **_ADDRESS)
+    address: int = entry(**_ADDRESS_RULE)
+    frame_bytes: int | None = entry(None, is_brief=True, **_ADDRESS_RULE)
     unfold: Unfold | None = entry(None, is_brief=True)
 
     @property
@@ -83,7 +83,7 @@ class MapRegion:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Engine program: initial memory content, with addresses, by which an engine computes frames of a network.
+    """Program of an engine for one network: initial memory content (jobs, weights, tables), and addresses of the maps.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Program:
         Name of the network.
     engine : EngineConfig
     image : bytes
-        Bytes of memory from address 0 on before the first frame. The first job comes first.
+        Bytes of memory, starting at address 0, before the first frame. The first job comes first.
     size : int
         Number of bytes of memory, maps included.
     inputs, outputs : tuple of MapRegion
@@ -147,7 +147,7 @@ class Program:
         Raises
         ------
         InputError
-            If the file can't be read, is no program, has another version, is truncated or changed, or is for another
+            If the file can't be read, is not a program, has another version, is truncated or changed, or is for another
             engine; if the engine would refuse one of its jobs.
         """
         data = content_of(path, "make it with hwgen compile", f"program {path}")
@@ -214,7 +214,7 @@ class Program:
 
 
 def _faults(program: Program) -> Iterator[str]:
-    """Yield the reasons for which an engine would refuse the program's jobs, such as a damaged job."""
+    """Yield messages that say why an engine would refuse a job of the program, such as a wrong checksum."""
     job_index, end, size = 0, False, job_bytes(program.engine)
     while not end:
         sealed = program.image[job_index * size :][:size]
@@ -231,9 +231,9 @@ def _faults(program: Program) -> Iterator[str]:
 
 
 def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
-    """Yield an error message for each access of a job outside the program's memory, or write into its constants.
+    """Yield an error message for each memory access of a job that leaves the memory, or overwrites the program's image.
 
-    The constants (jobs, weights, parameters, tables) are in the image at the beginning of the memory.
+    The image (jobs, weights, parameters, tables) is at the beginning of the memory.
     """
     for access in accesses(program.engine):
         begin, end = access.span(job, kept=True)

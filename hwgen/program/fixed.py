@@ -35,7 +35,7 @@ from hwgen.network.ops import fixed_point as steps
 from hwgen.network.ops.fixed_point import Range
 from hwgen.network.requantise import Requantisation
 from hwgen.network.requantise import Rule as OutputRule
-from hwgen.program.array_pass import FixedProgram, LookupTables, Pass, kept_pass
+from hwgen.program.array_pass import FixedProgram, LookupTables, Pass, unscaled_pass
 from hwgen.program.layout import offset, value_bytes
 
 #: Maximum numbers of lookup words and constants per program.
@@ -309,7 +309,7 @@ def _copied(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window
     """Return a channelwise pass that copies a map, or adds up the values of its windows, by weights of 1."""
     rows = value_bytes(source.type)
     return replace(
-        kept_pass(op, (edge,), op.output.type),
+        unscaled_pass(op, (edge,), op.output.type),
         source=(edge, 0),
         height=rows * source.height,
         width=source.width,

@@ -717,7 +717,7 @@ def _cycles(
 ) -> float:
     groups, locations, map_roots = request
     emitter = Emitter(engine, map_roots, locations[0], whole, len(locations))
-    emitter.begin(0, locations, 0)
+    emitter.begin_frame(0, locations, 0)
     for tiled_passes in groups:
         emitter.add(*tiled_passes)
     emitter.end()

@@ -1,7 +1,7 @@
 """Generator of engine jobs: addresses and waits of loads, computation, drain and store of each tile.
 
-Buffers are allocated as rings: new entries overwrite the oldest entries, and wait for their last use. So the operands
-of the next tile are loaded while a tile is computed, and operands that a buffer still holds are not loaded again.
+Buffers are allocated as rings: new entries overwrite the oldest entries, and wait for their last use. The operands of
+the next tile are therefore loaded while a tile is computed, and operands that a buffer still holds stay.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Span = tuple[int, int]
 ADDRESSES = 1 << 32
 #: Estimated cycles from the end of a tile's jobs on array and memory port until other jobs can read the tile's outputs.
 LAG_CYCLES = 2000
-#: Estimated number of cycles by which the memory port can run ahead of the array, or the array ahead of the port.
+#: Estimated maximum lead of the memory port over the array, or of the array over the port, in cycles.
 AHEAD_CYCLES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """Byte addresses of the weights, parameters and lookup tables of one layer's pass on the engine."""
+class PassAddresses:
+    """Byte addresses, in the engine's memory, of the weights, parameters and lookup tables of one pass of a layer."""
 
     weights: int = 0
     parameters: int = 0
@@ -65,7 +65,7 @@ class TiledPass:
     tiling: Tiling
     array: float
     port: float
-    data: Data = Data()
+    data: PassAddresses = PassAddresses()
 
     @classmethod
     def of(cls, task: Pass, tiling: Tiling, cost: TilingCost) -> TiledPass:
@@ -73,9 +73,9 @@ class TiledPass:
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
-    def unplaced_data(self) -> Data:
+    def unplaced_data(self) -> PassAddresses:
         """Placeholder addresses (all 0) of the weights, parameters and tables of the pass, before their allocation."""
-        return Data(tables=(0,) * len(self.task.tables))
+        return PassAddresses(tables=(0,) * len(self.task.tables))
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Allocation:
     start: int
     base: int
     used: int = 0
-    """Number of jobs up to and including the last one that uses this buffer allocation."""
+    """Number of jobs of the program up to and including the last one that uses this buffer allocation."""
 
 
 class Ring:
@@ -104,7 +104,7 @@ class Ring:
 
         Returns
         -------
-        Entry
+        Allocation
             The allocation.
         int
             Number of jobs after which the overwritten entries are no longer used.
@@ -171,8 +171,8 @@ class _Item(NamedTuple):
 
 
 @dataclass
-class _Roll:
-    """State of a box of input rows that moves down the map and keeps its overlapping rows in the map buffer.
+class _RollingBox:
+    """State of a window of input rows that moves down a map: the map buffer keeps the rows that successive tiles share.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class _Roll:
     block : int
         First block of channels.
     begin, bottom : int
-        First row that was loaded, and the row behind the last loaded one.
+        First row that was loaded, and the row below the last loaded one.
     plane : int
         Words of each bank per block of channels.
     used : ndarray
@@ -253,8 +253,8 @@ class Emitter:
         self.present = [self.locations]
         self._rows: dict[str, _RowStates] = {}
 
-    def begin(self, frame: int, locations: Sequence[Mapping[str, MapLocation]], passes: int) -> None:
-        """Begin the jobs of one frame, of several frames, or of the layers that are computed for all frames at once.
+    def begin_frame(self, frame: int, locations: Sequence[Mapping[str, MapLocation]], passes: int) -> None:
+        """Set the frame, or frames, that the next jobs compute, with the memory locations of their maps.
 
         Parameters
         ----------
@@ -268,13 +268,13 @@ class Emitter:
         self.frame, self.present, self.locations, self._passes = frame, list(locations), locations[0], passes
         self._rows = {}
 
-    def rows(self, edge: str) -> _RowStates:
-        """Return, per block and row of a feature map, how many jobs must be stored before the row is complete."""
+    def states_of(self, edge: str) -> _RowStates:
+        """Return the state of each row of a feature map: the number of jobs that must end before it is complete."""
         if edge not in self._rows:
-            self._rows[edge] = self._rows_of(edge)
+            self._rows[edge] = self._make_row_states(edge)
         return self._rows[edge]
 
-    def _rows_of(self, edge: str) -> _RowStates:
+    def _make_row_states(self, edge: str) -> _RowStates:
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         if self.engine.has_cores:
@@ -284,7 +284,7 @@ class Emitter:
         return whole.part(first_block, location.blocks, slice(self.frame % frame_rows, None, frame_rows))
 
     def team_stride(self, edge: str) -> int:
-        """Return the distance in memory, in bytes, between an edge's maps of the frames that are present."""
+        """Return the bytes between a map's copies for successive frames that cores compute in parallel."""
         addresses = [locations[edge].address for locations in self.present]
         return addresses[1] - addresses[0] if len(addresses) > 1 else 0
 
@@ -298,7 +298,7 @@ class Emitter:
             group.append(_PassJobs(self, tiled_pass, self._passes))
             self._passes += 1
         for jobs in group:
-            rows = self.rows(jobs.task.target[0])
+            rows = self.states_of(jobs.task.target[0])
             first_block, count = jobs.task.target[1], blocks(jobs.task.maps)
             rows.left[first_block : first_block + count] = self.locations[jobs.task.target[0]].width
         if (indices := tuple(jobs.pass_index for jobs in group)) not in self.groups:
@@ -310,7 +310,7 @@ class Emitter:
         self.job_frames += [self.frame] * (len(self.jobs) - len(self.job_frames))
 
     def end(self) -> list[Job]:
-        """Mark the last job as the program's end, and return all jobs."""
+        """Mark the last job as the end of the engine program, and return all jobs."""
         self.jobs[-1] = replace(self.jobs[-1], load=replace(self.jobs[-1].load, end=1))
         return self.jobs
 
@@ -330,7 +330,7 @@ class _RowStates:
         return self.stored.shape[1]
 
     def part(self, first_block: int, count: int, rows: slice, frames: slice = slice(None)) -> _RowStates:
-        """Return the states (jobs to wait for) of some rows of a map, for ``count`` blocks of 8 channels, as a view."""
+        """Return a view of the states of some rows of a feature map, for ``count`` blocks of 8 channels."""
         view = object.__new__(_RowStates)
         view.stored, view.left = (
             counts[first_block : first_block + count, rows, frames] for counts in (self.stored, self.left)
@@ -341,11 +341,12 @@ class _RowStates:
 def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
     """Append the jobs of several engine passes tile by tile, in an order that keeps array and memory port equally busy.
 
-    A pass that reads another pass of the group follows some jobs behind, so that its loads do not wait. While the port
-    is busier than the array, the pass with the fewest port cycles per array cycle continues, and vice versa.
+    A pass that reads the output of another pass of the group follows some jobs later, so that its loads do not wait.
+    While the port is busier than the array, the pass with the fewest port cycles per array cycle continues, and vice
+    versa.
     """
-    waiting = [deque(jobs.units()) for jobs in group]
-    rings = _Rings(group, waiting)
+    waiting = [deque(jobs.tile_items()) for jobs in group]
+    rings = _RingReads(group, waiting)
     if len(group) == 1 and rings.are_empty:
         for unit in waiting[0]:
             for item in unit:
@@ -357,7 +358,7 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
         array, port = max(array, port - AHEAD_CYCLES), max(port, array - AHEAD_CYCLES)
         time = max(array, port)
         lag = len(emitter.jobs) - emitter.engine.queue - 2, time - LAG_CYCLES
-        able = [index for index in unfinished if rings.permit(group[index], waiting[index][0])]
+        able = [index for index in unfinished if rings.permits(group[index], waiting[index][0])]
         if not able:
             raise PlanError("rings of rows in the map memory must hold more rows")
         ready = [index for index in able if group[index].is_ready(waiting[index][0], times, *lag)] or able[:1]
@@ -372,20 +373,20 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
         ]
         selected = max(alike, key=lambda index: len(waiting[index]))
         first = len(emitter.jobs)
-        rings.read(group[selected], waiting[selected][0])
+        rings.count_reads(group[selected], waiting[selected][0])
         for item in waiting[selected].popleft():
             group[selected].emit(item)
         for job in emitter.jobs[first:]:
             array += job.compute.groups * job.compute.folds * group_steps(job.compute)
-            port += emitter.room.port_cycles(emitter.engine, *_words(emitter.engine, job))
+            port += emitter.room.port_cycles(emitter.engine, *_moved_words(emitter.engine, job))
         times += [max(array, port)] * (len(emitter.jobs) - first)
 
 
-class _Rings:
-    """Rows of rings in the map memory that passes of a group are still to read, so that no job overwrites them.
+class _RingReads:
+    """Counts of pending reads of the rows that the map memory holds in ring buffers, so that no job overwrites them.
 
-    Loads are in the order of the jobs, and a job stores nothing before its own loads. So rows can be overwritten by any
-    job behind the last job that reads them.
+    Loads are in the order of the jobs, and a job stores nothing before its own loads. Any job after the last job that
+    reads a row can therefore overwrite the row.
 
     Parameters
     ----------
@@ -405,11 +406,11 @@ class _Rings:
 
     @property
     def are_empty(self) -> bool:
-        """Whether no pass of the group reads a ring."""
+        """Whether no pass reads a map that the map memory holds as a ring buffer of rows."""
         return not self._reads
 
-    def permit(self, jobs: _PassJobs, unit: Sequence[_Item]) -> bool:
-        """Whether a tile can follow: its input is computed, and no row that its jobs overwrite is read later."""
+    def permits(self, jobs: _PassJobs, unit: Sequence[_Item]) -> bool:
+        """Whether a tile's jobs can be next: its inputs are computed, and rows to overwrite have no pending reads."""
         if not self._reads:
             return True
         location, end = jobs.all.locations[jobs.task.target[0]], unit[0].tile.rows[1] // jobs.task.edge
@@ -417,14 +418,14 @@ class _Rings:
             return False
         return not any(rows.left[part].any() for rows, part in jobs.reads(unit[0]))
 
-    def read(self, jobs: _PassJobs, unit: Sequence[_Item]) -> None:
-        """Count the reads of the jobs of a tile."""
+    def count_reads(self, jobs: _PassJobs, unit: Sequence[_Item]) -> None:
+        """Subtract the reads of a tile's jobs from the pending reads of the rows in ring buffers."""
         edge = jobs.task.source[0]
         if edge in self._reads:
             self._reads[edge][slice(*unit[0].tile.box_rows)] -= 1
 
 
-def _words(engine: EngineConfig, job: Job) -> tuple[int, int]:
+def _moved_words(engine: EngineConfig, job: Job) -> tuple[int, int]:
     """Return the numbers of 8-byte words that the memory port reads, and writes, for a job."""
     load, store = job.load, job.store
     maps = 0 if load.x_kept else max(load.x_teams, 1) * load.x_blocks * load.x_rows * load.x_words
@@ -434,7 +435,7 @@ def _words(engine: EngineConfig, job: Job) -> tuple[int, int]:
 
 
 class _PassJobs:
-    """Generator of the jobs of one layer's pass on the engine: tiles, folds and chunks in loop order."""
+    """Generator of the engine jobs of one layer, in loop order: output tiles, output channels, chunks of inputs."""
 
     def __init__(self, emitter: Emitter, tiled_pass: TiledPass, pass_index: int) -> None:
         self.all, self.tiled_pass, self.pass_index = emitter, tiled_pass, pass_index
@@ -454,12 +455,12 @@ class _PassJobs:
             self.offsets = np.cumsum([0, *sizes]).tolist()
             for operand in self.operands:
                 operand.offsets = self.offsets
-        self.bounds = self._bounds()
-        self.roll: _Roll | None = None
+        self.bounds = self._bound_fields()
+        self.roll: _RollingBox | None = None
         self._planes: dict[tuple[int, int, int], int] = {}
 
-    def _bounds(self) -> dict[str, int]:
-        """Return the job fields of bounds and zero points of the outputs, and of a map that is added or multiplied."""
+    def _bound_fields(self) -> dict[str, int]:
+        """Return the job fields of the outputs' zero point and limits, and of the map that is added or multiplied."""
         task = self.task
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
@@ -468,8 +469,8 @@ class _PassJobs:
             bounds |= dict(zip(("a_low", "a_zero_point"), task.product.zero_points, strict=True))
         return bounds
 
-    def units(self) -> Iterator[list[_Item]]:
-        """Yield, for each group of output channels and each tile in loop order, the contents of its jobs."""
+    def tile_items(self) -> Iterator[list[_Item]]:
+        """Yield, in loop order, the jobs of each output tile and group of output channels: one item per chunk."""
         boxes, count = list(self._boxes()), self.task.folds(self.engine)
         folds = pieces(count, self.tiling.folds)
         if self.tiling.maps_stay:
@@ -480,18 +481,18 @@ class _PassJobs:
         for (fold, end), box in order:
             for tile in box:
                 yield [
-                    _Item(fold, end - fold, self._part(tile, chunk.box_taps), index, chunk, index == 0, index == last)
+                    _Item(fold, end - fold, self._crop(tile, chunk.box_taps), index, chunk, index == 0, index == last)
                     for index, chunk in enumerate(self.chunks)
                 ]
 
-    def _part(self, tile: _Tile, taps: Span) -> _Tile:
-        """Return a tile restricted to the input rows that the kernel rows ``taps`` of one chunk read."""
+    def _crop(self, tile: _Tile, taps: Span) -> _Tile:
+        """Return a tile with only the input rows that the kernel rows ``taps`` read, if the tiling says so."""
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
         """Whether jobs up to number ``jobs``, estimated to end by cycle ``time``, store all map rows that a tile reads.
 
-        ``times`` holds the estimates of the present group's jobs. Rows that earlier groups store are always ready. A
+        ``times`` holds the estimates of the current group's jobs. Rows that earlier groups store are always ready. A
         tile whose rows are all padding reads none.
         """
         for rows, part in self.reads(unit[0]):
@@ -502,9 +503,9 @@ class _PassJobs:
         return True
 
     def _team_rows(self, span: Span, advance: int, height: int) -> slice | np.ndarray:
-        """Return the rows of a map in the spans of all teams, of which ``span`` is team 0's.
+        """Return the map rows that all teams of cores access, given the interval ``span`` of team 0.
 
-        Spans are ``advance`` rows apart. Rows beyond the map are left out.
+        The intervals of successive teams are ``advance`` rows apart. Rows beyond the map are left out.
         """
         if not self.split.by_rows:
             return slice(*span)
@@ -513,11 +514,11 @@ class _PassJobs:
 
     @property
     def _input_advance(self) -> int:
-        """Distance between the input rows of successive teams."""
+        """Distance, in rows, between the first input rows of successive teams of cores, if teams divide the rows."""
         return self.task.rows * self.task.window.stride[0]
 
     def _input_rows(self, span: Span) -> slice | np.ndarray:
-        """Return the input rows that all teams read, of which ``span`` is team 0's."""
+        """Return the input rows that all teams of cores read, given the interval ``span`` of team 0."""
         return self._team_rows(span, self._input_advance, self.task.height)
 
     def reads(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
@@ -526,18 +527,18 @@ class _PassJobs:
         count = blocks(task.channels)
         if task.channelwise:
             first_block, count = first_block + self._fold_block(item.fold), self._item_blocks(item)
-        parts = [(self.all.rows(edge), (slice(first_block, first_block + count), self._input_rows(tile.box_rows)))]
+        parts = [(self.all.states_of(edge), (slice(first_block, first_block + count), self._input_rows(tile.box_rows)))]
         if task.operand:
             edge, first_block = task.operand
             first_block += self._fold_block(item.fold)
             part = slice(first_block, first_block + self._item_blocks(item)), self._operand_rows(tile)
-            parts.append((self.all.rows(edge), part))
+            parts.append((self.all.states_of(edge), part))
         return parts
 
     def _boxes(self) -> Iterator[list[_Tile]]:
         """Yield, for each box of input loaded into the map buffer, the output tiles computed from it.
 
-        Boxes follow row by row, but rolling boxes column by column.
+        Boxes are in row-major order, but rolling boxes in column-major order.
         """
         task, tiling = self.task, self.tiling
         down, across = pieces(task.rows, tiling.box_rows), pieces(task.columns, tiling.columns)
@@ -556,11 +557,11 @@ class _PassJobs:
         return self._planes[sizes]
 
     def _loaded_rows(self, span: Span) -> int:
-        """Return how many of the input rows ``span`` are loaded: strided kernels of one row skip rows."""
+        """Return how many of the input rows ``span`` are loaded: one-row kernels with a stride skip rows."""
         return -((span[0] - span[1]) // self.row_step)
 
     def emit(self, item: _Item) -> None:
-        """Append the job of one tile and chunk, preceded by jobs for loads that do not fit one job."""
+        """Append the job that computes one chunk of an output tile, preceded by jobs for loads that don't fit it."""
         if self.operands:
             self._emit_operands(item)
             return
@@ -574,7 +575,7 @@ class _PassJobs:
             if self.task.operand:
                 finishes.append(self._load_operand(item, loads, *self.task.operand))
             if task.fixed:
-                sections |= self._fixed_finish(self, item, 0, finishes[0].base)
+                sections |= self._run_and_store(self, item, 0, finishes[0].base)
             else:
                 sections |= self._drain_and_store(item, *(operand.base for operand in finishes))
             finishes += self._load_tables(loads)
@@ -588,17 +589,17 @@ class _PassJobs:
             self._note_stored(item)
 
     def _emit_operands(self, item: _Item) -> None:
-        """Append the jobs that bring a tile's operands to the fixed unit; the last one executes the program."""
+        """Append one job per operand of the fixed-point unit for a tile; the last job also runs the unit's program."""
         for slot, operand in enumerate(self.operands):
-            own = operand._own_item(item, slot)
+            own = operand._operand_item(item, slot)
             loads, box = operand._load_box(own)
             weights = operand._load_weights(own, loads)
-            sections: dict[str, Any] = {"compute": operand._compute_bytes(own, box, weights)}
+            sections: dict[str, Any] = {"compute": operand._operand_compute(own, box, weights)}
             if slot < len(self.operands) - 1:
-                sections["drain"] = operand._arrival(own, slot, self._slot_bits)
+                sections["drain"] = operand._slot_drain(own, slot, self._slot_bits)
             else:
                 finishes = [self._load_parameters(item, loads)]
-                sections |= self._fixed_finish(operand, own, slot, finishes[0].base)
+                sections |= self._run_and_store(operand, own, slot, finishes[0].base)
                 finishes += self._load_tables(loads)
                 for each in finishes:
                     each.used = len(self.all.jobs) + max(len(loads), 1)
@@ -606,8 +607,8 @@ class _PassJobs:
             box.used = weights.used = len(self.all.jobs)
         self._note_stored(item)
 
-    def _own_item(self, item: _Item, slot: int) -> _Item:
-        """Return the content of the job that brings this operand's part of a tile to a slot."""
+    def _operand_item(self, item: _Item, slot: int) -> _Item:
+        """Return the content of the job that copies this operand's values of a tile to a fixed-point register slot."""
         task, tile = self.task, item.tile
         rows, columns = ((0, 1), (0, 1)) if task.size == (1, 1) else (tile.rows, tile.columns)
         own = _Tile(rows, columns, task.needed(0, *rows), task.needed(1, *columns))
@@ -615,10 +616,10 @@ class _PassJobs:
         chunk = Chunk((0, LANES), *kernel, (0, LANES), kernel[0])
         return _Item(item.fold, 1, own, slot, chunk, True, True)
 
-    def _compute_bytes(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
-        """Return the job section of an operand: each fold gives a byte of all values of the same box.
+    def _operand_compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
+        """Return the compute section of a job that copies an operand to the fixed-point unit: a byte per fold.
 
-        Rows of bytes are not rows of pixels. None of them is outside of the map.
+        Rows of bytes are not rows of pixels. None of them is outside the map.
         """
         inside = {"in_rows": (1 << 16) - 1, "origin_row": 0, "row_advance": 0}
         return replace(self._compute(item, box, weights), folds=operand_bytes(self.task), plane=0, **inside)
@@ -627,8 +628,11 @@ class _PassJobs:
     def _slot_bits(self) -> int:
         return slot_bits(self.task, self.engine)
 
-    def _arrival(self, item: _Item, slot: int, bits: int, **program: int) -> Drain:
-        """Return the job section that brings sums to a slot of the fixed unit, and perhaps executes its program."""
+    def _slot_drain(self, item: _Item, slot: int, bits: int, **program: int) -> Drain:
+        """Return the drain section of a job that writes sums to a slot of the fixed-point unit's register file.
+
+        With the fields ``program``, the job then runs the unit's program.
+        """
         size = operand_bytes(self.task) if self.task.is_operand else 1
         return Drain(
             blocks=size,
@@ -644,8 +648,8 @@ class _PassJobs:
             **{"wait_stored": self.all.fixed_stored, **program},
         )
 
-    def _fixed_finish(self, operand: _PassJobs, item: _Item, slot: int, parameters: int) -> dict[str, Any]:
-        """Return the job sections that execute the program of the fixed unit, and store a tile's outputs."""
+    def _run_and_store(self, operand: _PassJobs, item: _Item, slot: int, parameters: int) -> dict[str, Any]:
+        """Return the job sections that run the fixed-point unit's program for a tile, and store its outputs."""
         task, tile, size = self.task, item.tile, self.task.output_bytes
         assert task.fixed is not None
         pixels = tile.pixels * size
@@ -661,7 +665,7 @@ class _PassJobs:
             rows, words = 1, pixels
         self._output_entry = entry
         return {
-            "drain": operand._arrival(
+            "drain": operand._slot_drain(
                 item,
                 slot,
                 self._slot_bits,
@@ -686,7 +690,7 @@ class _PassJobs:
         }
 
     def _append(self, loads: list[dict[str, int]], sections: dict[str, Any]) -> None:
-        """Append a job with its sections, preceded by jobs for loads that do not fit it."""
+        """Append a job with the last of ``loads`` and other sections, preceded by a job for each earlier load."""
         if self.all.room.in_turn:
             for number, operand in enumerate(loads, len(self.all.jobs)):
                 operand |= {"wait_computed": number, "wait_stored": number}
@@ -721,9 +725,9 @@ class _PassJobs:
         return loads, box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Allocation]:
-        """Load the new input rows of the next tile below into the map buffer, over the oldest rows.
+        """Return the loads of a tile's new input rows over the oldest rows of a rolling box, and its allocation.
 
-        Rows that both tiles share stay.
+        Rows that the tile shares with the tile above stay in the map buffer.
         """
         task, tile, pixels = self.task, item.tile, self.engine.pixels
         top, bottom = tile.box_rows
@@ -733,7 +737,7 @@ class _PassJobs:
             size = self.all.room.map_words
             entry, wait = self.all.maps.add((self.pass_index, "roll", len(self.all.jobs)), size)
             used = np.zeros(task.height, int)
-            roll = self.roll = _Roll(entry, tile.box_columns, block, top, top, size // count, used, top)
+            roll = self.roll = _RollingBox(entry, tile.box_columns, block, top, top, size // count, used, top)
         begin, roll.top = max(top, roll.bottom), top
         roll.at = (roll.entry.base * pixels + (top - roll.begin) * step) % (self.engine.map_words * pixels)
         if begin >= bottom:
@@ -751,9 +755,9 @@ class _PassJobs:
         return [load | {"wait_computed": wait, "x_plane": roll.plane}], roll.entry
 
     def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile, span: Span) -> dict[str, int]:
-        """Return the job fields that load the input rows ``span`` of a tile into the map buffer."""
+        """Return the job fields that load input rows ``span`` of a tile, ``count`` blocks, into the map buffer."""
         location, (top, bottom), first_column = self.all.locations[edge], span, tile.box_columns[0]
-        source = self.all.rows(edge)
+        source = self.all.states_of(edge)
         region = (slice(block, block + count), self._input_rows(span))
         assert not source.left[region].any(), "rows are read that no job has computed"
         rows, words, row_step = self._loaded_rows(span), tile.box_width, self.task.row_step
@@ -781,9 +785,10 @@ class _PassJobs:
         }
 
     def _divided_box(self, edge: str, *, is_dealt: bool | None = None) -> dict[str, int]:
-        """Return the job fields that divide a map box among cores: to members, and to teams with frames of their own.
+        """Return the job fields that distribute loaded map data to the cores: by frame to teams, by channel in a team.
 
-        ``is_dealt`` says whether members get other blocks; by default, whether the pass is channelwise.
+        ``is_dealt`` says whether the cores of a team get different blocks of 8 channels, and not copies of the same; by
+        default, whether the pass is channelwise.
         """
         if not self.engine.has_cores:
             return {}
@@ -794,9 +799,9 @@ class _PassJobs:
         return fields
 
     def _map_rows(self, span: Span, advance: int, height: int, row_bytes: int) -> dict[str, int]:
-        """Return the job fields of boxes of teams that divide rows: ``span`` has team 0's rows in the map.
+        """Return the job fields that give each team of cores its own input rows, given the interval ``span`` of team 0.
 
-        ``row_bytes`` is the distance of rows in memory. There is no ``x_height`` if all rows lie in the map.
+        ``row_bytes`` is the distance of rows in memory. ``x_height`` is absent if all rows lie in the map.
         """
         if not self.split.by_rows:
             return {}
@@ -806,7 +811,7 @@ class _PassJobs:
         return stride | {"x_top": span[0], "x_advance": advance, "x_height": height}
 
     def _lies_in(self, span: Span, advance: int, height: int) -> bool:
-        """Whether the rows of all teams, of which ``span`` are team 0's, lie in a map of ``height`` rows."""
+        """Whether the rows of all teams of cores are within a map of ``height`` rows; ``span`` are team 0's."""
         return not self.split.by_rows or (span[0] >= 0 and span[1] + (self.split.teams - 1) * advance <= height)
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
@@ -847,7 +852,7 @@ class _PassJobs:
         return entry
 
     def _load_constants(self, program: FixedProgram, item: _Item, loads: list[dict[str, int]]) -> Allocation:
-        """Load a program's constants: common ones, or one block of channels for each core."""
+        """Load a fixed-point program's constants into the parameter buffer, unless it holds them already."""
         count, is_shared = len(program.constants), program.shares_constants
         fold, members = 0 if is_shared else item.fold, 1 if is_shared else self.split.members
         entry = self.all.parameters.find((self.pass_index, fold))
@@ -861,18 +866,18 @@ class _PassJobs:
         return entry
 
     def _operand_rows(self, tile: _Tile) -> slice | np.ndarray:
-        """Return the rows of the map that all teams add to a tile's outputs, or multiply them by."""
+        """Return the rows of the added or multiplied map that all teams of cores read for an output tile."""
         if self.task.reads_pixel:
             return slice(0, 1)
         return self._team_rows(tile.rows, self.task.rows, self.split.total_rows)
 
     def _load_operand(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Allocation:
-        """Load the map tile to be added or multiplied to the outputs, in the tile's own job or in a job before it.
+        """Load a tile of the map that is added to or multiplied with the outputs, by the tile's job or an earlier.
 
-        The job before is needed if the tile's own job loads its input. A single pixel that the buffer holds is not
+        An earlier job is needed if the tile's own job loads its input. A single pixel that the buffer holds is not
         loaded again.
         """
-        tile, location, source = item.tile, self.all.locations[edge], self.all.rows(edge)
+        tile, location, source = item.tile, self.all.locations[edge], self.all.states_of(edge)
         count, block = self._item_blocks(item), first_block + self._fold_block(item.fold)
         pixels, region = tile.pixels, (slice(block, block + count), self._operand_rows(tile))
         rows, words, key = tile.pixel_rows, tile.out_columns, object()
@@ -910,9 +915,9 @@ class _PassJobs:
         return entry
 
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Allocation]:
-        """Load the lookup tables of the pass by separate jobs in front, unless the engine still holds them.
+        """Load the layer's lookup tables in jobs before the tile's own job, unless the engine still holds them.
 
-        A job loads either parameters or one set of tables.
+        A job loads either parameters or tables.
         """
         entries = []
         for tables, address in zip(self.task.tables, self.data.tables, strict=True):
@@ -926,15 +931,15 @@ class _PassJobs:
         return entries
 
     def _fold_block(self, fold: int) -> int:
-        """Return the first block of 8 output channels of an output fold."""
+        """Return the index of the first block of 8 output channels that an output fold computes."""
         return fold * self.fold_maps // LANES
 
     def _item_blocks(self, item: _Item) -> int:
-        """Return the number of blocks of 8 output channels that a job computes, over all of its folds."""
+        """Return the number of blocks of 8 output channels that a job computes on all cores, over all of its folds."""
         return blocks(min(item.folds * self.fold_maps, self.maps - item.fold * self.fold_maps))
 
     def _core_blocks(self, item: _Item) -> int:
-        """Return the number of blocks of 8 output channels that a job computes on a core, over all of its folds."""
+        """Return the number of blocks of 8 output channels that a job computes on each core, over all of its folds."""
         return -(-self._item_blocks(item) // self.split.members)
 
     def _compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
@@ -993,7 +998,7 @@ class _PassJobs:
         return compute
 
     def _drain_and_store(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
-        """Return the job sections that drain a tile's sums and store its outputs in memory."""
+        """Return the job sections that requantise a tile's sums (drain) and store its outputs in memory (store)."""
         task, tile, edge = self.task, item.tile, self.task.edge
         count = self._item_blocks(item)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge
@@ -1048,7 +1053,7 @@ class _PassJobs:
         }
 
     def _divided_outputs(self, tile: _Tile, row_stride: int, edge: str) -> dict[str, int]:
-        """Return the job fields that store the outputs of several cores."""
+        """Return the job fields that place the outputs of each core in memory; empty for an engine of one core."""
         if not self.engine.has_cores:
             return {}
         fields, height, size = {"members": self.split.member_bits}, self.task.edge, self.task.output_bytes
@@ -1067,7 +1072,7 @@ class _PassJobs:
         return fields
 
     def _note_stored(self, item: _Item) -> None:
-        """Record the last job as the one that stores the tile's outputs.
+        """Record that the job appended last stores the outputs of a tile.
 
         Jobs that read these output rows wait for it. After it, the tile's words of the output buffer can be reused.
         """
@@ -1081,7 +1086,7 @@ class _PassJobs:
         else:
             rows = rows * lattice.step[0] + lattice.first[0]
         region = (slice(block, block + self._item_blocks(item)), rows)
-        map_rows = self.all.rows(name)
+        map_rows = self.all.states_of(name)
         map_rows.stored[region] = self._output_entry.used = len(self.all.jobs)
         map_rows.left[region] -= item.tile.out_columns // edge
         if self.task.fixed:
@@ -1089,7 +1094,7 @@ class _PassJobs:
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
-    """Merge a load's fields into the last entry of ``loads`` (a job's fields); of jobs to wait for, keep the later."""
+    """Merge the fields ``load`` into the last job of ``loads``; of two jobs to wait for, keep the later one."""
     if not loads:
         loads.append({})
     loads[-1] |= load | {name: max(wait, loads[-1].get(name, 0)) for name, wait in waits.items()}

@@ -24,7 +24,7 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import LRN
 from hwgen.network.ops.lrn import to_bits
-from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, kept_pass, rule_of
+from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, rule_of, unscaled_pass
 from hwgen.program.elementwise import integer_sum
 from hwgen.program.layout import by_value, parameter_words
 
@@ -118,7 +118,7 @@ def _weights(count: int) -> np.ndarray:
 def _lookup_pass(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: int, table: np.ndarray) -> Pass:
     """Return the pass that looks the input's values up, and writes them to every ``rows``-th row of a scratch map."""
     return replace(
-        kept_pass(op, edges, op.input.type),
+        unscaled_pass(op, edges, op.input.type),
         target=(scratch, 0),
         tables=(LookupTables(first=ACTIVATION, entries=by_value(table, op.input.type)[None]),),
         lattice=PixelGrid(step=(rows, 1), first=(index, 0)),
@@ -135,7 +135,7 @@ def _compared(op: LRN, digits: str, reached: str, squares: int, thresholds: int)
     bias = 1 + 128 * weights.sum(axis=(1, 2, 3))  # a sum of -1 gives 0, a sum of 0 gives 1
     one = np.full(op.channels, 1 << 23)
     return replace(
-        kept_pass(op, (digits,), INT8),
+        unscaled_pass(op, (digits,), INT8),
         target=(reached, 0),
         lattice=PixelGrid(step=(2, 1)),
         height=count * op.height,
@@ -158,7 +158,7 @@ def _finished(op: LRN, edges: Sequence[str], reached: str) -> Pass:
     moved = np.zeros(map_type.maximum - map_type.minimum + 1, np.int64)
     moved[-map_type.minimum :][: len(change)] = change
     return replace(
-        kept_pass(op, (reached,), map_type),
+        unscaled_pass(op, (reached,), map_type),
         height=2 * op.height,
         window=_column_window(op, 2),
         weights=np.tile(np.array([1, 2])[:, None], (LANES, 1, 1, 1)),

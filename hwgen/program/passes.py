@@ -44,10 +44,10 @@ from hwgen.program.array_pass import (
     Pass,
     PixelGrid,
     StoredRange,
-    by_fold,
     geometry_of,
-    kept_pass,
+    repeat_weights,
     rule_of,
+    unscaled_pass,
     window_of,
 )
 from hwgen.program.elementwise import (
@@ -156,7 +156,7 @@ def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion
     """Return the pass that computes the part of an average pool's output whose windows have as many values."""
     weight, factors = average_factors(op, region.count)
     zero = op.input.zero_point - offset(op.input.type)
-    kind, ones, task = op.output.type, np.ones(LANES, np.int64), kept_pass(op, edges, op.output.type)
+    kind, ones, task = op.output.type, np.ones(LANES, np.int64), unscaled_pass(op, edges, op.output.type)
     (top, left), window = (span[0] for span in (region.rows, region.columns)), task.window
     before = window.padding[0] - top * window.stride[0], window.padding[1] - left * window.stride[1]
     return replace(
@@ -328,11 +328,11 @@ def _requantised(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredR
 
 
 def _max_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    return (kept_pass(op, edges, op.output.type, maximum=True),)
+    return (unscaled_pass(op, edges, op.output.type, maximum=True),)
 
 
 def _copy_pass(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    return (kept_pass(op, edges, op.output.type),)
+    return (unscaled_pass(op, edges, op.output.type),)
 
 
 def _select(op: Select, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -344,13 +344,13 @@ def _pick_pass(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
     """Return a convolution pass that copies input channel ``index[m]`` to each output channel ``m``."""
     weights = (np.arange(op.channels) == np.array(index)[:, None]).astype(np.int64)[..., None, None]
     one, shift = np.full(op.outputs, 1 << 23), np.full(op.outputs, 23)
-    task = replace(kept_pass(op, edges, op.output.type), channelwise=False, channels=op.channels, weights=weights)
+    task = replace(unscaled_pass(op, edges, op.output.type), channelwise=False, channels=op.channels, weights=weights)
     return replace(task, parameters=parameter_words(0 * one, one, shift))
 
 
 def _upsample(op: Upsample, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of a nearest-neighbour upsampling: one copy of the map for each pixel of an output block."""
-    task = by_fold(replace(kept_pass(op, edges, op.output.type), rows=op.height, columns=op.width))
+    task = repeat_weights(replace(unscaled_pass(op, edges, op.output.type), rows=op.height, columns=op.width))
     return tuple(replace(task, lattice=each) for each in _lattices(op.factors))
 
 
@@ -365,7 +365,7 @@ def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
         if op.outputs % LANES:
             task = _pick_pass(op, edges, range(first, first + op.outputs))
         else:
-            task = replace(by_fold(kept_pass(op, edges, op.output.type)), source=(edges[0], first // LANES))
+            task = replace(repeat_weights(unscaled_pass(op, edges, op.output.type)), source=(edges[0], first // LANES))
         tasks.append(replace(task, rows=op.height, columns=op.width, lattice=lattice))
     return tuple(tasks)
 
@@ -424,7 +424,7 @@ def _concat(op: Concat, edges: Sequence[str], inside: Sequence[bool]) -> tuple[P
         if not is_inside:
             kept = replace(op, input=source, more=(), labels=(op.labels[0], op.labels[-1]), output=source)
             entries = by_value(table - offset(op.output.type), source.type)
-            task = replace(kept_pass(kept, (edge,), source.type), target=(place, start // LANES))
+            task = replace(unscaled_pass(kept, (edge,), source.type), target=(place, start // LANES))
             tasks.append(replace(task, tables=(LookupTables(first=ACTIVATION, entries=entries[None]),)))
     for edge, joined_map in scratch_maps(op).items():
         spans = zip(starts, op.inputs, strict=True)
@@ -444,7 +444,7 @@ def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, 
         most = np.full(op.outputs, op.taps * ((1 << op.input.type.bits) - 1))
         factors = _fitted(op, rule, StepFunctions.of_rule(rule, rule.low, rule.high, most))
     bounds, parameters = _requantised(op, factors, np.full(op.outputs, zero * op.taps))
-    return (replace(kept_pass(op, edges, op.output.type), rule=bounds, parameters=parameters),)
+    return (replace(unscaled_pass(op, edges, op.output.type), rule=bounds, parameters=parameters),)
 
 
 def _no_scratch(op: Op) -> dict[str, FeatureMap]:

@@ -15,11 +15,11 @@ from hwgen.network.ops.join import MAX_BITS
 
 @lru_cache(maxsize=16)
 def simplified(network: Network) -> Network:
-    """Return a network that computes the same outputs, in which a function of one map's values is a single `Lookup`.
+    """Return an equivalent network whose elementwise functions of a single map are merged into one `Lookup` layer each.
 
     For example, the product of a map and its sigmoid, each quantised, is such a function, and so are a sum of a map
     with itself, and a lookup of another lookup's output. Functions that differ by channel stay several layers. A lookup
-    that nothing reads any more is left out. Other layers keep their names.
+    that no layer reads any more is left out. Other layers keep their names.
     """
     functions = _Functions(network)
     layers, edges = [], []
@@ -38,7 +38,7 @@ def simplified(network: Network) -> Network:
 
 
 class _Functions:
-    """Maps of a network that are functions of another map's values, each with the table of the function."""
+    """Finder of the feature maps that are elementwise functions of one other map, with the functions' lookup tables."""
 
     def __init__(self, network: Network) -> None:
         self._maps: dict[str, FeatureMap] = network.maps
@@ -59,11 +59,11 @@ class _Functions:
 
     @staticmethod
     def _is_narrow(feature_map: FeatureMap) -> bool:
-        """Return whether a table can have an entry for each integer of a map's type."""
+        """Whether a map's integer type has few enough bits for a lookup table with an entry for each value."""
         return feature_map.type.bits <= MAX_BITS
 
     def _source(self, edge: str) -> tuple[str, np.ndarray]:
-        """Return the map of which an edge's map is a function, and the function's table by channel."""
+        """Return the map that determines an edge's values, and the function as a table ``(1 or C, 2**bits)``."""
         if edge in self._tables:
             return self._tables[edge]
         kind = self._maps[edge].type
@@ -71,9 +71,9 @@ class _Functions:
 
     @staticmethod
     def _table(layer: Op, tables: list[np.ndarray]) -> np.ndarray:
-        """Return a layer's outputs for every value of the map of which its inputs are functions, int64 ``(n, 2**b)``.
+        """Return a layer's outputs as a table of the one map that determines its inputs, int64 ``(n, 2**bits)``.
 
-        ``n`` is 1 if all channels have the same function.
+        ``n`` is 1 if all channels have the same function, otherwise the number of channels.
         """
         channels = layer.output.channels if layer.by_channel else 1
         channels = max(channels, *(len(table) for table in tables))

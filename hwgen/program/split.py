@@ -1,7 +1,7 @@
 """Division of a layer's pass among the cores of an engine (Yang's multicore partitioning, section 3.3).
 
-Yang unrolls a loop of a blocking over cores. Where output channels are divided (his K), all cores get the same input
-and weights of their own. Where pixels are divided (his X and Y), all cores get the same weights and inputs of their
+Yang unrolls a loop of a blocking over cores. If output channels are divided (his K), all cores get the same input
+and weights of their own. If pixels are divided (his X and Y), all cores get the same weights and inputs of their
 own, with halos. Frames of a batch are divided like pixels, without halos. Both kinds mix: the cores form teams, the
 teams divide rows or frames, and the members of a team divide output channels.
 """
@@ -15,7 +15,7 @@ from hwgen.gateware.engine.config import EngineConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Division of a pass among the cores of an engine: teams, and members of a team.
+    """Division of a layer among an engine's cores: teams of cores share rows or frames, a team's cores output channels.
 
     Parameters
     ----------
@@ -34,22 +34,22 @@ class Split:
 
     @property
     def by_rows(self) -> bool:
-        """Whether the teams divide the rows of a frame."""
+        """Whether the teams of cores divide the rows of a frame; otherwise each team computes another frame."""
         return self.total_rows > 0
 
     @property
     def frames(self) -> int:
-        """Number of frames that the pass computes at once."""
+        """Number of frames that the cores compute at the same time: one per team, or 1 if teams divide rows."""
         return 1 if self.by_rows else self.teams
 
     @property
     def cores(self) -> int:
-        """Number of cores that compute."""
+        """Number of cores that compute the layer: teams times cores per team."""
         return self.teams * self.members
 
     @property
     def member_bits(self) -> int:
-        """Base-2 logarithm of the number of members, as jobs state it."""
+        """Base-2 logarithm of the number of cores of a team, as the fields of jobs encode it."""
         return self.members.bit_length() - 1
 
     @property
@@ -59,12 +59,12 @@ class Split:
         return " x ".join([*teams, *([f"{self.members} maps"] if self.members > 1 else [])])
 
 
-#: Division of a pass that one core computes.
+#: Division of a layer that a single core computes.
 UNDIVIDED = Split()
 
 
 def splits(engine: EngineConfig, folds: int, rows: int, edge: int, frames: int, *, by_rows: bool) -> list[Split]:
-    """Return the divisions of a pass among the cores of an engine that a search compares.
+    """Return the candidate divisions of a layer's pass among an engine's cores, for a search to compare.
 
     Parameters
     ----------
