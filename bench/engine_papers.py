@@ -38,7 +38,7 @@ from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.given_tilings import box_words
-from hwgen.program.maps import steps
+from hwgen.program.maps import fused_layers
 from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import Estimator, Room, Tiling, TilingCost, candidates
 from hwgen.report.table import columns
@@ -62,7 +62,7 @@ def alone(name: str, network: str) -> Network:
 
 def tasks_of(network: Network) -> tuple[Pass, ...]:
     """Return the passes of a single layer on the engine: one, or one for each group."""
-    (step,) = steps(network)
+    (step,) = fused_layers(network)
     return passes(step.ops, step.takes, step.inside)
 
 

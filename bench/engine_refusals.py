@@ -35,7 +35,7 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
 from hwgen.program.compile import schedule
-from hwgen.program.maps import steps
+from hwgen.program.maps import fused_layers
 from hwgen.program.passes import passes
 
 #: Numbers and names of layers in a message, which are left out of its reason.
@@ -70,7 +70,7 @@ def verdict(seed: int, *, only_passes: bool, run: bool) -> Verdict:
 
 def _refusals(network: Network) -> Iterator[str]:
     """Yield the reasons why the engine has no passes for a network's layers: one per layer."""
-    for step in steps(network):
+    for step in fused_layers(network):
         try:
             passes(step.ops, step.takes, step.inside)
         except HwgenError as error:

@@ -16,7 +16,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.program.array_pass import Pass, PixelGrid
 from hwgen.program.groups import LayerPasses
-from hwgen.program.maps import Batch, at_ends, roots
+from hwgen.program.maps import Batch, host_map_names, roots
 from hwgen.program.passes import MAX_TAPS
 from hwgen.program.tiles import Room, best_tilings
 
@@ -57,7 +57,7 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses
     if engine.has_cores:  # layers are computed one after the other, each for all frames
         return Batch(frames=frames, by_layer=True)
     root_of = roots(network)
-    large = {name for name in at_ends(network, root_of) if network.maps[name].shape[1:] != (1, 1)}
+    large = {name for name in host_map_names(network, root_of) if network.maps[name].shape[1:] != (1, 1)}
     together_names, by_frame = set[str](), large
     for layer in reversed(layers):
         step = layer.step

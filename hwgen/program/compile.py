@@ -24,7 +24,7 @@ from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import MapRegion, Program
 from hwgen.program.groups import MAX_LAYERS, Choices, Grouping, JobGroup, LayerPasses, MapMemoryModel, check_rings
 from hwgen.program.jobs import Emitter, PassAddresses, TiledPass
-from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, max_saved, placed, ring_readers
+from hwgen.program.keep import KeptMap, best_maps, check_kept, free_bytes, keepable, placed_maps, ring_readers
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import (
     Batch,
@@ -34,21 +34,21 @@ from hwgen.program.maps import (
     MapLocations,
     aligned,
     allocate_maps,
+    fused_layers,
     lifetimes,
     roots,
-    steps,
 )
 from hwgen.program.passes import passes
 from hwgen.program.tiles import Chunk, Room, Tiling, best_tilings, chunks, fold_steps, operand_bytes, pieces
-from hwgen.program.unfold import Unfold, unfoldable, unfolded, unfolded_conv, unfolds, unfolds_of
+from hwgen.program.unfold import Unfold, unfold_options, unfoldable, unfolded, unfolded_conv, unfolds_of
 
-#: Maximum number of layouts of an input that are compared with the plain map.
+#: Maximum number of unfolded layouts of a network input whose cycles are compared with the plain map's.
 MAX_LAYOUTS = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProgramSchedule:
-    """Jobs and memory addresses with which an engine computes a network, for one frame or several.
+    """Compiled network for an engine: all jobs, and the memory addresses of maps and constants, for one or more frames.
 
     Neither depends on the weights.
 
@@ -72,9 +72,9 @@ class ProgramSchedule:
     frame_locations : tuple of mapping
         Memory locations of the maps of each frame, by edge.
     constants : int
-        First byte address behind jobs, weights, parameters and tables.
+        First byte address after jobs, weights, parameters and tables.
     size : int
-        Bytes of memory from address 0 on, which jobs, weights, parameters, tables and maps occupy.
+        Bytes of memory, starting at address 0, that jobs, weights, parameters, tables and maps occupy.
     kept_maps : mapping of str to KeptAt
         Places in the map memory of the maps that are kept on the chip, by name.
     """
@@ -149,7 +149,7 @@ class ProgramSchedule:
 
     @property
     def kept(self) -> ProgramSchedule:
-        """Schedule with map addresses under which no feature map overwrites another one, all in off-chip memory."""
+        """Schedule of the same choices that keeps every feature map at its own address in off-chip memory."""
         return schedule(
             self.network,
             self.engine,
@@ -161,10 +161,7 @@ class ProgramSchedule:
 
     @property
     def choices(self) -> Choices:
-        """Choices from which `schedule` makes the same jobs again: tilings of layers, and groups side by side.
-
-        Layers are side by side if their jobs alternate.
-        """
+        """Tilings of all layers, by group of alternating layers, that let `schedule` make the same jobs again."""
         groups = [[self.tiled_passes[number] for number in group] for group in self.groups if group]
         return [
             {
@@ -188,7 +185,7 @@ class ProgramSchedule:
         image[: len(packed)] = packed
         for tiled_pass in self.tiled_passes:
             task, data = tiled_pass.task, tiled_pass.data
-            pieces = [(data.weights, _weights(task, tiled_pass.tiling, self.engine))]
+            pieces = [(data.weights, _pack_weights(task, tiled_pass.tiling, self.engine))]
             if task.fixed is not None:
                 constants = task.fixed.packed_constants(task.maps, task.split.members)
                 pieces.append((data.parameters, constants.astype("<i8").tobytes()))
@@ -224,7 +221,7 @@ def schedule(
     network : Network
     engine : EngineConfig
     side_by_side : bool
-        Compute consecutive layers at the same time, row by row, where the estimate says that fewer cycles are needed.
+        Compute consecutive layers at the same time, row by row, if the estimate says that fewer cycles are needed.
     double_buffered : bool
         Load the operands of the next jobs while other jobs are computed and stored. Otherwise a job's operands are
         loaded after all previous jobs have been computed and stored, and layers are computed one after the other.
@@ -233,7 +230,7 @@ def schedule(
     room : Room, optional
         Words of the map buffer and steps of the weight buffer that the program may use; by default all of them.
     pace : Fraction or int
-        Cycles per beat of the port, for which the search minimises cycles. The program runs at any pace.
+        Cycles per beat of the memory port that the search assumes. The program runs at any pace.
     choices : Choices, optional
         Tilings of all layers and the groups side by side (`ProgramSchedule.choices`), in place of a search.
     kept : bool
@@ -269,7 +266,7 @@ def schedule(
     order = [group.steps for group in groups]
     possible = keepable(computed, engine, order, batch, rows)
     if kept_maps is None:
-        kept_maps = placed({name: possible[name] for name in rows if name in possible}, engine)
+        kept_maps = placed_maps({name: possible[name] for name in rows if name in possible}, engine)
     check_kept(kept_maps, possible, engine)
     # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
     trial = allocate_maps(computed, 0, order, batch=batch, kept_maps=kept_maps)
@@ -278,7 +275,7 @@ def schedule(
     tiled_passes = [tiled_pass for group in groups for tiled_pass in group.tiled_passes]
     unplaced = [tiled_pass.unplaced_data for tiled_pass in tiled_passes]
     emitter = _emit(_emitter(engine, computed, trial, whole), trial, by_part, unplaced)
-    data, end = _data(tiled_passes, engine, aligned(len(emitter.jobs) * job_bytes(engine)))
+    data, end = _allocate(tiled_passes, engine, aligned(len(emitter.jobs) * job_bytes(engine)))
     locations = allocate_maps(computed, end, order, kept=kept, batch=batch, kept_maps=kept_maps)
     emitter = _emit(_emitter(engine, computed, locations, whole), locations, by_part, data)
     return ProgramSchedule(
@@ -302,7 +299,7 @@ def schedule(
 
 @dataclass(frozen=True, eq=False)
 class _Variant:
-    """Network with certain layouts of its inputs, with its layers, batch and the search for groups.
+    """Network with one choice of plain and unfolded inputs, its layers' passes, and the searches for their groups.
 
     Parameters
     ----------
@@ -328,9 +325,9 @@ class _Variant:
 
 @dataclass(frozen=True, eq=False)
 class _ChosenGroups:
-    """Groups of passes, by part, with which a variant of the network is computed.
+    """Groups of passes that compute a variant of a network: those computed frame by frame, and for all frames at once.
 
-    ``rows`` has the number of rows in the map memory of each map that is there.
+    ``rows`` has the number of rows that the map memory holds of each map there.
     """
 
     variant: _Variant
@@ -339,7 +336,7 @@ class _ChosenGroups:
 
     @property
     def cycles(self) -> float:
-        """Measured cycles of all groups."""
+        """Sum of the scheduled cycles of all chosen groups of passes."""
         return sum(grouping.cycles(part) for grouping, part in zip(self.variant.groupings, self.by_part, strict=True))
 
 
@@ -365,7 +362,7 @@ class _Compiler:
         _check_names([task.name for layer in self._layers for task in layer.tasks], tilings)
 
     def follow(self, choices: Choices, rows: dict[str, int]) -> _ChosenGroups:
-        """Return the groups that ``choices`` describe, with ``rows`` of maps in the map memory."""
+        """Return the groups and tilings that ``choices`` state, with ``rows`` as the map rows in the map memory."""
         layouts = {name: _unfolded_size(tilings[0]) for choice in choices for name, tilings in choice.items()}
         for choice in choices:
             for name, (_, *others) in choice.items():
@@ -377,28 +374,28 @@ class _Compiler:
         )
         by_part = [
             grouping.follow(*part)
-            for grouping, part in zip(variant.groupings, _split((by_frame, of_all), choices), strict=True)
+            for grouping, part in zip(variant.groupings, _by_part((by_frame, of_all), choices), strict=True)
         ]
         return _ChosenGroups(variant, by_part, rows)
 
     def search(self) -> _ChosenGroups:
-        """Return the fastest groups, with the layouts of inputs that take the fewest cycles.
+        """Search for the input layouts, groups and tilings that take the fewest scheduled cycles.
 
-        Of each input, the plain map and the layouts that are best by estimate are compared.
+        For each input, the plain map and the layouts that are best by estimate are compared.
         """
         fixed = self._layouts({name: _unfolded_size(tiling) for name, tiling in self._tilings.items()})
         best = self._searched(self._variant(fixed))
         for name, (_, conv) in unfoldable(self._network).items():
             if name not in self._tilings:
                 base = best.variant
-                for unfold in self._promising_layouts(name, unfolds(conv)):
+                for unfold in self._promising_layouts(name, unfold_options(conv)):
                     with suppress(PlanError):  # the larger map has no place, or its layer no tile
                         unfolded_choice = self._searched(self._variant({**base.layouts, name: unfold}, base))
                         best = min(best, unfolded_choice, key=lambda choice: choice.cycles)
         return best
 
     def _layouts(self, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Unfold]:
-        """Return the layouts of inputs with given numbers of unfolded rows and columns (`Tiling`), by layer.
+        """Return the layouts of inputs with given numbers of rows and columns per unfolded pixel, by layer name.
 
         Raises
         ------
@@ -417,7 +414,7 @@ class _Compiler:
         return layouts
 
     def _variant(self, layouts: Mapping[str, Unfold], base: _Variant | None = None) -> _Variant:
-        """Return the network with layouts of its inputs; the searches of ``base`` are used again."""
+        """Return the network with given layouts of its inputs; it shares the search results of ``base``, if given."""
         network, engine = unfolded(self._network, layouts), self._engine
         layers = [self._unfolded(layer, layouts) for layer in self._layers]
         batch, parts = _divided_by_frames(network, layers, engine, self._whole, self._frames)
@@ -432,7 +429,7 @@ class _Compiler:
 
     @staticmethod
     def _unfolded(layer: LayerPasses, layouts: Mapping[str, Unfold]) -> LayerPasses:
-        """Return a layer with its input unfolded if ``layouts`` names it."""
+        """Return a layer with its passes, as a convolution of an unfolded input if ``layouts`` names it."""
         if layer.name not in layouts:
             return layer
         conv, *behind = layer.step.ops
@@ -441,7 +438,7 @@ class _Compiler:
         return LayerPasses(step, passes(step.ops, step.takes, step.inside))
 
     def _promising_layouts(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
-        """Return the layouts of a layer's input that are better than a plain map by estimate, the best of them."""
+        """Return up to `MAX_LAYOUTS` layouts of a layer's input that are faster than a plain map by estimate."""
         if not options:
             return []
         (plain,) = (layer for layer in self._layers if layer.name == name)
@@ -472,24 +469,24 @@ class _Compiler:
 
 
 def _unfolded_size(tiling: Tiling) -> tuple[int, int]:
-    """Return the rows and columns of an unfolded pixel as a tiling states them: 0 rows are all rows of the kernel."""
+    """Return the rows and columns per unfolded pixel of a tiling: 0 rows for all kernel rows, 0 columns for none."""
     return tiling.unfold_rows, tiling.unfold_columns
 
 
 def _layouts_by_size(conv: Conv) -> dict[tuple[int, int], Unfold]:
-    """Return the layouts of a convolution's input by the rows and columns of a pixel, as `_unfolded_size` has them."""
+    """Return the possible layouts of a convolution's input, by rows and columns per pixel (as `_unfolded_size`)."""
     rows = conv.window.kernel[0]
-    return {(unfold.rows % rows, unfold.columns): unfold for unfold in unfolds(conv)}
+    return {(unfold.rows % rows, unfold.columns): unfold for unfold in unfold_options(conv)}
 
 
 def _rows_of_edges(network: Network, rows: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of rows in the map memory by edge; ``rows`` has those of stored maps."""
+    """Return the number of rows that the map memory holds, by edge, given ``rows`` by the name of the stored map."""
     return {edge: rows[root] for edge, (root, _) in roots(network).items() if root in rows}
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Search for the maps in the map memory, and for the tilings and groups that are fastest with them.
+    """Search for the maps to hold in the map memory, and for the fastest tilings and groups of layers with them.
 
     Parameters
     ----------
@@ -512,10 +509,10 @@ class _Search:
     max_layers: int
 
     def best(self, keep: Collection[str] | None) -> tuple[list[list[JobGroup]], dict[str, int]]:
-        """Return the fastest groups of each part, and the number of rows in the map memory of each map that is there.
+        """Return the fastest groups of each part, and the number of rows that the map memory holds of each map there.
 
-        Maps that are kept take room from strips of others. So the search tries all maps that can be kept, and those
-        alone that are not alive beside maps too large to be kept whole.
+        Maps that are kept take room from strips of others. The search therefore tries all maps that can be kept, and
+        only those whose lifetimes overlap with no map too large to be kept whole.
         """
         possible = keepable(self.network, self.engine, self.order, self.batch)
         names = {name for name in possible if keep is None or name in keep}
@@ -531,7 +528,7 @@ class _Search:
         beside = {name for name in names if large & {*range(possible[name].first, possible[name].last + 1)}}
         options = []
         for candidates in [names, names - beside] if beside else [names]:
-            kept = max_saved({name: possible[name] for name in candidates}, self.engine)
+            kept = best_maps({name: possible[name] for name in candidates}, self.engine)
             options.append(self._groups(kept, readers))
         by_part, kept = min(options, key=lambda option: sum(group.cycles for part in option[0] for group in part))
         rows = {name: each.rows for name, each in kept.items()}
@@ -543,7 +540,7 @@ class _Search:
     def _groups(
         self, kept: dict[str, KeptMap], readers: Mapping[str, frozenset[str]]
     ) -> tuple[list[list[JobGroup]], dict[str, KeptMap]]:
-        """Return the fastest groups of each part if maps are ``kept``."""
+        """Return the fastest groups of each part if the map memory holds the maps ``kept``; also return these maps."""
         rows = _rows_of_edges(self.network, {name: each.rows for name, each in kept.items()})
         memory = MapMemoryModel(free_bytes(kept, self.engine, len(self.order)), readers)
         by_part = []
@@ -554,7 +551,7 @@ class _Search:
 
 
 def _emitter(engine: EngineConfig, network: Network, locations: MapLocations, room: Room) -> Emitter:
-    """Return a generator of jobs for maps at given locations, without any jobs yet."""
+    """Return a job generator, without any jobs yet, for feature maps at given memory locations."""
     if engine.has_cores:
         return Emitter(engine, roots(network), locations.of_frame[0], room, len(locations.of_frame))
     return Emitter(engine, roots(network), locations.of_all, room)
@@ -580,7 +577,7 @@ def in_order(network: Network, engine: EngineConfig, pace: Fraction | int, frame
 
 
 def passes_of(network: Network) -> list[Pass]:
-    """Return the passes through the array that compute a network, in the network's order, as no engine divides them.
+    """Return the passes through the array that compute a network, in its order, not yet divided among cores.
 
     Raises
     ------
@@ -594,15 +591,15 @@ def passes_of(network: Network) -> list[Pass]:
 
 
 def _layers(network: Network) -> list[LayerPasses]:
-    return [LayerPasses(step, passes(step.ops, step.takes, step.inside)) for step in steps(network)]
+    return [LayerPasses(step, passes(step.ops, step.takes, step.inside)) for step in fused_layers(network)]
 
 
 def _divided_by_frames(
     network: Network, layers: Sequence[LayerPasses], engine: EngineConfig, room: Room, frames: int
 ) -> tuple[Batch, tuple[list[LayerPasses], list[LayerPasses]]]:
-    """Choose the layers computed for all frames at once, and return the batch and the layers in two lists.
+    """Choose the layers computed for all frames at once; return the batch, and the layers in two lists.
 
-    The first list has the layers computed frame by frame, the second one those computed for all frames at once.
+    The first list has the layers computed frame by frame, the second one the layers computed for all frames at once.
     """
     batch = batched(network, engine, layers, room, frames)
     by_frame = [layer for layer in layers if layer.step.name not in batch.together]
@@ -614,10 +611,10 @@ def _divided_by_frames(
     return batch, (by_frame, of_all)
 
 
-def _split(
+def _by_part(
     parts: tuple[list[LayerPasses], list[LayerPasses]], choices: Choices
 ) -> list[tuple[list[LayerPasses], Choices]]:
-    """Divide layers and their tilings into those computed frame by frame and those computed for all frames at once.
+    """Divide layers and their tilings into two parts: computed frame by frame, and for all frames at once.
 
     Raises
     ------
@@ -635,10 +632,10 @@ def _split(
     ]
 
 
-def _data(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[PassAddresses], int]:
-    """Allocate memory from ``address`` on for the weights, parameters and tables of each pass.
+def _allocate(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[PassAddresses], int]:
+    """Allocate memory, starting at ``address``, for the weights, parameters and tables of each pass.
 
-    The results are the addresses of each pass, and the end address.
+    Return the addresses of each pass, and the end address.
     """
     data = []
     for task in (tiled_pass.task for tiled_pass in tiled_passes):
@@ -671,7 +668,7 @@ def _emit(
 def _emit_by_layer(
     emitter: Emitter, locations: MapLocations, groups: Sequence[JobGroup], data: Sequence[PassAddresses]
 ) -> Emitter:
-    """Generate all jobs of a program for several cores: layer by layer, each for all frames."""
+    """Generate all jobs of a program for several cores, layer by layer: each layer for all frames before the next."""
     first = 0
     for group in groups:
         tiled_passes = [
@@ -694,7 +691,7 @@ def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:
 def _check_sums(task: Pass, engine: EngineConfig) -> None:
     """Refuse weights, or products of maps, whose sums can exceed the bits of the engine's accumulators.
 
-    Layers in fixed point are refused as well if the engine has no fixed unit, or a smaller one than they need.
+    Layers in fixed point are refused as well if the engine has no fixed-point unit, or too small a unit.
     """
     if task.fixed and not engine.has_fixed_unit:
         raise ModelError(
@@ -730,10 +727,10 @@ def _parameter_bytes(task: Pass) -> int:
     return LANES * WORD if task.shares_parameters else blocks(task.maps) * LANES * WORD
 
 
-def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
-    """Pack a pass's weights in the order in which the engine reads them: by job's folds, by chunk, then fold by fold.
+def _pack_weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
+    """Pack all weights of a pass into bytes in the engine's load order: job's folds, then chunk, then fold by fold.
 
-    A chunk has some taps and input channels. A fold has the folds of the members of a team, one after the other.
+    A chunk has some taps and input channels. A fold has the output channels of each core of a team in turn.
     """
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")
@@ -750,14 +747,14 @@ def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
 
 
 def _operand_weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> Iterator[bytes]:
-    """Yield the packed weights of each byte that a pass brings to the fixed unit."""
+    """Yield the packed weights that copy each byte of an operand's values to the fixed-point unit."""
     (chunk,) = chunks(task, replace(tiling, taps=task.window.kernel[0]))
     for first in range(0, operand_bytes(task) * LANES, LANES):
         yield _chunk_weights(task, engine, chunk, slice(first, first + LANES))
 
 
 def _chunk_weights(task: Pass, engine: EngineConfig, chunk: Chunk, maps: slice) -> bytes:
-    """Pack the weights of a chunk of one output fold, which has the output channels ``maps``."""
+    """Pack the weights of one chunk (some taps and input channels) for the output channels ``maps`` into bytes."""
     rows, columns = slice(*chunk.taps), slice(*chunk.tap_columns)
     weights = task.terms[chunk.term].weights[maps]
     if not task.channelwise:

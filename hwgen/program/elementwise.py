@@ -1,8 +1,8 @@
 """Passes of layers that combine maps value by value, or look values up: sums, products, extremes, functions.
 
 The sum of three maps is rounded once. Each map contributes a table of integers to the sum, in steps of
-``2**-CONTRIBUTION_FRACTION`` of an output. ONNX Runtime adds in float32, and its roundings decide where a sum is near a
-tie. So the tables are corrected until they give the output of every triple of values (`find_contributions`).
+``2**-CONTRIBUTION_FRACTION`` of an output. ONNX Runtime adds in float32, and its roundings decide if a sum is near a
+tie. The tables are therefore corrected until they give the output of every triple of values (`find_contributions`).
 
 A contribution has more bits than the engine's maps. It is cut into digits of at most 8 bits, each a map of its own:
 
@@ -31,7 +31,7 @@ from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, ProductMap, 
 from hwgen.program.factors import Factors, StepFunctions, fit
 from hwgen.program.layout import by_value, offset, parameter_words
 
-#: Weight of the layers that scale each channel by itself. Biases are fractions of a step of the input then.
+#: Weight of all taps in passes that scale each channel by itself: large, so that biases are fractions of an input step.
 _WEIGHT = 127
 
 
@@ -56,7 +56,7 @@ def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
 
 
 def _sum_tables(op: Add, operand: int) -> np.ndarray:
-    """Return the lookup tables with which the engine adds two maps: rescaled operands, and the sum's rounding.
+    """Return the engine's three lookup tables for the sum of two maps: rescaled operands, and the sum's rounding.
 
     The first two tables hold the rescaled values of the operands.
 
@@ -78,13 +78,13 @@ def _sum_tables(op: Add, operand: int) -> np.ndarray:
 
 
 def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
-    """Return the tables that add integers, given by the bytes of the operands' values."""
+    """Return the engine's tables for an exact sum of integers, which ``first`` and ``second`` give by stored byte."""
     never = np.full(TABLE_WORDS, 1 << FRACTION)
     return LookupTables(first=0, entries=np.array([first << FRACTION, second << FRACTION, never]))
 
 
 def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of an elementwise product: it copies the first map, and multiplies by the second on the way out.
+    """Return the pass of an elementwise product: it copies the first map, and multiplies the copy by the second map.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
-    """Return the maps in memory between the passes of a maximum or minimum, by their edges."""
+    """Return the scratch maps that the passes of a maximum or minimum exchange through memory, by name."""
     maps = {}
     for index in range(1, len(op.inputs)):
         maps[f"{op.name} excess {index}"] = replace(op.output, type=UINT8, zero_point=0)
@@ -161,11 +161,11 @@ def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
     Raises
     ------
     ModelError
-        If channels have functions of their own that are not one line each, perhaps beside a function of all channels.
+        If channels have functions of their own that are not one line each, perhaps next to a function of all channels.
     """
     if (op.table == op.table[0]).all():
         return (replace(unscaled_pass(op, edges, op.input.type), tables=(lookup_table(op),)),)
-    task = _scaled(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _with_common(op, edges)
+    task = _scaled_pass(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _scaled_and_added(op, edges)
     if task is None:
         raise ModelError(
             f"{op.name}: the engine has one table for all channels; the functions of the {op.channels} channels are "
@@ -180,8 +180,8 @@ def lookup_table(op: Lookup) -> LookupTables:
     return LookupTables(first=ACTIVATION, entries=by_value(op.table[0] - offset(op.output.type), op.input.type)[None])
 
 
-def _scaled(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high: int) -> Pass | None:
-    """Return a pass that scales each channel by itself so that the outputs are ``table``, or ``None`` without one."""
+def _scaled_pass(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high: int) -> Pass | None:
+    """Return a pass whose factor and bias per channel give the outputs ``table``; ``None`` if there are none."""
     falls = (table[:, 0] > table[:, -1])[:, None]
     rising = np.where(falls, table[:, ::-1], table)
     if (np.diff(rising) < 0).any() or low == high:
@@ -203,10 +203,11 @@ def _scaled(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high:
     )
 
 
-def _with_common(op: Lookup, edges: Sequence[str]) -> Pass | None:
-    """Return a pass that scales each channel's lower (or upper) values by itself, and adds a function of the others.
+def _scaled_and_added(op: Lookup, edges: Sequence[str]) -> Pass | None:
+    """Return a pass that scales each channel's lower (or upper) values, and adds a table of all other values.
 
-    For example, PRelu: all channels are equal from zero on. Below, each has its own slope.
+    For example, PRelu: all channels have the same outputs for inputs of 0 or more. Below, each has its own slope.
+    ``None`` without such a pass.
     """
     table = op.table
     is_common = (table == table[0]).all(axis=0)
@@ -225,7 +226,7 @@ def _with_common(op: Lookup, edges: Sequence[str]) -> Pass | None:
         if not below and own.min() < base:
             continue
         low, high = (int(own.min()), base) if below else (base, int(own.max()))
-        task = _scaled(op, edges, own, low, high)
+        task = _scaled_pass(op, edges, own, low, high)
         if task is not None:
             rest = by_value(np.where(common, table[0] - base, 0), op.input.type)
             kind = op.output.type
@@ -239,25 +240,25 @@ def _with_common(op: Lookup, edges: Sequence[str]) -> Pass | None:
     return None
 
 
-#: Number of maps whose sum is rounded once.
+#: Number of maps that the engine can add with a single rounding, by tables of contributions.
 MAPS = 3
-#: Number of fractional bits of a contribution.
+#: Number of fractional bits of each map's contribution to a sum of three maps.
 CONTRIBUTION_FRACTION = 16
-#: Number of bits of a digit.
-_DIGIT = 8
-#: Maximum number of bits of the lower digits of a contribution together.
+#: Number of bits of a digit: contributions to a sum are stored as several maps of 8-bit digits.
+_DIGIT_BITS = 8
+#: Maximum number of bits of a contribution to a sum below its highest digit.
 _MAX_LOW_BITS = 20
-#: Distance of a sum from the next output, in steps, within which float32 may decide, or a correction matter.
+#: Largest distance of a sum from the next output, in contribution LSBs, where float32 rounding or corrections matter.
 _MARGIN = 24
-#: Maximum number of rounds of corrections, and of corrections.
+#: Maximum numbers of rounds, and of single corrections, in the search for contributions to a sum.
 _MAX_ROUNDS, _MAX_CORRECTIONS = 400, 30_000
-#: Magnitude beyond every sum: the bound where an output saturates.
+#: Integer larger than any sum: stands for infinity as the bound of sums with a saturated output.
 _FAR = 1 << 60
 
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Integers that each map of a sum contributes: the output is the whole part of their sum, within its bounds.
+    """Table of integers for each map of a sum: the output is the integer part of the entries' sum, saturated.
 
     Parameters
     ----------
@@ -269,22 +270,22 @@ class Contributions:
 
     @property
     def low_bits(self) -> int:
-        """Number of bits of the lower digits: as few as leave the highest digit of each map 8 bits."""
+        """Number of bits of a contribution below its highest digit: the smallest that leaves 8 bits to that digit."""
         bits = CONTRIBUTION_FRACTION
-        while any((table.max() >> bits) - (table.min() >> bits) >= 1 << _DIGIT for table in self.tables):
+        while any((table.max() >> bits) - (table.min() >> bits) >= 1 << _DIGIT_BITS for table in self.tables):
             bits += 1
         return bits
 
     @property
     def digits(self) -> list[tuple[int, int]]:
-        """Lowest bit of each lower digit, and the digit's number of bits, from the highest digit on."""
-        tops = range(self.low_bits, 0, -_DIGIT)
-        return [(max(top - _DIGIT, 0), min(top, _DIGIT)) for top in tops]
+        """Lowest bit and number of bits of each digit but the highest, in descending order of bits."""
+        tops = range(self.low_bits, 0, -_DIGIT_BITS)
+        return [(max(top - _DIGIT_BITS, 0), min(top, _DIGIT_BITS)) for top in tops]
 
     @property
     def bases(self) -> list[int]:
-        """Integer that the stored highest digit of each map lacks, so that it fits a signed byte."""
-        return [int(table.min() >> self.low_bits) + (1 << _DIGIT - 1) for table in self.tables]
+        """Offset for each map that is subtracted from the highest digits so that they fit a signed byte."""
+        return [int(table.min() >> self.low_bits) + (1 << _DIGIT_BITS - 1) for table in self.tables]
 
 
 def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -307,7 +308,7 @@ def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
     shares = find_contributions(op)
     if shares is None or shares.low_bits > _MAX_LOW_BITS:
         raise ModelError(
-            f"{op.name}: no tables of {_DIGIT + _MAX_LOW_BITS} bits give the sums of {MAPS} maps at scales "
+            f"{op.name}: no tables of {_DIGIT_BITS + _MAX_LOW_BITS} bits give the sums of {MAPS} maps at scales "
             f"{[label.scale for label in op.labels]} as ONNX Runtime rounds them; quantise the sum of two of them, or "
             "use --template stream"
         )
@@ -321,7 +322,7 @@ def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def sum_scratch(op: Sum) -> dict[str, FeatureMap]:
-    """Return the maps in memory between the passes of a sum of three maps: of lower digits, and of the highest ones."""
+    """Return the two scratch maps of a sum of three maps, by name: lower digits, and highest digits with the carry."""
     if len(op.inputs) != MAPS or (shares := find_contributions(op)) is None:
         return {}
     digit = replace(op.output, type=INT8, zero_point=0, scale=None)
@@ -332,7 +333,7 @@ def sum_scratch(op: Sum) -> dict[str, FeatureMap]:
 
 
 def _digit_passes(op: Sum, edges: Sequence[str], shares: Contributions, low: str, high: str) -> Iterator[Pass]:
-    """Yield the passes that look up the digits of each map, and write them to the rows of the scratch maps.
+    """Yield the passes that look up each digit of each map of a sum, and write it to rows of the scratch maps.
 
     The first of the lower digits is stored negated, because weights reach down to -128.
     """
@@ -354,7 +355,7 @@ def _digit_passes(op: Sum, edges: Sequence[str], shares: Contributions, low: str
 
 
 def _carry_pass(op: Sum, shares: Contributions, low: str, high: str) -> Pass:
-    """Return the pass that adds the lower digits of all maps, and writes the whole part of their sum."""
+    """Return the pass that adds the lower digits of all maps of a sum, and writes the carry: its integer part."""
     weights = np.repeat([1 << lowest_bit for lowest_bit, _ in shares.digits], MAPS)
     offsets = np.where(np.arange(len(weights)) < MAPS, -127, 128)  # digit less what is stored, times the sign
     weights[:MAPS] *= -1
@@ -363,20 +364,20 @@ def _carry_pass(op: Sum, shares: Contributions, low: str, high: str) -> Pass:
     factors = fit(StepFunctions.of_table(sums, (sums >> CONTRIBUTION_FRACTION)[None]), Factors.of_ratio(ratio, 0), INT8)
     assert factors is not None
     bias = int(factors.bias[0]) + int((weights * offsets).sum())
-    task = _rows_added(op, low, weights, factors, bias, INT8.minimum, INT8.maximum, INT8)
+    task = _row_sum_pass(op, low, weights, factors, bias, INT8.minimum, INT8.maximum, INT8)
     return replace(task, target=(high, 0), lattice=PixelGrid(step=(MAPS + 1, 1), first=(MAPS, 0)))
 
 
 def _last_pass(op: Sum, shares: Contributions, high: str) -> Pass:
-    """Return the pass that adds the highest digits of all maps and the carry, within the bounds of the output."""
+    """Return the pass that adds the highest digits of all maps of a sum and the carry, and saturates the output."""
     unit = 1 << shares.low_bits - CONTRIBUTION_FRACTION
     one = Factors(significand=np.array([1 << 23]), shift=np.array([23]), bias=np.zeros(1, np.int64), zero_point=0)
     factors = replace(one, zero_point=offset(op.output.type))
     bias = unit * sum(shares.bases) - offset(op.output.type)
-    return _rows_added(op, high, np.array([unit] * MAPS + [1]), factors, bias, op.low, op.high, op.output.type)
+    return _row_sum_pass(op, high, np.array([unit] * MAPS + [1]), factors, bias, op.low, op.high, op.output.type)
 
 
-def _rows_added(
+def _row_sum_pass(
     op: Sum,
     edge: str,
     weights: np.ndarray,
@@ -386,7 +387,7 @@ def _rows_added(
     high: int,
     integer_type: IntegerType,
 ) -> Pass:
-    """Return a channelwise pass that adds consecutive rows of a scratch map with weights, one after the other."""
+    """Return a channelwise pass whose outputs are weighted sums of consecutive rows of a scratch map."""
     ones, taps = np.ones(LANES, np.int64), len(weights)
     return replace(
         unscaled_pass(op, (edge,), integer_type),
@@ -403,7 +404,7 @@ def find_contributions(op: Sum) -> Contributions | None:
     """Search for the contributions of three maps to a sum; ``None`` if none are found.
 
     They begin at the real values. Each sum near the border of an output must lie on the side of the model's output.
-    Where it does not, the contributions of its three values are moved by a third of what is missing each, as in the
+    If it does not, the contributions of its three values are moved by a third of what is missing each, as in the
     relaxation of linear inequalities by Agmon, until all sums are right.
     """
     scale, one = np.float64(op.labels[-1].scale), 1 << CONTRIBUTION_FRACTION
@@ -411,7 +412,7 @@ def find_contributions(op: Sum) -> Contributions | None:
     tables[0] += one // 2 + op.labels[-1].zero * one
     (values, low, high), corrections = _near_borders(op, tables), 0
     for _ in range(_MAX_ROUNDS):
-        missing = _missing(tables, values, low, high)
+        missing = _shortfalls(tables, values, low, high)
         corrections += np.count_nonzero(missing)
         if not missing.any():
             return None if _any_wrong(op, tables) else Contributions(tuple(tables))
@@ -419,21 +420,21 @@ def find_contributions(op: Sum) -> Contributions | None:
             break
         for index in np.flatnonzero(missing):
             one = slice(index, index + 1)
-            (still,) = _missing(tables, values[:, one], low[one], high[one]).tolist()
+            (still,) = _shortfalls(tables, values[:, one], low[one], high[one]).tolist()
             step = -(-abs(still) // MAPS) * (1 if still > 0 else -1)
             for table, value in zip(tables, values[:, index], strict=True):
                 table[value] += step
     return None
 
 
-def _missing(tables: Sequence[np.ndarray], values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return what each sum lacks to lie between its bounds; negative where it is too large."""
+def _shortfalls(tables: Sequence[np.ndarray], values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return what must be added to each sum to bring it within its bounds: negative if the sum is too large."""
     sums = sum(table[value] for table, value in zip(tables, values, strict=True))
     return np.maximum(low - sums, 0) - np.maximum(sums - high, 0)
 
 
 def _planes(op: Sum, tables: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield each value of the third map, and all sums and outputs with it, by the values of the first two maps."""
+    """Yield each value of a sum's third map, with arrays of all sums and outputs by the first two maps' values."""
     reals = op.terms[0][:, None] + op.terms[1][None]
     sums = tables[0][:, None] + tables[1][None]
     for value, (real, contribution) in enumerate(zip(op.terms[2], tables[2].tolist(), strict=True)):
@@ -443,7 +444,7 @@ def _planes(op: Sum, tables: Sequence[np.ndarray]) -> Iterator[tuple[int, np.nda
 def _near_borders(op: Sum, tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the triples of values whose sums are near the border of an output, with the bounds of these sums.
 
-    Values are indices, int64 ``(3, n)``. Bounds are those of sums whose whole part is the model's output.
+    Values are indices, int64 ``(3, n)``. Sums within their bounds have the model's output as their whole part.
     """
     parts, one = [], 1 << CONTRIBUTION_FRACTION
     for value, sums, outputs in _planes(op, tables):

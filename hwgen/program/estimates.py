@@ -1,7 +1,7 @@
-"""Estimates of the cycles and words that a network takes on an engine, without a compilation.
+"""Estimates of the cycles and bytes that a network takes on an engine, without a compilation.
 
-`Workload` is the quick one, for hundreds of engines: the array's steps and the words of all maps and weights. `Tiled`
-chooses a tile of each pass as well, and is mostly within a few percent of the exact schedule.
+`Workload` is the quick one, for hundreds of engines: the array's steps and the words of all maps and weights.
+`tiled_estimate` chooses a tile of each pass as well, and is mostly within a few percent of the exact schedule.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from hwgen.work import spread
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated cycles of one frame on an engine, and bytes that the frame moves over the port."""
+    """Estimated cycles of one frame on an engine, and bytes that the frame moves over the memory port."""
 
     cycles: float
     moved_bytes: float
 
 
 class Workload:
-    """Passes of a network as arrays of their sizes, to estimate the cycles of many engines quickly.
+    """Quick estimator of a network's cycles on many engines, from arrays of the sizes of all passes.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Workload:
         )
 
     def estimate(self, engine: EngineConfig, pace: Fraction) -> Estimate:
-        """Estimate a frame on an engine whose port moves a beat in ``pace`` cycles.
+        """Estimate the cycles and bytes of a frame on an engine whose memory port moves a beat in ``pace`` cycles.
 
         Each pass takes as long as the array, the drain or the port, whichever is slowest, with the best division among
         cores. The port moves every map and weight once. Maps that the map memory can hold are not moved.
@@ -83,7 +83,7 @@ class Workload:
         return np.where(self._channelwise, LANES, engine.maps)
 
     def _array_cycles(self, engine: EngineConfig, folds: np.ndarray) -> np.ndarray:
-        """Return the cycles of the array or the drain in each pass, if all pixel groups but the last are whole."""
+        """Return, for each pass, the cycles of the array or the drain, if all pixel groups but the last are whole."""
         beat_pixels = np.where(self._has_narrow_beats, 1, engine.beat_words)
         beats = -(-np.minimum(self._core_maps(engine), self._maps) // LANES) * -(-engine.pixels // beat_pixels)
         group_cycles = np.maximum(self._steps, beats) + engine.pixels * self._fixed
@@ -102,9 +102,9 @@ class Workload:
 
 
 def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction, frames: int = 1) -> Estimate | None:
-    """Estimate a frame on an engine, with the best tile of each pass by itself and its best division among cores.
+    """Estimate the cycles and bytes of a frame, with the best tile of each pass and its best division among cores.
 
-    ``None`` if the buffers hold no tile of a pass.
+    The result is ``None`` if the engine's buffers hold no tile of a pass.
     """
     room = replace(Room.whole(engine), pace=pace)
     options = {task.shape: _divisions(task, engine, frames) for task in passes}
@@ -135,7 +135,7 @@ def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None
 
 
 def _per_frame(task: Pass, cost: TilingCost | None) -> Estimate:
-    """Return one frame's share of the cost of a pass in which teams of cores can compute several frames."""
+    """Return the cycles and bytes per frame of a pass that teams of cores compute for several frames at once."""
     if cost is None:
         return Estimate(np.inf, np.inf)
     frames = task.split.frames

@@ -1,9 +1,9 @@
-"""Search for factors and biases with which the engine's requantisation gives wanted outputs for all integer sums.
+"""Search for factors and biases that let the engine's requantisation give wanted outputs for all integer sums.
 
 The engine computes ``rint(float32(float32(sum + bias) * factor)) + zero_point``, and ONNX Runtime rounds some layers
-otherwise: average pools, for example, which are sums of windows here. Both outputs increase with the sum. So they are
-equal for all sums if they are equal at the two sums on either side of each step of the output, and another factor or
-bias may move every step to its place.
+otherwise: average pools, for example, which are sums of windows here. Both outputs increase with the sum. They are
+therefore equal for all sums if they are equal at the two sums on either side of each step of the output, and another
+factor or bias may move every step to its place.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from hwgen.network.ops import AveragePool
 from hwgen.network.requantise import Requantisation, Rule, requantise
 from hwgen.program.layout import MAX_SHIFT
 
-#: Bound on the magnitude of sums with their biases.
+#: Bound on the magnitude of the integer sums of a layer, biases included.
 _BOUND = 1 << 33
 #: Bound on the magnitude of biases that are tried: the engine's have 32 bits, with the input's zero point folded in.
 _MAX_BIAS = 1 << 30
-#: Number of biases on either side of the fitted one that are tried.
+#: Number of biases that are tried on either side of the fitted bias.
 _BIASES = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepFunctions:
-    """Steps of increasing functions of a sum, one function per output channel.
+    """Thresholds where increasing functions from integer sums to outputs step up, one function per output channel.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class StepFunctions:
 
     @classmethod
     def of_table(cls, sums: np.ndarray, table: np.ndarray) -> StepFunctions:
-        """Return the steps of outputs ``table`` ``(M, n)`` for sums ``(M, n)`` or ``(n,)``, both increasing."""
+        """Return the thresholds of outputs ``table`` ``(M, n)`` for sums ``(M, n)`` or ``(n,)``, both increasing."""
         low, high = int(table.min()), int(table.max())
         outputs = np.arange(low + 1, high + 1)
         sums = np.broadcast_to(sums, table.shape)
@@ -69,7 +69,7 @@ class StepFunctions:
 
     @classmethod
     def of_rule(cls, rule: Rule, low: int, high: int, limit: np.ndarray) -> StepFunctions:
-        """Return the steps of a requantisation between two outputs, for sums up to ``limit`` ``(M,)`` in magnitude."""
+        """Return the thresholds of a requantisation between two outputs, for sums of magnitude up to ``limit`` (M,)."""
         outputs = np.arange(low + 1, high + 1)
         max_sums = np.broadcast_to(limit[:, None], (len(limit), len(outputs)))
         # Outputs are too small at ``before``, and large enough at ``above``.
@@ -87,13 +87,13 @@ class StepFunctions:
         )
 
     def of_products(self, bias: np.ndarray, fraction: int) -> StepFunctions:
-        """Return the same steps for sums of products ``s``, where these sums are ``(s << fraction) + bias``."""
+        """Return the thresholds for sums of products ``s``, if the current sums are ``(s << fraction) + bias``."""
         above = -((bias[:, None] - self.above) >> fraction)
         below = (self.below - bias[:, None]) >> fraction
         return replace(self, above=above, below=below)
 
     def channel(self, index: int) -> StepFunctions:
-        """Return the steps of one output channel."""
+        """Return the thresholds of one output channel only."""
         only = slice(index, index + 1)
         return replace(
             self,
@@ -103,8 +103,8 @@ class StepFunctions:
             has_above=self.has_above[only],
         )
 
-    def wrong(self, factors: Factors) -> np.ndarray:
-        """Return whether the engine's outputs differ with these factors, for each output channel."""
+    def differ(self, factors: Factors) -> np.ndarray:
+        """Return, per output channel, whether the engine with ``factors`` gives another output for some sum."""
         rule = Requantisation(
             significand=factors.significand,
             shift=factors.shift,
@@ -148,7 +148,7 @@ class Factors:
         return np.ldexp(self.significand.astype(np.float64), -np.minimum(self.shift, 1 << 10))
 
     def with_channel(self, index: int, other: Factors) -> Factors:
-        """Return these factors with those of one channel replaced by ``other``, which has one channel."""
+        """Return a copy of these factors whose channel ``index`` is replaced by the only channel of ``other``."""
         values = {name: getattr(self, name).copy() for name in ("significand", "shift", "bias")}
         for name, array in values.items():
             array[index] = getattr(other, name)[0]
@@ -156,7 +156,7 @@ class Factors:
 
 
 def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Factors | None:
-    """Return factors with which the engine gives the outputs of ``steps``, near ``guess``; ``None`` if none are found.
+    """Search near ``guess`` for factors that let the engine give the outputs of ``steps``; ``None`` if none are found.
 
     All channels have the same zero point, an integer of ``output_type``. Another zero point, with another bias, rounds
     ties otherwise: by an odd number to the other side; with the least one, a slightly larger factor rounds all ties up.
@@ -174,7 +174,7 @@ def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Facto
             continue
         bias = guess.bias + moved.astype(np.int64)
         factors: Factors | None = replace(guess, bias=bias, zero_point=zero_point)
-        for index in np.flatnonzero(steps.wrong(factors)).tolist():
+        for index in np.flatnonzero(steps.differ(factors)).tolist():
             found = _fit_channel(steps.channel(index), factors, index)
             factors = None if found is None or factors is None else factors.with_channel(index, found)
             if factors is None:
@@ -185,20 +185,20 @@ def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Facto
 
 
 def _fit_channel(steps: StepFunctions, guess: Factors | None, index: int) -> Factors | None:
-    """Return factors of one channel that give its outputs, or ``None``."""
+    """Return factors that give the outputs of one channel, ``index`` of ``guess``; ``None`` if none are found."""
     assert guess is not None
     for bias in _biases(steps, guess, index):
         for ratio in _ratios(steps, bias, guess.zero_point):
             if ratio <= 0:
                 continue
             factors = Factors.of_ratio(np.array([ratio]), guess.zero_point, np.array([bias]))
-            if 0 <= factors.shift[0] <= MAX_SHIFT and not steps.wrong(factors)[0]:
+            if 0 <= factors.shift[0] <= MAX_SHIFT and not steps.differ(factors)[0]:
                 return factors
     return None
 
 
 def _biases(steps: StepFunctions, guess: Factors, index: int) -> Iterator[int]:
-    """Yield biases of one channel: the guessed one, then those near the line through the steps' middles."""
+    """Yield candidate biases of one channel: the guess, then integers near a straight line fitted to its thresholds."""
     yield int(guess.bias[index])
     both = (steps.has_below & steps.has_above)[0]
     if both.sum() < 2:
@@ -214,7 +214,7 @@ def _biases(steps: StepFunctions, guess: Factors, index: int) -> Iterator[int]:
 
 
 def _ratios(steps: StepFunctions, bias: int, zero_point: int) -> Iterator[float]:
-    """Yield ratios that separate the sums on either side of each step, if there are any with this bias."""
+    """Yield candidate ratios (output per sum) that put each threshold of one channel in its place, given its bias."""
     heights = steps.outputs - zero_point - 0.5
     lower_end, upper_end = 0.0, np.inf
     for sums, present, is_above in (
@@ -244,23 +244,23 @@ def _ratios(steps: StepFunctions, bias: int, zero_point: int) -> Iterator[float]
 #: Half a unit in the last place of float32, relative to the value, plus 1 % for products of errors.
 _HALF_STEP = 1.01 * 2.0**-24
 _ROUNDED = "--averages rounded would work, with averages that differ from ONNX Runtime's by at most 1"
-#: Largest weight of all taps of a window.
+#: Largest common weight of a window's taps that is tried for an average pool.
 _MAX_WEIGHT = 127
-#: Largest window, in taps, for which the extreme float32 sums of each integer sum are computed.
+#: Largest window of an average pool, in taps, whose smallest and largest float32 sums are computed.
 _MAX_TAPS = 81
 
 
 @dataclass(frozen=True)
 class DivisorRegion:
-    """Part of an average pool's output whose windows have equal divisors: rows, columns, divisor."""
+    """Rectangle of an average pool's output whose windows have the same divisor: rows, columns, divisor ``count``."""
 
     rows: tuple[int, int]
     columns: tuple[int, int]
     count: int
 
 
-def regions(op: AveragePool) -> list[DivisorRegion]:
-    """Return the parts of an average pool's output with equal divisors, row by row: one if padding counts.
+def divisor_regions(op: AveragePool) -> list[DivisorRegion]:
+    """Return the rectangles of an average pool's output with equal divisors, row by row: one if padding counts.
 
     Padding has the value 0, as other taps can have.
     """
@@ -283,16 +283,16 @@ def _equal_runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
 
 
 def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
-    """Return the weight of all taps, and the engine's factors from their sum, above zero points, to the output.
+    """Return a common weight of an average pool's taps, and the factors that requantise the weighted sum exactly.
 
-    ONNX Runtime adds real values in float32, tap by tap. Where the rounded sum can fall on either side of a tie,
+    ONNX Runtime adds real values in float32, tap by tap. If the rounded sum can fall on either side of a tie,
     depending on the order of the values, no function of the integers' sum gives ONNX Runtime's output.
 
     Parameters
     ----------
     op : AveragePool
     count : int
-        Number of values of a window, by which their sum is divided.
+        Number of values of a window, which divides their sum.
 
     Raises
     ------
@@ -325,24 +325,24 @@ def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
 
 
 def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: FeatureMap) -> tuple[int, Factors] | None:
-    """Return a weight above 1, and factors, that give the outputs of all sums; ``None`` if there are none.
+    """Return a common weight above 1 of all taps, with factors that give the outputs of all sums; ``None`` without one.
 
-    Where averages are ties, a product must be one, too, after its rounding to float32. Each weight has another factor
+    If averages are ties, a product must be one, too, after its rounding to float32. Each weight has another factor
     with another rounding. A zero point that differs by 1 rounds ties to the other side.
     """
     for weight, shift in product(range(3, _MAX_WEIGHT + 1, 2), (0, 1, -1)):
         zero_point, factor = output.zero_point + shift, np.array([np.float32(ratio / weight)])
         if output.type.minimum <= zero_point <= output.type.maximum:
             factors = Factors.of_ratio(factor, zero_point, np.array([-shift * round(weight / ratio)]))
-            if not StepFunctions.of_table(weight * sums[None], outputs[None]).wrong(factors)[0]:
+            if not StepFunctions.of_table(weight * sums[None], outputs[None]).differ(factors)[0]:
                 return weight, factors
     return None
 
 
 def _extreme_totals(op: AveragePool, count: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and greatest float32 sum of windows with each integer sum, over all values of the window.
+    """Return, for each integer sum of a window, the smallest and the largest float32 sum over all values of the taps.
 
-    A float32 addition increases with its operands. So the least sum of one more tap is that of a least sum.
+    A float32 addition increases with its operands. The smallest sum with one more tap therefore extends a smallest sum.
     """
     terms = np.arange(low, high + 1).astype(np.float32) * np.float32(op.x_scale)
     extremes = []

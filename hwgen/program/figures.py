@@ -11,7 +11,7 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.job import job_bytes
 from hwgen.network.ops import Op
 from hwgen.program.compile import ProgramSchedule
-from hwgen.program.maps import steps
+from hwgen.program.maps import fused_layers
 from hwgen.program.tiles import Tiling
 from hwgen.schedule.engine import FETCH, LOAD, STORE, EngineCycles, group_steps_of, map_bytes_read
 
@@ -32,7 +32,7 @@ class Figures:
         Cycles between the end of the layer that ended last (or ``start``) and this layer's end, summed over all frames.
         The last layer's cycles include those up to ``done``.
     steps : int
-        Cycles in which the array multiplies for this layer.
+        Cycles that the array multiplies for this layer.
     read, written : int
         Bytes that the port reads and writes for this layer, its jobs included.
     maps, jobs : int
@@ -53,9 +53,9 @@ class Figures:
 def figures(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Figures, ...]:
     """Return the cycles, array steps and memory bytes of every layer in a run, in the network's order.
 
-    The layers' cycles and bytes add up to those of the run.
+    The cycles and bytes of all layers add up to the run's.
     """
-    first_op = {op.name: step.ops[0].name for step in steps(schedule.network) for op in step.ops[1:]}
+    first_op = {op.name: step.ops[0].name for step in fused_layers(schedule.network) for op in step.ops[1:]}
     values_of = _figures_by_layer(schedule, run)
     return tuple(
         replace(Figures(layer=layer, computed_with=first_op.get(layer.name, "")), **values_of.get(layer.name, {}))
@@ -128,7 +128,7 @@ class Band:
 
     @property
     def begin(self) -> int:
-        """First cycle in which the array, memory port or layer of this timeline row has a state."""
+        """First cycle, counted from ``start``, with a state of the array, memory port or layer of this timeline row."""
         return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:
@@ -137,7 +137,7 @@ class Band:
 
 
 def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
-    """Return the timeline rows of the engine's array, its memory port, and each layer in the order of their begins."""
+    """Return the timeline rows of the engine's array, its memory port, and each layer, ordered by first cycle."""
     names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups * job.compute.folds for job in schedule.jobs])
@@ -155,13 +155,13 @@ def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
         own = np.flatnonzero(owners == name)
         first = bursts[np.isin(users, own) & (units != FETCH), 0].min()
         mine = np.isin(jobs, own)
-        layer_bands.append(Band(name, "layer", _computing(first, steps[mine], loaded[jobs[mine]], stored[own].max())))
-    array = Band("", ARRAY, _computing(0, steps, loaded[jobs], end))
+        layer_bands.append(Band(name, "layer", _intervals(first, steps[mine], loaded[jobs[mine]], stored[own].max())))
+    array = Band("", ARRAY, _intervals(0, steps, loaded[jobs], end))
     return (array, Band("", PORT, port), *sorted(layer_bands, key=lambda band: band.begin))
 
 
-def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """Return, by state, the intervals of cycles in which the array works, or waits for operands, drain or stores."""
+def _intervals(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
+    """Return the array's intervals of cycles by state: multiplying, or waiting for operands, drain or stores."""
     if not len(steps):
         return {"input": np.array([(begin, end)])}
     waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])

@@ -1,10 +1,10 @@
-"""Programs of the engine's fixed unit: layers of fixed-point steps, and convolutions and means with wide outputs.
+"""Programs of the engine's fixed-point unit: layers of fixed-point operations, and convolutions with wide outputs.
 
 A map of more than 8 bits is wide. Memory stores each of its rows as one row per byte of a value, the highest byte
 first. Each row is a row of a map of 8 bits for the rest of the engine.
 
-A pass of the fixed unit has operands, each a channelwise pass that copies one map to the unit, byte by byte, or one
-byte of it. A convolution has none: its sums go to the unit.
+A pass of the fixed-point unit has operands, each a channelwise pass that copies one map to the unit, byte by byte, or
+one byte of it. A convolution has none: its sums go to the unit.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from hwgen.network.requantise import Rule as OutputRule
 from hwgen.program.array_pass import FixedProgram, LookupTables, Pass, unscaled_pass
 from hwgen.program.layout import offset, value_bytes
 
-#: Maximum numbers of lookup words and constants per program.
+#: Maximum numbers of lookup words and constants per program of the fixed-point unit.
 MAX_LOOKUPS, MAX_CONSTANTS = LOOKUP_WORDS[-1], 32
 
 
 class _Value:
-    """Value of a program under construction: its slot, its range, and whether it is one pixel for all pixels."""
+    """Value in a fixed-point program: its register slot, its range, and whether one pixel's value serves all pixels."""
 
     def __init__(self, slot: int, ends: Range, is_pixel: bool = False):
         self.slot, self.ends, self.is_pixel = slot, ends, is_pixel
 
 
-class _Writer:
-    """Program under construction.
+class _ProgramBuilder:
+    """Builder of a program for the engine's fixed-point unit: adds instructions, constants and lookup tables.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class _Writer:
         return ModelError(f"{self._name}: {reason}; use --template stream")
 
     def arrive(self, ends: Range, *, is_pixel: bool = False) -> _Value:
-        """Return a value that arrives before the program begins."""
+        """Add an operand that the unit receives before the program begins, in a register slot; return it."""
         return _Value(self._free_slot(), ends, is_pixel)
 
     def _free_slot(self) -> int:
@@ -82,11 +82,11 @@ class _Writer:
         return slot
 
     def release(self, value: _Value) -> None:
-        """Free the slot of a value that no later instruction reads."""
+        """Free the register slot of a value that no later instruction reads."""
         self._used.discard(value.slot)
 
-    def constant(self, values: np.ndarray, shifts: np.ndarray | int = 0) -> int:
-        """Return the index of the constants of all channels, or of each, with their shifts."""
+    def add_constant(self, values: np.ndarray, shifts: np.ndarray | int = 0) -> int:
+        """Add a constant with its shift, for all channels or one per channel, unless present; return its index."""
         word = np.asarray(values, np.int64) & (1 << VALUE_BITS) - 1 | np.asarray(shifts, np.int64) << VALUE_BITS
         word = word.reshape(-1)
         for index, known in enumerate(self._constants):
@@ -96,15 +96,15 @@ class _Writer:
         return len(self._constants) - 1
 
     def add(self, code: Code, ends: Range, first: _Value, second: _Value | int | np.ndarray, **extra: int) -> _Value:
-        """Add an instruction of two operands; the second one can be a constant. Return the result.
+        """Add an instruction with two operands, the second of which can be a constant, and return its result.
 
-        ``ends`` are the ends of the result.
+        ``ends`` are the smallest and the largest possible result.
         """
         operand = {"first": first.slot, "first_is_pixel": first.is_pixel}
         if isinstance(second, _Value):
             operand |= {"second": second.slot, "second_is_pixel": second.is_pixel}
         elif "constant" not in extra:
-            operand |= {"second_is_constant": 1, "constant": self.constant(np.array(second))}
+            operand |= {"second_is_constant": 1, "constant": self.add_constant(np.array(second))}
         if signed_bits(*ends) > VALUE_BITS:
             raise self.refuse(
                 f"the engine's fixed unit computes values of {VALUE_BITS} bits, and this layer needs more"
@@ -116,14 +116,14 @@ class _Writer:
     def plus(
         self, first: _Value, second: _Value | int | np.ndarray, sign: int = 1, ends: Range | None = None
     ) -> _Value:
-        """Add or subtract two values, or a constant; the result is within ``ends`` if they are known."""
+        """Add an instruction that adds or subtracts a value or a constant; ``ends`` bound the result, if known."""
         low, high = second.ends if isinstance(second, _Value) else (int(np.min(second)), int(np.max(second)))
         added_low, added_high = sorted((sign * low, sign * high))
         ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
         return self.add(Code.ADD if sign > 0 else Code.SUBTRACT, ends, first, second)
 
-    def limited(self, value: _Value, low: int, high: int) -> _Value:
-        """Limit a value to constant bounds."""
+    def limit(self, value: _Value, low: int, high: int) -> _Value:
+        """Add the instructions that clamp a value to constant bounds, if it can exceed them; return the result."""
         for code, bound, acts in (
             (Code.MAXIMUM, low, value.ends[0] < low),
             (Code.MINIMUM, high, value.ends[1] > high),
@@ -138,14 +138,14 @@ class _Writer:
     def times(
         self, first: _Value, second: _Value | np.ndarray, shift: int = 0, rounding: Rounding = Rounding.UPWARDS
     ) -> _Value:
-        """Multiply a value by another one or by constants, divide by ``2**shift``, and round."""
+        """Add the instructions for ``first * second / 2**shift``, rounded; ``second`` is a value or constants."""
         if not isinstance(second, _Value):
             ends = int(second.min()), int(second.max())
             if signed_bits(*ends) > FACTOR_BITS:
                 raise self.refuse(f"the engine's fixed unit multiplies by factors of {FACTOR_BITS} bits")
             return self.add(
                 Code.MULTIPLY,
-                _quotients(first.ends, ends, shift, rounding),
+                _quotient_range(first.ends, ends, shift, rounding),
                 first,
                 second,
                 shift=shift,
@@ -155,11 +155,11 @@ class _Writer:
             first, second = second, first
         if signed_bits(*second.ends) > FACTOR_BITS:
             return self._times_in_halves(first, second, shift, rounding)
-        ends = _quotients(first.ends, second.ends, shift, rounding)
+        ends = _quotient_range(first.ends, second.ends, shift, rounding)
         return self.add(Code.MULTIPLY, ends, first, second, shift=shift, rounding=rounding)
 
     def _times_in_halves(self, first: _Value, second: _Value, shift: int, rounding: Rounding) -> _Value:
-        """Multiply two wide values: the second one is ``upper * 2**half + lower``.
+        """Add the instructions for ``first * second / 2**shift``, with ``second`` as ``upper * 2**half + lower``.
 
         Rounded down, ``first * lower / 2**half`` does not change the quotient.
         """
@@ -181,14 +181,14 @@ class _Writer:
         self.release(total)
         return self.times(total, np.array(1), shift - half, rounding)
 
-    def scaled(self, value: _Value, bits: int) -> _Value:
-        """Divide a value by ``2**bits``, rounded, or multiply it by ``2**-bits``."""
+    def scale(self, value: _Value, bits: int) -> _Value:
+        """Add an instruction that divides a value by ``2**bits``, rounded; negative ``bits`` multiply it."""
         if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
             raise self.refuse(f"the engine's fixed unit shifts by {-bits} bits in several steps only")
         return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
 
     def look_up(self, value: _Value, words: Sequence[int], low: int) -> _Value:
-        """Look a value up in a table that starts at ``low``."""
+        """Add a lookup of a value in the table ``words``, whose first entry is for the value ``low``."""
         base = len(self._lookups)
         self._lookups += words
         if len(self._lookups) > MAX_LOOKUPS:
@@ -198,10 +198,10 @@ class _Writer:
         return self.add(Code.LOOK_UP, (min(words), max(words)), value, 0, constant=0, base=(base - low) % MAX_LOOKUPS)
 
     def curve(self, value: _Value, step: steps.Curve) -> _Value:
-        """Compute a curve: quadratic polynomials on segments."""
+        """Add the instructions that compute a piecewise quadratic function of a value; return the result."""
         size = step.segment_bits
         place = self.plus(value, -step.low)
-        place = self.limited(place, 0, step.high - step.low)
+        place = self.limit(place, 0, step.high - step.low)
         segment = self.times(place, np.array(1), size, Rounding.DOWN)
         begin = self.times(segment, np.array(1 << size))
         self.release(place)
@@ -221,8 +221,8 @@ class _Writer:
         self.release(total)
         return self.times(total, np.array(1), size + step.guard, Rounding.DOWN)
 
-    def requantised(self, value: _Value, rule: OutputRule | None) -> _Value:
-        """Requantise a value by a layer's rule. The value's slot becomes free."""
+    def requantise(self, value: _Value, rule: OutputRule | None) -> _Value:
+        """Add the instructions that requantise a value by a layer's rule, and free the value's register slot."""
         if rule is None:
             return value
         if not isinstance(rule, Requantisation) or rule.float32:
@@ -231,18 +231,18 @@ class _Writer:
         if bits > MAX_SHIFT or bits - int(rule.shift.min()) >= VALUE_BITS:
             raise self.refuse("the engine's fixed unit has too few bits for this layer's factors")
         shift = np.minimum(rule.shift, MAX_SHIFT)  # the quotient is 0 then
-        index = self.constant(rule.significand, shift)
-        ends = _quotients(value.ends, (0, (1 << 24) - 1), int(shift.min()), Rounding.EVEN)
+        index = self.add_constant(rule.significand, shift)
+        ends = _quotient_range(value.ends, (0, (1 << 24) - 1), int(shift.min()), Rounding.EVEN)
         self.release(value)
         operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
         value = self.add(Code.MULTIPLY, ends, value, 0, rounding=Rounding.EVEN, **operands)
         if rule.zero_point:
             self.release(value)
             value = self.plus(value, rule.zero_point)
-        return self.limited(value, rule.low, rule.high)
+        return self.limit(value, rule.low, rule.high)
 
-    def write(self, value: _Value, kind: IntegerType) -> FixedProgram:
-        """Write a value of an output type byte by byte, the highest one first; return the program."""
+    def finish(self, value: _Value, kind: IntegerType) -> FixedProgram:
+        """Add the instructions that write the bytes of the output value, highest first, and return the program."""
         size = value_bytes(kind)
         for row in range(size):
             flips = row > 0 or not kind.signed
@@ -273,8 +273,8 @@ class _Writer:
         )
 
 
-def _quotients(first: Range, second: Range, shift: int, rounding: Rounding) -> Range:
-    """Return bounds of the rounded quotients of products by ``2**shift``."""
+def _quotient_range(first: Range, second: Range, shift: int, rounding: Rounding) -> Range:
+    """Return the range of ``rounded(a * b / 2**shift)`` for ``a`` and ``b`` in given ranges."""
     products = [a * b for a in first for b in second]
     return min(products) >> shift, (max(products) >> shift) + (rounding != Rounding.DOWN and shift > 0)
 
@@ -284,28 +284,28 @@ def _range(kind: IntegerType) -> Range:
 
 
 def is_wide(source: FeatureMap) -> bool:
-    """Whether a map has more than 8 bits, so that only the fixed unit computes it."""
+    """Whether a map's values have more than 8 bits, so that only the engine's fixed-point unit can compute them."""
     return source.type.bits > LANES
 
 
 def conv_pass(op: Conv, task: Pass) -> Pass:
-    """Return the pass of a convolution with a wide output: the fixed unit adds the bias and requantises the sums."""
-    writer, zero = _Writer(op.name), op.input.zero_point - offset(op.input.type)
+    """Return the pass of a convolution with outputs of more than 8 bits: the fixed-point unit requantises its sums."""
+    writer, zero = _ProgramBuilder(op.name), op.input.zero_point - offset(op.input.type)
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     shifts = zero * op.weights.sum(axis=(1, 2, 3))
     most = int((np.abs(op.weights).sum(axis=(1, 2, 3)) * reach).max())
     value = writer.arrive((-most - int(np.abs(shifts).max()), most + int(np.abs(shifts).max())))
     if op.fraction:
         writer.release(value)
-        value = writer.scaled(value, -op.fraction)
+        value = writer.scale(value, -op.fraction)
     writer.release(value)
     ends = -(most << op.fraction) + int(op.bias.min()), (most << op.fraction) + int(op.bias.max())
     value = writer.plus(value, op.bias - (shifts << op.fraction), ends=ends)
-    program = writer.write(writer.requantised(value, op.requantisation), op.output.type)
+    program = writer.finish(writer.requantise(value, op.requantisation), op.output.type)
     return _with_program(task, op, program)
 
 
-def _copied(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
+def _copy_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
     """Return a channelwise pass that copies a map, or adds up the values of its windows, by weights of 1."""
     rows = value_bytes(source.type)
     return replace(
@@ -323,8 +323,8 @@ def _copied(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window
 
 
 def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a layer of fixed-point steps."""
-    writer = _Writer(op.name)
+    """Return the single pass, in a tuple, that computes a `FixedPoint` layer on the engine's fixed-point unit."""
+    writer = _ProgramBuilder(op.name)
     last_uses = {operand: index for index, step in enumerate(op.steps) for operand in step.operands}
     spread = len(op.inputs) - op.spread
     order = [*range(spread, len(op.inputs)), *range(spread)]  # a pixel for all pixels first
@@ -335,31 +335,31 @@ def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]
         values[index] = writer.arrive(_range(source.type), is_pixel=is_pixel)
         size = value_bytes(source.type)
         window = Window(kernel=(size, 1), stride=(size if source.height > 1 else 1, 1))
-        task = _copied(op, edges[index], source, source.shape[1:], window)
+        task = _copy_pass(op, edges[index], source, source.shape[1:], window)
         one_byte = np.repeat(np.eye(size, dtype=np.int64), LANES, axis=0)[:, None, :, None]
         arrival = Arrival.SIGNED_BYTES if source.type.signed else Arrival.UNSIGNED_BYTES
         operands.append(replace(task, weights=one_byte, arrival=arrival))
     for index, step in enumerate(op.steps):
         chosen = [values[operand] for operand in step.operands]
-        result = _computed(writer, step, chosen)
+        result = _add_operation(writer, step, chosen)
         result.ends = op.ranges[len(op.inputs) + index]
         values[len(op.inputs) + index] = result
         for operand in {*step.operands}:
             if last_uses[operand] == index:
                 writer.release(values[operand])
-    result = writer.requantised(values[len(op.inputs) + len(op.steps) - 1], op.requantisation)
-    return (_with_operands(op, operands, writer.write(result, op.output.type)),)
+    result = writer.requantise(values[len(op.inputs) + len(op.steps) - 1], op.requantisation)
+    return (_with_operands(op, operands, writer.finish(result, op.output.type)),)
 
 
-def _computed(writer: _Writer, step: steps.Operation, values: Sequence[_Value]) -> _Value:
-    """Add the instructions of a step; return its result."""
+def _add_operation(writer: _ProgramBuilder, step: steps.Operation, values: Sequence[_Value]) -> _Value:
+    """Add the instructions of one operation of a `FixedPoint` layer to its program; return the result."""
     match step:
         case steps.Table():
             if (step.table != step.table[:1]).any():
                 raise writer.refuse("the engine's fixed unit has one table for all channels, not one for each")
             return writer.look_up(values[0], step.table[0].tolist(), step.low)
         case steps.Shift():
-            return writer.scaled(values[0], step.shift)
+            return writer.scale(values[0], step.shift)
         case steps.Factor():
             return writer.times(values[0], step.factor, step.shift)
         case steps.Offset():
@@ -375,7 +375,7 @@ def _computed(writer: _Writer, step: steps.Operation, values: Sequence[_Value]) 
         case steps.Limits():
             low, high = (max(end, step.low) for end in values[0].ends)
             copied = writer.add(Code.MAXIMUM, (low, high), values[0], step.low)
-            return writer.limited(copied, step.low, step.high)
+            return writer.limit(copied, step.low, step.high)
         case steps.Curve():
             return writer.curve(values[0], step)
         case _:
@@ -383,8 +383,8 @@ def _computed(writer: _Writer, step: steps.Operation, values: Sequence[_Value]) 
 
 
 def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a sum pool of a wide map: each operand adds up the windows of one byte of the values."""
-    writer, size = _Writer(op.name), value_bytes(op.input.type)
+    """Return the pass of a sum pool of values of several bytes: each operand adds up one byte over the windows."""
+    writer, size = _ProgramBuilder(op.name), value_bytes(op.input.type)
     if any(op.window.padding):
         raise writer.refuse("the engine's fixed unit adds up windows of wide maps without padding only")
     down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
@@ -396,13 +396,13 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
             padding=(-byte, 0, byte, 0),
             dilation=(op.window.dilation[0] * size, op.window.dilation[1]),
         )
-        task = _copied(op, edges[0], op.input, op.output.shape[1:], window)
+        task = _copy_pass(op, edges[0], op.input, op.output.shape[1:], window)
         operands.append(task)
     sums = [writer.arrive((-128 * op.taps, 127 * op.taps)) for _ in range(size)]
     total = sums[0]
     for value in sums[1:]:
         writer.release(total)
-        moved = writer.scaled(total, -8)
+        moved = writer.scale(total, -8)
         writer.release(moved)
         total = writer.plus(moved, value)
         writer.release(value)
@@ -410,18 +410,18 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
     writer.release(total)
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     total = writer.plus(total, op.taps * (stored - op.input.zero_point), ends=(-op.taps * reach, op.taps * reach))
-    result = writer.requantised(total, op.requantisation)
-    return (_with_operands(op, operands, writer.write(result, op.output.type)),)
+    result = writer.requantise(total, op.requantisation)
+    return (_with_operands(op, operands, writer.finish(result, op.output.type)),)
 
 
 def _with_operands(op: Op, operands: Sequence[Pass], program: FixedProgram) -> Pass:
-    """Return the pass of the fixed unit whose tiles suit its widest operand."""
+    """Return the pass of a layer on the fixed-point unit, which has the sizes of its largest operand's pass."""
     widest = max(operands, key=lambda task: (task.rows * task.columns, task.window.kernel))
     return _with_program(replace(widest, operands=tuple(operands)), op, program)
 
 
 def _with_program(task: Pass, op: Op, program: FixedProgram) -> Pass:
-    """Return a pass of the fixed unit with its program."""
+    """Return a copy of a pass whose outputs the fixed-point unit computes by ``program``, without requantisation."""
     tables = [(PROGRAM_TABLE, program.words), (LOOKUP_TABLE, program.lookups)]
     return replace(
         task,
@@ -434,5 +434,5 @@ def _with_program(task: Pass, op: Op, program: FixedProgram) -> Pass:
 
 
 def lookup_words(tasks: Sequence[Pass]) -> int:
-    """Return the largest number of words of lookups of passes of the fixed unit."""
+    """Return the largest number of lookup words of any of the passes' fixed-point programs; 0 without one."""
     return max((len(task.fixed.lookups) for task in tasks if task.fixed), default=0)

@@ -31,7 +31,7 @@ def tiling_cost(
     _check_boxes(task, tiling, room)
     single = tiles.is_single(task, tiling.channels, tiling.taps) and tiling.tap_columns in (None, task.window.kernel[1])
     pixel_limit = tiles.max_pixels(task, engine, single=single and not room.shared)
-    if tiling.rows * tiling.columns > pixel_limit or not tiles.pools(task, engine, tiling.columns):
+    if tiling.rows * tiling.columns > pixel_limit or not tiles.can_pool(task, engine, tiling.columns):
         raise PlanError(
             f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
             f"output buffer or its pool; {pixel_limit} pixels at most fit"
@@ -94,7 +94,7 @@ def _cost(task: Pass, engine: EngineConfig, room: tiles.Room, tiling: tiles.Tili
 
 
 def box_words(task: Pass, engine: EngineConfig, tiling: tiles.Tiling) -> int:
-    """Return the smallest number of words per bank of the map buffer with which a tiling can be computed."""
+    """Return the number of words per bank of the map buffer that a tiling needs at least: one box of input."""
     taps = (0, tiling.taps) if tiling.by_taps else None
     rows = _longest(task, 0, tiling.box_rows, taps)
     width = _longest(task, 1, tiling.columns)

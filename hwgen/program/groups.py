@@ -26,17 +26,17 @@ from hwgen.work import spread
 
 #: Maximum number of layers whose jobs alternate on the engine (side by side).
 MAX_LAYERS = 3
-#: Number of tilings, the best by estimate, whose exact cycles are compared for each pass of a layer computed alone:
-#: with one core, for layers of a single output pixel (which have few jobs), and with several cores.
+#: Number of tilings, the best by estimate, whose exact cycles are compared for each pass of a single layer: with one
+#: core, for layers of a single output pixel (which have few jobs), and with several cores.
 MAX_TILINGS, MAX_DENSE_TILINGS, MAX_CORE_TILINGS = 6, 20, 2
-#: Number of tilings of a pass, the best by estimate, that are compared by exact cycles beside other passes.
+#: Number of tilings of a pass, the best by estimate, whose exact cycles are compared while other passes alternate.
 MAX_VARIED = 3
-#: Number of tilings of a pass that are measured together with the layers before and behind it: the best by an estimate
-#: in which half of the port's cycles pass while these layers keep the array busy.
+#: Number of tilings of a pass that are measured together with the previous and the next layer: the best by an estimate
+#: that hides half of the memory port's cycles, because these layers keep the array busy.
 MAX_HIDDEN = 3
-#: Smallest gain by this estimate, in cycles, with which a tiling is measured so.
+#: Smallest estimated gain, in cycles, that lets a tiling be measured together with the previous and the next layer.
 SMALLEST_GAIN = 200
-#: Numbers of output rows, of the last of several layers, that are tried as strips.
+#: Candidate heights of strips, in output rows of the last layer, for layers that are computed strip by strip.
 STRIP_ROWS = (1, 2, 3, 4, 6, 8)
 #: Ratio of a group's estimated cycles to its layers' measured cycles, below which the group is measured.
 GAIN = 0.98
@@ -49,18 +49,18 @@ passes.
 
 @dataclass(frozen=True)
 class LayerPasses:
-    """Layer of the network with the passes through the engine's array that compute the layer."""
+    """Layer of a network, with the passes (runs through the engine's array) that compute the layer."""
 
     step: FusedLayer
     tasks: tuple[Pass, ...]
 
     @property
     def name(self) -> str:
-        """Name of the network layer itself, not of the layers fused behind it."""
+        """Name of the network layer itself, not of the layers fused onto its output."""
         return self.step.ops[0].name
 
     def keeping(self, rows: Mapping[str, int]) -> LayerPasses:
-        """Return the layer with passes that say which of their maps are in the map memory (`Pass.keeping`)."""
+        """Return a copy of the layer with ``rows``, by edge, as the numbers of map rows that the map memory holds."""
         return LayerPasses(self.step, tuple(task.keeping(rows) for task in self.tasks))
 
 
@@ -68,7 +68,7 @@ class LayerPasses:
 class JobGroup:
     """Consecutive layers whose jobs alternate on the engine (side by side), with their tilings and measured cycles.
 
-    The cycles are those of one frame.
+    The cycles are per frame.
     """
 
     steps: tuple[FusedLayer, ...]
@@ -82,14 +82,14 @@ class JobGroup:
 
     @property
     def kept_rows(self) -> dict[str, int]:
-        """Numbers of rows in the map memory of the maps that the group's layers write there, by edge."""
+        """Number of rows that the map memory holds of each map that the group's layers write, by edge."""
         targets = {tiled_pass.task.target[0]: tiled_pass.task.kept.target for tiled_pass in self.tiled_passes}
         return {edge: rows for edge, rows in targets.items() if rows}
 
 
 @dataclass(frozen=True)
 class MapMemoryModel:
-    """Map memory as the search for groups sees it.
+    """On-chip map memory as the search for groups sees it: free bytes per layer, and maps that rings can hold.
 
     Parameters
     ----------
@@ -112,9 +112,9 @@ class Grouping:
     locations : sequence of mapping
         Location of each map, by edge, for each frame; cycles don't depend on the addresses.
     room : Room
-        Buffer space of a pass that is computed alone.
+        Buffer space of a pass that is computed by itself.
     tilings : mapping
-        Fixed tilings, by layer name. These layers are computed alone.
+        Fixed tilings, by layer name. These layers are computed by themselves.
     roots : mapping
         For each edge, the edge of the map in memory that contains it, and its first block there.
     """
@@ -134,7 +134,7 @@ class Grouping:
         self._tries_between = False
 
     def moved(self, locations: Sequence[Mapping[str, MapLocation]]) -> Grouping:
-        """Return the search with other locations of maps, which uses all results of this search again."""
+        """Return a search for other memory locations of the maps, which shares all results of this search."""
         moved = copy(self)
         moved._locations = locations
         return moved
@@ -155,9 +155,9 @@ class Grouping:
         return self._engine.has_cores or self._engine.has_map_memory
 
     def _with_tilings_between(self) -> Grouping:
-        """Return the search that tries the tilings that are the cheapest between other layers, too (`best_tilings`).
+        """Return a search that also tries tilings that are the cheapest between other layers (`Costs.best_between`).
 
-        It uses all results of this search again.
+        It shares all results of this search.
         """
         other = copy(self)
         other._tries_between = True
@@ -169,7 +169,7 @@ class Grouping:
         """Divide a network's layers, in order, into groups whose jobs alternate, with the fewest total cycles.
 
         With one core and no map memory there are two searches, without and with the tilings that are the cheapest
-        between other layers. The result is that of the search whose layers take the fewest exact cycles.
+        between other layers. The result is from the search whose layers take the fewest exact cycles.
 
         A group has at most ``max_layers`` layers. In a map ``memory``, maps between layers of a group can be kept in
         part, as rings of rows.
@@ -187,7 +187,7 @@ class Grouping:
         return min(best, self._all_between(best), key=self.cycles)
 
     def _divided(self, layers: Sequence[LayerPasses], max_layers: int, memory: MapMemoryModel) -> list[JobGroup]:
-        """Divide layers into groups with the fewest sum of cycles that this search finds."""
+        """Divide layers into groups whose jobs alternate, with the smallest sum of the groups' cycles that is found."""
         options = self._group_each_layer(layers)
         single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
         single_cycles = [group.cycles for group in single_groups]
@@ -236,13 +236,13 @@ class Grouping:
                 raise PlanError(f"{layer.name}: {len(layer.tasks)} passes must be given, not {len(choice[layer.name])}")
         room = self._whole if len(layers) == 1 else self._buffer_share(tasks)
         tilings = [tiling for layer in layers for tiling in _tiling_per_pass(choice[layer.name], len(layer.tasks))]
-        tiled_passes = tuple(self._work(*each, room) for each in zip(tasks, tilings, strict=True))
+        tiled_passes = tuple(self._tiled(*each, room) for each in zip(tasks, tilings, strict=True))
         if len({tiled_pass.task.split.frames for tiled_pass in tiled_passes}) > 1:
             raise PlanError(f"{' and '.join(choice)} can't be side by side: teams compute different numbers of frames")
         return JobGroup(tuple(layer.step for layer in layers), tiled_passes, 0.0)
 
-    def _work(self, task: Pass, tiling: Tiling, room: Room) -> TiledPass:
-        """Return a pass, divided among cores as its tiling says, with the estimated cost of the tiling.
+    def _tiled(self, task: Pass, tiling: Tiling, room: Room) -> TiledPass:
+        """Return a pass with its tiling and estimated cost, divided among cores as the tiling says.
 
         Raises
         ------
@@ -259,7 +259,7 @@ class Grouping:
         return TiledPass.of(divided, tiling, tiling_cost(divided, self._engine, tiling, room))
 
     def _divisions(self, task: Pass) -> list[Pass]:
-        """Return the divisions of a pass among the cores of the engine that are compared; with one core, the pass."""
+        """Return a copy of a pass for each candidate division among the engine's cores; with one core, the pass."""
         if not self._engine.has_cores:
             return [task]
         folds, by_rows = task.core_folds(self._engine), not task.is_scattered
@@ -267,9 +267,9 @@ class Grouping:
         return [task.divided(split) for split in options]
 
     def _group_each_layer(self, layers: Sequence[LayerPasses]) -> list[dict[int, JobGroup]]:
-        """Search for each layer's fastest tilings, and return groups of its own for each layer, in order.
+        """Return, for each layer, groups of that layer by itself, by the number of frames that they compute at once.
 
-        With several cores, these are groups by the number of frames that they compute at once.
+        The tilings are the fastest that are found. With one core, each layer has one group.
         """
         tasks = [task for layer in layers for task in layer.tasks if task.name not in self._fixed]
         divisions = {task: self._divisions(task) for task in tasks}
@@ -285,7 +285,7 @@ class Grouping:
         return [self._groups_of_layer(layer, tried) for layer in layers]
 
     def _tilings_to_compare(self, divisions: Sequence[Pass]) -> list[TiledPass]:
-        """Return the tilings to compare by exact cycles for a pass computed alone, each with its estimated cost.
+        """Return the tilings of a single pass whose exact cycles are to be compared, each with its estimated cost.
 
         With several cores, these are the best by estimate of all divisions that compute as many frames at once.
         """
@@ -304,13 +304,13 @@ class Grouping:
         ]
 
     def _max_tilings(self, task: Pass) -> int:
-        """Return the number of tilings of a pass computed alone whose exact cycles are compared."""
+        """Return the number of tilings of a single pass, computed by itself, whose exact cycles are compared."""
         if self._engine.has_cores:
             return MAX_CORE_TILINGS
         return MAX_DENSE_TILINGS if task.rows * task.columns == 1 else MAX_TILINGS
 
     def _best_tilings(self, task: Pass) -> list[tuple[Tiling, TilingCost]]:
-        """Return the tilings that were found for a pass computed alone, with costs, the best by estimate first."""
+        """Return the tilings, with costs, that were found for a pass by itself, fewest estimated cycles first."""
         return self._tilings[task.shape, self._whole, self._max_tilings(task)]
 
     def _groups_of_layer(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
@@ -319,16 +319,16 @@ class Grouping:
         All passes of a group compute as many frames at once, which is the group's key.
         """
         options = {tiled_pass.task.split.frames for task in layer.tasks for tiled_pass in tried.get(task, ())} or {1}
-        groups = {frames: self._alone_by(layer, tried, frames) for frames in sorted(options)}
+        groups = {frames: self._own_group(layer, tried, frames) for frames in sorted(options)}
         return {frames: group for frames, group in groups.items() if group}
 
-    def _alone_by(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]], frames: int) -> JobGroup | None:
+    def _own_group(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]], frames: int) -> JobGroup | None:
         """Return the group of a single layer whose passes compute ``frames`` frames at once; ``None`` without one."""
         tiled_passes, cycles = [], 0.0
         for task in layer.tasks:
             tiling = self._fixed.get(task.name)
             if tiling is not None:
-                tiled_passes.append(self._work(task, tiling, self._whole))
+                tiled_passes.append(self._tiled(task, tiling, self._whole))
                 cycles += max(tiled_passes[-1].array, tiled_passes[-1].port) / tiled_passes[-1].task.split.frames
                 continue
             options = [tiled_pass for tiled_pass in tried[task] if tiled_pass.task.split.frames == frames]
@@ -348,7 +348,7 @@ class Grouping:
         """Search for groups of several consecutive layers that can be faster side by side than one after the other.
 
         Their passes are divided among cores as in the groups of single layers (``options``) that compute as many frames
-        at once. The groups are listed by the index behind their last layer, each with the index of its first layer.
+        at once. The groups are listed by the index after their last layer, each with the index of its first layer.
         """
         spans = [
             (begin, end, frames)
@@ -386,9 +386,9 @@ class Grouping:
         return groups_by_end
 
     def _all_refined(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
-        """Return groups in which the passes side by side have the tilings with the fewest exact cycles.
+        """Return copies of groups of several layers, with tilings replaced by others that take fewer exact cycles.
 
-        For one pass after the other, the best tilings by estimate are measured beside the tilings of the other passes.
+        For one pass after the other, the best tilings by estimate are measured with the tilings of the other passes.
         Only on engines of one core without a map memory.
         """
         if self._engine.has_cores or self._engine.has_map_memory:
@@ -411,7 +411,7 @@ class Grouping:
         return [*groups]
 
     def _all_between(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
-        """Return groups in which single passes have the tilings with the fewest exact cycles between their neighbours.
+        """Return copies of groups, with a single pass's tiling replaced if another is faster between its neighbours.
 
         A neighbour that keeps the array busy hides the port's cycles of a pass, and vice versa. Every other group is
         compared at a time, so that its neighbours do not change.
@@ -436,10 +436,10 @@ class Grouping:
     def _tried_between(
         self, near: Sequence[tuple[TiledPass, ...]], position: int
     ) -> list[tuple[tuple[tuple[TiledPass, ...], ...], tuple[TiledPass, ...]]]:
-        """Return sequences of neighbouring groups, and of the group at ``position`` with other tilings, to be measured.
+        """Return sequences of groups to be measured, which differ in the tiling of the group at ``position``.
 
-        Beside each sequence are the passes of that group. The first sequence is the given one. The others take fewer
-        cycles by an estimate, in which port and array work at the same time over all groups of the sequence.
+        Each comes with the passes of that group. The first sequence is the given one. The others take fewer cycles by
+        an estimate that lets port and array work at the same time over all groups of the sequence.
         """
 
         def sequence(tiled_passes: tuple[TiledPass, ...]) -> tuple[tuple[TiledPass, ...], ...]:
@@ -465,11 +465,11 @@ class Grouping:
         return [(sequence(option), option) for option in (chosen, *better)]
 
     def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, TilingCost]]:
-        """Return the tilings that were found for a pass in one of the two rooms of `_tried_between`."""
+        """Return the tilings, with costs, that were found for a single pass in a buffer space of `_tried_between`."""
         return self._tilings[task.shape, room, self._max_tilings(task) if room == self._whole else MAX_HIDDEN]
 
     def _retile_pass(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
-        """Return the passes of a group, and, side by side, with other tilings of the pass at ``position``."""
+        """Return the passes of a group as given, and with each candidate tiling of the pass at index ``position``."""
         tiled_passes = group.tiled_passes
         if len(group.steps) == 1 or position >= len(tiled_passes):
             return [tiled_passes]
@@ -487,7 +487,7 @@ class Grouping:
     def _all_in_strips(
         self, layers: Sequence[LayerPasses], single_cycles: Sequence[float], max_layers: int, memory: MapMemoryModel
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Search for groups of layers whose maps in between are kept in part, strip of rows by strip of rows.
+        """Search for groups of layers computed strip by strip: the map memory holds only some rows of the maps between.
 
         The groups are listed as by `_all_together`.
         """
@@ -529,7 +529,7 @@ class Grouping:
         return groups_by_end
 
     def _strip_rooms(self, tasks: Sequence[Pass], rows: int) -> list[Room]:
-        """Return the buffer space of passes in strips, of which the last one computes ``rows`` rows at a time."""
+        """Return the buffer space of each of several passes in strips, the last of which computes ``rows`` rows."""
         room, rooms = self._buffer_share(tasks, by_rows=True), []
         for task in reversed(tasks):
             rows *= task.edge
@@ -540,9 +540,9 @@ class Grouping:
     def _tried_in_strips(
         self, tasks: Sequence[Pass], inner: Sequence[str], free: int, single_cycles: float
     ) -> list[tuple[TiledPass, ...]]:
-        """Return the tilings of passes in strips, with rings that fit ``free`` bytes, to be measured.
+        """Return the tilings of passes in strips whose rings of rows fit ``free`` bytes of map memory, to be measured.
 
-        By the estimate they are clearly faster than ``single_cycles``.
+        Their estimates are clearly below ``single_cycles``.
         """
         tried = []
         for rows in STRIP_ROWS:
@@ -561,7 +561,7 @@ class Grouping:
                 >= GAIN * single_cycles
             ):
                 continue
-            for ahead in (2, 1):  # boxes that the layer before can be ahead
+            for ahead in (2, 1):  # boxes that the previous layer can be ahead
                 if in_rings := self._in_rings(tiled_passes, inner, ahead, free):
                     tried.append(in_rings)
                     break
@@ -570,7 +570,7 @@ class Grouping:
     def _in_rings(
         self, tiled_passes: Sequence[TiledPass], inner: Sequence[str], ahead: int, free: int
     ) -> tuple[TiledPass, ...]:
-        """Return passes with the sizes of their rings; an empty tuple if these do not fit ``free`` bytes."""
+        """Return passes with the rows of each ring in the map memory; an empty tuple if rings exceed ``free`` bytes."""
         rings, row = {}, WORD * self._engine.row_words
         for edge in inner:
             writer = next(tiled_pass for tiled_pass in tiled_passes if tiled_pass.task.target[0] == edge)
@@ -594,9 +594,9 @@ class Grouping:
         return not any(task.name in self._fixed for task in tasks)
 
     def _tried_together(self, tasks: Sequence[Pass], single_cycles: float) -> list[tuple[TiledPass, ...]]:
-        """Return the tilings of several passes side by side that are clearly faster than ``single_cycles``.
+        """Return the tilings of alternating passes whose estimated cycles are clearly below ``single_cycles``.
 
-        The cycles are estimates.
+        Boxes are the outer loop in one of them, and any loop in the other.
         """
         options = [self._tiled_passes(tasks, by_rows) for by_rows in (True, False)]
         return [
@@ -611,7 +611,7 @@ class Grouping:
         ]
 
     def _tiled_passes(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[TiledPass, ...]:
-        """Return passes with tilings that share the engine's buffers; an empty tuple if a pass has no such tiling."""
+        """Return passes with tilings that share the engine's buffers; an empty tuple if they do not all fit."""
         room = self._buffer_share(tasks, by_rows)
         tilings = [self._tilings[task.shape, room, 1] for task in tasks]
         if not all(tilings):
@@ -631,7 +631,7 @@ class Grouping:
         )
 
     def _find_all(self, requests: Iterable[tuple[Pass, Room, int]], what: str) -> None:
-        """Search for the best tilings of engine passes, and store the tilings for later use.
+        """Search for the best tilings of passes, unless known, and store them in this search's results.
 
         Each request has a pass, its buffer space, and the number of tilings.
         """
@@ -643,11 +643,11 @@ class Grouping:
         self._tilings.update(zip(missing, tilings, strict=True))
 
     def _measure_all(self, requests: Iterable[tuple[TiledPass, ...]], what: str) -> None:
-        """Schedule groups of passes cycle by cycle, and store the cycles that each group takes."""
+        """Schedule groups of passes cycle by cycle, unless known, and store the cycles that each group takes."""
         self._measure_sequences([(tiled_passes,) for tiled_passes in requests], what)
 
     def _measure_sequences(self, requests: Iterable[Sequence[tuple[TiledPass, ...]]], what: str) -> None:
-        """Schedule sequences of groups of passes cycle by cycle, and store the cycles that each sequence takes."""
+        """Schedule sequences of groups cycle by cycle, unless known, and store the cycles that each sequence takes."""
         missing = {}
         for groups in requests:
             if (key := self._key(groups)) not in self._cycles and key not in missing:
@@ -672,7 +672,7 @@ class Grouping:
         self._cycles.update(zip(missing, cycles, strict=True))
 
     def _roots_of(self, groups: Sequence[Sequence[TiledPass]]) -> dict[str, tuple[str, int]]:
-        """Return the map in memory that contains each edge of groups of passes, and its first block there.
+        """Return, for each edge of groups of passes, the map in memory that contains it, and its first block there.
 
         The edges of a single group are maps by themselves.
         """
@@ -683,11 +683,11 @@ class Grouping:
         return map_roots | {root: (root, 0) for root, _ in map_roots.values()}
 
     def _measured(self, tiled_passes: tuple[TiledPass, ...]) -> float:
-        """Return the scheduled cycles that given passes take side by side, without any other layer."""
+        """Return the scheduled cycles that alternating passes take, without any other layer; they must be measured."""
         return self._cycles[self._key((tiled_passes,))]
 
     def _key(self, groups: Sequence[Sequence[TiledPass]]) -> object:
-        """Return the cache key for the cycles of groups of passes: all values on which the cycles depend."""
+        """Return the cache key for the cycles of groups of passes: all values that determine the cycles."""
         tiled_passes = [*chain(*groups)]
         names = {edge: index for index, edge in enumerate(_edges(tiled_passes))}
         return tuple(map(len, groups)), tuple(
@@ -748,7 +748,7 @@ def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int])
 
 
 def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocation]) -> dict[str, MapLocation]:
-    """Return the locations of the maps of passes; those that are kept are at the beginning of the map memory."""
+    """Return the memory locations of the maps of passes, by edge; on-chip maps begin at address 0 of the map memory."""
     located = {edge: locations[edge] for edge in _edges(tiled_passes)}
     for edge, rows in (kept for tiled_pass in tiled_passes for kept in tiled_pass.task.kept_rows().items()):
         if rows:
@@ -758,7 +758,7 @@ def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocat
 
 
 def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[str]]) -> list[str]:
-    """Return the maps between layers that can be kept in part: no other layer reads them, and each reads them in order.
+    """Return the maps between layers that rings of rows can hold: no other layer reads them, and all read in order.
 
     Layers have one pass each.
     """
@@ -778,7 +778,7 @@ def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[s
 
 
 def _box_rows(tiled_pass: TiledPass) -> int:
-    """Return the largest number of input rows of a box of a pass."""
+    """Return the largest number of input rows that a pass loads as one box (input of some output tiles)."""
     task = tiled_pass.task
     spans = (task.needed(0, *rows) for rows in pieces(task.rows, tiled_pass.tiling.box_rows))
     return max(end - begin for begin, end in spans)

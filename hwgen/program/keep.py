@@ -12,15 +12,15 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.program.layout import WORD, map_bytes, value_bytes
-from hwgen.program.maps import Batch, FusedLayer, KeptAt, at_ends, lifetimes, roots, stored_maps
+from hwgen.program.maps import Batch, FusedLayer, KeptAt, host_map_names, lifetimes, roots, stored_maps
 
-#: Maximum number of sets of maps that the search for the best set follows from layer to layer.
+#: Maximum number of candidate sets of on-chip maps that the search keeps from layer to layer.
 _MAX_SETS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptMap:
-    """Map that the map memory can keep.
+    """Feature map that the on-chip map memory can hold, with its size there and the memory traffic that this saves.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class KeptMap:
     rows: int
 
     def meets(self, other: KeptMap) -> bool:
-        """Whether both maps are in memory at the same time."""
+        """Whether the lifetimes of both maps overlap, so that they can't share words of the map memory."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -55,13 +55,13 @@ def keepable(
     batch: Batch,
     rings: Mapping[str, int] | None = None,
 ) -> dict[str, KeptMap]:
-    """Return the maps of a network that fit the map memory, by name.
+    """Return the feature maps of a network that an engine's on-chip map memory can hold, by name.
 
-    The host's maps do not, nor maps of more than 8 bits, nor maps that interleave the rows of several frames. Of some
-    maps, only ``rings`` of so many rows are kept.
+    The host's maps can't be held, nor maps of more than 8 bits, nor maps that interleave the rows of several frames.
+    ``rings`` is the number of rows of each map that is held in part.
     """
     maps, row = stored_maps(network), WORD * engine.row_words
-    ends, keepable_maps = at_ends(network, roots(network)), {}
+    ends, keepable_maps = host_map_names(network, roots(network)), {}
     for name, life in lifetimes(network, order, batch).items():
         is_wide = value_bytes(maps[name].type) > 1
         rows = 0 if is_wide else (rings or {}).get(name, maps[name].height)
@@ -77,8 +77,8 @@ def keepable(
 
 
 def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, frozenset[str]]:
-    """Return, for each map that can be kept in part, the names of the steps that read it."""
-    root_of, ends = roots(network), at_ends(network, roots(network))
+    """Return, for each map that the map memory can hold as a ring of rows, the names of the layers that read it."""
+    root_of, ends = roots(network), host_map_names(network, roots(network))
     lives = lifetimes(network, order, batch)
     readers: dict[str, set[str]] = {}
     for step in (step for group in order for step in group):
@@ -92,15 +92,15 @@ def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch:
     }
 
 
-def max_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
-    """Return the set of maps, of those that fit together at any time, that saves the most bytes.
+def best_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
+    """Return the maps that save the most bytes of memory traffic and fit the map memory together at any time.
 
-    The search is exact where at most `_MAX_SETS` sets of maps can be alive at the same time.
+    The search is exact if at most `_MAX_SETS` sets of maps can be alive at the same time.
     """
     capacity = engine.kept_words * WORD
     sets: dict[frozenset[str], tuple[int, tuple[str, ...]]] = {frozenset(): (0, ())}
     for index in sorted({kept_map.first for kept_map in maps.values()}):
-        alive = {frozenset(name for name in names if maps[name].last >= index): best for names, best in _in_order(sets)}
+        alive = {frozenset(name for name in names if maps[name].last >= index): best for names, best in _ranked(sets)}
         sets = alive
         for kept in (kept_map for kept_map in maps.values() if kept_map.first == index):
             for names, (saved, all_names) in list(sets.items()):
@@ -114,15 +114,15 @@ def max_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, Ke
     return {name: maps[name] for name in names}
 
 
-def _in_order(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[tuple[frozenset[str], Any]]:
-    """Return the sets, those that save the most last, so that they replace others that become equal."""
+def _ranked(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[tuple[frozenset[str], Any]]:
+    """Return candidate sets of maps in ascending order of saved bytes, so that the best of equal sets comes last."""
     return sorted(sets.items(), key=lambda item: item[1][0])
 
 
-def placed(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptAt]:
-    """Return the places of maps in the map memory, so that no two that meet overlap.
+def placed_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptAt]:
+    """Return an address in the map memory for each map, so that maps with overlapping lifetimes share no words.
 
-    Maps that find no gap, the smaller ones first, are left out.
+    Larger maps come first. Maps that find no gap are left out.
     """
     addresses: dict[str, KeptAt] = {}
     for kept in sorted(maps.values(), key=lambda kept_map: (-kept_map.size, kept_map.first)):
@@ -138,7 +138,7 @@ def placed(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptA
 
 
 def free_bytes(maps: Mapping[str, KeptMap], engine: EngineConfig, steps: int) -> list[int]:
-    """Return the bytes of the map memory that none of ``maps`` uses, for each of ``steps`` steps."""
+    """Return, for each of ``steps`` groups of layers, the bytes of the map memory that ``maps`` leave free."""
     used = np.zeros(steps, np.int64)
     for kept in maps.values():
         used[kept.first : kept.last + 1] += kept.size
@@ -146,7 +146,7 @@ def free_bytes(maps: Mapping[str, KeptMap], engine: EngineConfig, steps: int) ->
 
 
 def check_kept(maps: Mapping[str, KeptAt], possible: Mapping[str, KeptMap], engine: EngineConfig) -> None:
-    """Refuse addresses of maps in the map memory at which they do not lie in it, or overlap.
+    """Refuse addresses of maps that are outside the map memory, or that let two maps overlap at the same time.
 
     Raises
     ------

@@ -27,12 +27,12 @@ def blocks(channels: Any) -> Any:
 
 
 def value_bytes(integer_type: IntegerType) -> int:
-    """Return the number of bytes of a value in the engine's memory."""
+    """Return the number of bytes that a value of an integer type takes in the engine's memory."""
     return -(-integer_type.bits // 8)
 
 
 def map_bytes(source: FeatureMap) -> int:
-    """Return the number of bytes of a feature map in the engine's memory."""
+    """Return the number of bytes that a feature map takes in the engine's memory, in blocks of 8 channels."""
     return blocks(source.channels) * source.height * value_bytes(source.type) * source.width * WORD
 
 
@@ -51,7 +51,7 @@ def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
 
 
 def _inverted(integer_type: IntegerType) -> list[int]:
-    """Return the inverted bit of each byte of a value in memory, the highest byte first."""
+    """Return, for each byte of a value from the highest, the mask (0 or 0x80) that memory stores it XORed with."""
     return [0 if row == 0 and integer_type.signed else 0x80 for row in range(value_bytes(integer_type))]
 
 
@@ -73,7 +73,7 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 
     Steps loop over blocks of 8 channels, kernel rows, kernel columns, and the halves of a block. A step has the weights
     of four channels, channel by channel. Channels past ``C`` and output channels past ``M`` have zeros. The weight of
-    an odd output channel is stored less 1 if the weight of the channel before is negative: both are then the fields of
+    an odd output channel is stored less 1 if the previous channel's weight is negative: both are then the fields of
     one number.
     """
     count, channels, rows, columns = weights.shape
@@ -90,8 +90,8 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
     """Pack the weights ``(steps, 8)`` of a channelwise fold into bytes, in the array's order of steps.
 
-    The weight of lane ``j`` is that of channel ``j % 4`` of the step. All other weights of the step are 0. Pairs of
-    weights are stored as in `pack_weights`.
+    In each step, lane ``j`` has a weight for channel ``j % 4`` only; its other weights are 0. Pairs of weights are
+    stored as in `pack_weights`.
     """
     packed = np.zeros((len(weights), CHAIN, maps), np.int8)
     lanes = np.arange(LANES)

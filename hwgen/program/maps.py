@@ -13,7 +13,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 from hwgen.program.layout import WORD, blocks, value_bytes
-from hwgen.program.passes import joined, parts_of, scratch_maps
+from hwgen.program.passes import can_fuse, concatenated_in, scratch_maps
 from hwgen.program.simplify import simplified
 
 #: Alignment of every memory region, in bytes. A burst must not cross a multiple of this address.
@@ -25,7 +25,7 @@ class MapLocation:
     """Memory location of a feature map: byte address, numbers of 8-channel blocks, rows and columns, and strides.
 
     Rows are ``row_bytes`` apart, and blocks ``block_bytes``. A map with ``kept_rows`` is in the engine's map memory,
-    not in off-chip memory: the whole map, or a ring of so many rows, in which row ``y`` is at row ``y % kept_rows``.
+    not in off-chip memory: the whole map, or a ring of so many rows, where row ``y`` is at row ``y % kept_rows``.
     """
 
     address: int
@@ -38,7 +38,7 @@ class MapLocation:
 
     @classmethod
     def dense(cls, address: int, blocks: int, height: int, width: int, *, kept_rows: int = 0) -> MapLocation:
-        """Return the memory location of a map that is stored without gaps from ``address`` on."""
+        """Return the memory location of a map that is stored without gaps, starting at byte ``address``."""
         row = width * WORD
         return cls(
             address=address,
@@ -62,7 +62,7 @@ class MapLocation:
 
     @property
     def is_ring(self) -> bool:
-        """Whether new rows of the map overwrite older ones."""
+        """Whether the map memory holds only some rows of the map, so that new rows overwrite older ones."""
         return 0 < self.kept_rows < self.height
 
     def spans(self, rows: tuple[int, int]) -> list[tuple[int, int]]:
@@ -81,7 +81,7 @@ class MapLocation:
         return self.address + block * self.block_bytes + row * self.row_bytes + column * WORD
 
     def part(self, first: int, count: int) -> MapLocation:
-        """Return the memory location of ``count`` 8-channel blocks of the map, from block ``first`` on."""
+        """Return the memory location of ``count`` 8-channel blocks of the map, starting at block ``first``."""
         return replace(self, address=self.at(first, 0, 0), blocks=count)
 
 
@@ -112,30 +112,30 @@ class FusedLayer:
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Names of the feature maps that the layers of the step read from memory."""
+        """Names of the feature maps that the fused layers read from memory."""
         made = {op.name for op in self.ops}
         return tuple(edge for edges in self.takes for edge in edges if edge not in made)
 
     @property
     def name(self) -> str:
-        """Name of the step's last layer, whose output is written to memory."""
+        """Name of the last fused layer, whose output is written to memory."""
         return self.ops[-1].name
 
     @property
     def output(self) -> FeatureMap:
-        """Feature map that the step's last layer writes to memory."""
+        """Feature map that the last fused layer writes to memory."""
         return self.ops[-1].output
 
     @property
     def scratch(self) -> tuple[str, ...]:
-        """Names of the maps in memory between the passes of the step's first layer."""
+        """Names of the scratch maps that the passes of the first fused layer exchange through memory."""
         return tuple(scratch_maps(self.ops[0]))
 
 
-def steps(network: Network) -> tuple[FusedLayer, ...]:
-    """Return the steps of a network in order: each layer with the layers that the engine fuses onto its output.
+def fused_layers(network: Network) -> tuple[FusedLayer, ...]:
+    """Return a network's layers in order, each with the later layers that the engine fuses onto its output (a step).
 
-    A `Copy` is not a step.
+    A `Copy` is not among them.
     """
     network = simplified(network)
     target_of, steps_by_name = _find_joined_maps(network), dict[str, FusedLayer]()
@@ -145,20 +145,20 @@ def steps(network: Network) -> tuple[FusedLayer, ...]:
         single_use = {
             edge for edge in edges if network.readers[edge] == (layer.name,) and not network.output_indices(edge)
         }
-        extendable = [step for name, step in steps_by_name.items() if name in single_use and joined(step.ops, layer)]
+        extendable = [step for name, step in steps_by_name.items() if name in single_use and can_fuse(step.ops, layer)]
         if extendable:  # an addition joins the step of its operand that is computed last
             del steps_by_name[extendable[-1].name]
             steps_by_name[layer.name] = _fuse_layer(extendable[-1], layer, edges)
         else:
-            steps_by_name[layer.name] = FusedLayer((layer,), (edges,), _inner(layer, edges, target_of))
+            steps_by_name[layer.name] = FusedLayer((layer,), (edges,), _stored_inside(layer, edges, target_of))
     return tuple(steps_by_name.values())
 
 
-def _inner(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, int]]) -> tuple[bool, ...]:
-    """Return whether each input of a layer is stored where the layer, a concatenation, wants it."""
+def _stored_inside(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, int]]) -> tuple[bool, ...]:
+    """Return, for each input of a concatenation, whether it is already stored inside the output map; else ``False``."""
     if not layer.concatenates:
         return (False,) * len(edges)
-    place, channels = parts_of(layer)
+    place, channels = concatenated_in(layer)
     return tuple(
         target_of.get(edge) == (place, channel // LANES) for edge, channel in zip(edges, channels, strict=True)
     )
@@ -202,7 +202,7 @@ def _find_joined_maps(network: Network) -> dict[str, tuple[str, int]]:
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if not layer.concatenates:
             continue
-        place, channels = parts_of(layer)
+        place, channels = concatenated_in(layer)
         for index, (edge, channel) in enumerate(zip(edges, channels, strict=True)):
             is_first = edge not in target_of and edge not in unmoved
             if is_first and channel % LANES == 0 and layer.holds_unchanged(index):
@@ -236,7 +236,7 @@ class MapLocations:
     of_all : mapping
         Locations of the maps whose rows interleave all frames, by edge, for the steps that compute all frames at once.
     end : int
-        First byte address behind all maps.
+        First byte address after all maps.
     """
 
     of_frame: tuple[Mapping[str, MapLocation], ...]
@@ -244,7 +244,7 @@ class MapLocations:
     end: int
 
 
-def at_ends(network: Network, root_of: Mapping[str, tuple[str, int]]) -> set[str]:
+def host_map_names(network: Network, root_of: Mapping[str, tuple[str, int]]) -> set[str]:
     """Return the names of the stored feature maps that the host writes (inputs) or reads (outputs)."""
     return {*network.inputs, *(root_of[name][0] for name in network.output_layers)}
 
@@ -258,7 +258,7 @@ def allocate_maps(
     batch: Batch | None = None,
     kept_maps: Mapping[str, KeptAt] | None = None,
 ) -> MapLocations:
-    """Allocate memory for every feature map of a network from byte ``address`` on, and return the locations.
+    """Allocate memory for every feature map of a network, starting at byte ``address``, and return the locations.
 
     Inputs and outputs have addresses of their own. Other maps share addresses, unless ``kept`` is true: a map is
     stored in the first gap between the maps that are still to be read when its computation begins.
@@ -283,7 +283,7 @@ def allocate_maps(
     """
     batch, root_of, kept_maps = batch or Batch(), roots(network), kept_maps or {}
     maps, uses = stored_maps(network), lifetimes(network, order, batch)
-    host_maps = at_ends(network, root_of)
+    host_maps = host_map_names(network, root_of)
     permanent = {*uses} if kept else host_maps
     homes: dict[str, _Home] = {}
     for name in sorted(uses, key=lambda name: (name not in permanent, uses[name].first)):
@@ -313,7 +313,7 @@ def allocate_maps(
 
 
 def stored_maps(network: Network) -> dict[str, FeatureMap]:
-    """Return the feature maps of a network by edge, scratch maps included."""
+    """Return the feature maps that a network's layers write or read in memory, by edge: scratch maps, too."""
     maps = dict(network.maps)
     for layer in network.layers:
         maps |= scratch_maps(layer)
@@ -322,7 +322,7 @@ def stored_maps(network: Network) -> dict[str, FeatureMap]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lifetime:
-    """Groups of steps, by index, from the one that first writes a stored map to the last one that reads the map.
+    """Time during which memory must store a map: indices of the groups of layers that first write and last read it.
 
     Parameters
     ----------
@@ -430,10 +430,7 @@ def aligned(address: int) -> int:
 
 
 def _first_gap(home: _Home, alive: Sequence[_Home]) -> _Home:
-    """Return a memory region moved to the first aligned address at which it overlaps no region in ``alive``.
-
-    The address is not below the region's own.
-    """
+    """Return a memory region, moved up to the first aligned address without an overlap with ``alive``."""
     for other in sorted(alive, key=lambda other: other.address):
         if home.end <= other.address:
             break

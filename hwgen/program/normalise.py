@@ -1,6 +1,6 @@
 """Passes of local response normalisation across channels, where at most one threshold of each value is in reach.
 
-An output's distance from the zero point falls by one where the sum of squares over the channel's window reaches a
+An output's distance from the zero point falls by one if the sum of squares over the channel's window reaches a
 threshold. The sum is an integer, in float32 steps. A threshold belongs to a value of the middle channel. With usual
 parameters (``alpha`` 1e-4) the sum hardly moves the power, so that each value has one threshold at most.
 
@@ -28,16 +28,16 @@ from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, rule_of, uns
 from hwgen.program.elementwise import integer_sum
 from hwgen.program.layout import by_value, parameter_words
 
-#: Weight of a digit of a square or a threshold: the lowest digit is below it, each other one has 8 bits.
+#: Weight of the higher digits of a square or threshold: the lowest digit is below it, the others have 8 bits.
 _UNIT = 127
-#: Largest digit.
+#: Largest digit of a square or threshold that a map stores.
 _MAX_DIGIT = 255
-#: Maximum number of digits of a square and a threshold together.
+#: Maximum number of digits of a square and a threshold together, which are taps of one convolution.
 _MAX_TAPS = 64
 
 
 def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a local response normalisation.
+    """Return the engine passes that compute a local response normalisation exactly.
 
     Raises
     ------
@@ -51,8 +51,8 @@ def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
     stored = [*(digit - 128 for digit in (*squares, *thresholds))]
     passes = [_lookup_pass(op, edges, digits, len(stored), index, table) for index, table in enumerate(stored)]
     passes.append(_lookup_pass(op, edges, reached, 2, 1, (_values(op) < 0).astype(np.int64)))
-    passes.append(_compared(op, digits, reached, len(squares), len(thresholds)))
-    passes.append(_finished(op, edges, reached))
+    passes.append(_threshold_pass(op, digits, reached, len(squares), len(thresholds)))
+    passes.append(_output_pass(op, edges, reached))
     return tuple(passes)
 
 
@@ -72,7 +72,7 @@ def _refusal(op: LRN) -> str | None:
 
 
 def normalise_scratch(op: LRN) -> dict[str, FeatureMap]:
-    """Return the maps in memory between the passes of a local response normalisation, by their edges."""
+    """Return the scratch maps that the passes of a local response normalisation exchange through memory, by name."""
     if _refusal(op) is not None:
         return {}
     count = len(_digits(_squares(op))) + len(_digits(_thresholds(op)))
@@ -84,17 +84,17 @@ def normalise_scratch(op: LRN) -> dict[str, FeatureMap]:
 
 
 def _values(op: LRN) -> np.ndarray:
-    """Return all values of the input, less the zero point, in ascending order."""
+    """Return all values of a normalisation's input type minus the zero point, in ascending order, int64."""
     return np.arange(op.input.type.minimum, op.input.type.maximum + 1) - op.input.zero_point
 
 
 def _squares(op: LRN) -> np.ndarray:
-    """Return what each value of the input adds to the sum over a window, int64."""
+    """Return, for each input value in ascending order, the square that it adds to the sum of its window, int64."""
     return op.scale.steps[np.abs(_values(op))]
 
 
 def _thresholds(op: LRN) -> np.ndarray:
-    """Return the sum from which on the output of each value is one less; beyond every sum if there is none."""
+    """Return, per input value, the smallest sum of squares that lowers its output by one; beyond any sum if none."""
     falls, sizes = op.falls, np.abs(_values(op))
     beyond = min(op.scale.size, op.channels) * int(op.scale.steps.max()) + 1
     if not len(falls.at):
@@ -104,19 +104,19 @@ def _thresholds(op: LRN) -> np.ndarray:
 
 
 def _digits(table: np.ndarray) -> list[np.ndarray]:
-    """Cut non-negative integers into digits up to 255: the first one counts ones, the others count `_UNIT`."""
+    """Split integers into arrays of digits of at most 255: the first digit has weight 1, the others `_UNIT`."""
     rest = table // _UNIT
     count = -(-int(rest.max()) // _MAX_DIGIT)
     return [table % _UNIT, *(np.clip(rest - index * _MAX_DIGIT, 0, _MAX_DIGIT) for index in range(count))]
 
 
 def _weights(count: int) -> np.ndarray:
-    """Return the weights of the digits of an integer."""
+    """Return the weights of the ``count`` digits of an integer: 1 for the first, `_UNIT` for the others."""
     return np.array([1] + [_UNIT] * (count - 1))
 
 
 def _lookup_pass(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: int, table: np.ndarray) -> Pass:
-    """Return the pass that looks the input's values up, and writes them to every ``rows``-th row of a scratch map."""
+    """Return a pass that looks up the input's values and writes them to every ``rows``-th row of a scratch map."""
     return replace(
         unscaled_pass(op, edges, op.input.type),
         target=(scratch, 0),
@@ -125,8 +125,8 @@ def _lookup_pass(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: 
     )
 
 
-def _compared(op: LRN, digits: str, reached: str, squares: int, thresholds: int) -> Pass:
-    """Return the convolution that outputs 1 where the sum of squares reaches the middle channel's threshold, or 0."""
+def _threshold_pass(op: LRN, digits: str, reached: str, squares: int, thresholds: int) -> Pass:
+    """Return a convolution pass that outputs 1 if the sum of squares reaches the channel's threshold, otherwise 0."""
     channels, count = np.arange(op.channels), squares + thresholds
     distance = np.abs(channels[:, None] - channels)
     inside, middle = (distance <= op.scale.half).astype(np.int64), (distance == 0).astype(np.int64)
@@ -148,8 +148,8 @@ def _compared(op: LRN, digits: str, reached: str, squares: int, thresholds: int)
     )
 
 
-def _finished(op: LRN, edges: Sequence[str], reached: str) -> Pass:
-    """Return the pass that adds what a value gives to what the comparison and the value's sign give."""
+def _output_pass(op: LRN, edges: Sequence[str], reached: str) -> Pass:
+    """Return the pass that adds the output without a fall, by value, and the fall that comparison and sign give."""
     values, falls = _values(op), op.falls
     signs, sizes = np.where(values < 0, -1, 1), np.abs(values)
     without_fall = op.output.zero_point + signs * (falls.last_distance + falls.count)[sizes]
@@ -169,5 +169,5 @@ def _finished(op: LRN, edges: Sequence[str], reached: str) -> Pass:
 
 
 def _column_window(op: LRN, taps: int) -> Window:
-    """Return the window of a column of ``taps`` rows, one column for each output pixel."""
+    """Return a window of ``taps`` rows and one column, with a vertical stride of ``taps``."""
     return Window(kernel=(taps, 1), stride=(taps if op.height > 1 else 1, 1))

@@ -61,15 +61,15 @@ from hwgen.program.elementwise import (
     sum_scratch,
     with_sum,
 )
-from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average_factors, fit, regions
+from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average_factors, divisor_regions, fit
 from hwgen.program.fixed import conv_pass, fixed_point_passes, is_wide, sum_pool_passes
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.unfold import UnfoldedConv
 
-#: Kinds of pools that add up the values of wide maps.
+#: Layer types of pools that may have inputs of more than 8 bits: the fixed-point unit computes them.
 WIDE_POOLS = (SumPool, GlobalAveragePool)
-#: Maximum kernel size and dilation: a job's fields have 8 bits.
+#: Maximum kernel size, in taps, and maximum dilation: the fields of a job have 8 bits.
 MAX_TAPS = 255
 
 
@@ -90,18 +90,18 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
     ModelError
         If the engine can't compute a layer exactly, with the reason.
     """
-    op, *behind = ops
-    if type(op) not in _KINDS:
+    op, *fused = ops
+    if type(op) not in _RULES:
         raise ModelError(f"{op.name}: the engine has no {op.kind}; layers that it computes are {', '.join(kinds())}")
     for layer in ops:
         _check_bits(layer)
     _check_window(op)
-    make: Callable[..., tuple[Pass, ...]] = _KINDS[type(op)].passes
+    make: Callable[..., tuple[Pass, ...]] = _RULES[type(op)].passes
     if is_wide(op.input) and type(op) in WIDE_POOLS:
         make = sum_pool_passes
     layer_passes = make(op, takes[0], inside) if op.concatenates else make(op, takes[0])
-    for later_op, edges in zip(behind, takes[1:], strict=True):
-        fuse = _KINDS[type(later_op)].fuse
+    for later_op, edges in zip(fused, takes[1:], strict=True):
+        fuse = _RULES[type(later_op)].fuse
         assert fuse is not None
         layer_passes = tuple(fuse(task, later_op, edges) for task in layer_passes)
     return layer_passes
@@ -118,11 +118,11 @@ def _check_bits(op: Op) -> None:
             )
 
 
-def joined(before: Sequence[Op], op: Op) -> bool:
-    """Whether the engine can fuse a layer onto the output of the layers ``before``, without a pass of its own."""
-    if any(type(layer) not in _KINDS for layer in (*before, op)):
+def can_fuse(before: Sequence[Op], op: Op) -> bool:
+    """Whether the engine can fuse a layer onto the output of the layers ``before``, so that it needs no own pass."""
+    if any(type(layer) not in _RULES for layer in (*before, op)):
         return False
-    kind, first, last = (_KINDS[type(layer)] for layer in (op, before[0], before[-1]))
+    kind, first, last = (_RULES[type(layer)] for layer in (op, before[0], before[-1]))
     if kind.fuse is None or scratch_maps(before[0]) or type(op) in last.never_before:
         return False
     return not (kind.needs_whole_map and first.in_parts(before[0])) and kind.fusible(before, op)
@@ -142,18 +142,18 @@ def _fuse_pool(task: Pass, op: MaxPool, edges: Sequence[str]) -> Pass:
 
 
 def _is_halving(before: Sequence[Op], op: Op) -> bool:
-    """Whether a maximum pool halves rows and columns, behind a layer with the same step along both."""
+    """Whether a max pool has 2 x 2 windows at stride 2, and the layer before it equal strides along both axes."""
     halves = op.window == Window(kernel=(2, 2), stride=(2, 2))
     return halves and len(set(window_of(before[0]).stride)) == 1
 
 
 def _average_pool(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of an average pool: one for each part of the output whose windows have as many values."""
-    return tuple(_average_region(op, edges, region) for region in regions(op))
+    """Return the passes of an average pool: one for each rectangle of the output with equal divisors."""
+    return tuple(_average_region(op, edges, region) for region in divisor_regions(op))
 
 
 def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion) -> Pass:
-    """Return the pass that computes the part of an average pool's output whose windows have as many values."""
+    """Return the pass that computes a rectangle of an average pool's output, whose windows have equal divisors."""
     weight, factors = average_factors(op, region.count)
     zero = op.input.zero_point - offset(op.input.type)
     kind, ones, task = op.output.type, np.ones(LANES, np.int64), unscaled_pass(op, edges, op.output.type)
@@ -175,7 +175,7 @@ def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion
 
 def kinds() -> list[str]:
     """Return the names of the layer types that the engine computes."""
-    return [*dict.fromkeys(kind.kind for kind in (*_KINDS, Copy))]
+    return [*dict.fromkeys(kind.kind for kind in (*_RULES, Copy))]
 
 
 def _check_window(op: Op) -> None:
@@ -195,7 +195,7 @@ def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
     parameters = rule = None
     if op.requantisation is not None:
         zero = op.input.zero_point - offset(op.input.type)
-        rule, parameters = _requantised(op, _factors(op), zero * op.weights.sum(axis=(1, 2, 3)))
+        rule, parameters = _rule_and_parameters(op, _conv_factors(op), zero * op.weights.sum(axis=(1, 2, 3)))
     (edge,) = edges
     if op.groups > 1 and op.groups == op.channels == op.outputs:
         whole = Pass(
@@ -215,7 +215,7 @@ def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _wide_conv(op: Conv, edges: Sequence[str]) -> Pass:
-    """Return the pass of a convolution whose outputs have more than 8 bits. Groups become zeros among the weights."""
+    """Return the pass of a convolution with outputs of more than 8 bits; groups become zeros among the weights."""
     is_channelwise = op.groups > 1 and op.groups == op.channels == op.outputs
     task = Pass(
         channels=LANES if is_channelwise else op.channels,
@@ -266,8 +266,8 @@ def _group(
     )
 
 
-def _factors(op: Conv) -> Factors:
-    """Return the engine's factors for a convolution's sums of products of weights and inputs above the zero point.
+def _conv_factors(op: Conv) -> Factors:
+    """Return the factors that let the engine requantise a convolution's sums exactly as the model does.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def _factors(op: Conv) -> Factors:
         return Factors(significand=rule.significand, shift=rule.shift, bias=op.bias, zero_point=rule.zero_point)
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     most = (np.abs(op.weights).sum(axis=(1, 2, 3)) * reach << op.fraction) + np.abs(op.bias)
-    return _fitted(
+    return _fit_rule(
         op,
         rule,
         StepFunctions.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction),
@@ -289,8 +289,8 @@ def _factors(op: Conv) -> Factors:
     )
 
 
-def _fitted(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0) -> Factors:
-    """Return the engine's factors for outputs that a layer's requantisation gives at certain sums, or refuse it.
+def _fit_rule(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0) -> Factors:
+    """Return factors that let the engine requantise exactly at all thresholds ``steps`` of a layer, or refuse it.
 
     ``fraction`` is the number of fractional bits of the biases.
     """
@@ -318,8 +318,8 @@ def _fitted(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | i
     return factors
 
 
-def _requantised(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredRange, np.ndarray]:
-    """Return a layer's output bounds and parameter words; ``offsets`` are sums of products for inputs of zero."""
+def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredRange, np.ndarray]:
+    """Return a layer's output limits and parameter words; ``offsets`` are the sums of stored zero points' products."""
     bias, bounds = factors.bias - offsets, op.requantisation  # type: ignore[attr-defined]
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
         raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
@@ -351,7 +351,7 @@ def _pick_pass(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
 def _upsample(op: Upsample, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of a nearest-neighbour upsampling: one copy of the map for each pixel of an output block."""
     task = repeat_weights(replace(unscaled_pass(op, edges, op.output.type), rows=op.height, columns=op.width))
-    return tuple(replace(task, lattice=each) for each in _lattices(op.factors))
+    return tuple(replace(task, lattice=each) for each in _pixel_grids(op.factors))
 
 
 def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -360,7 +360,7 @@ def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
     Each pass copies the channels of one pixel, as whole blocks of 8 channels if possible.
     """
     tasks = []
-    for pixel_index, lattice in enumerate(_lattices(op.blocks)):
+    for pixel_index, lattice in enumerate(_pixel_grids(op.blocks)):
         first = pixel_index * op.outputs
         if op.outputs % LANES:
             task = _pick_pass(op, edges, range(first, first + op.outputs))
@@ -370,8 +370,8 @@ def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(tasks)
 
 
-def _lattices(step: tuple[int, int]) -> list[PixelGrid]:
-    """Return the grids of output pixels for each position in a block of ``step`` rows and columns, row by row."""
+def _pixel_grids(step: tuple[int, int]) -> list[PixelGrid]:
+    """Return one grid of output pixels for each position in a block of ``step`` rows and columns, row by row."""
     return [PixelGrid(step=step, first=first) for first in np.ndindex(step)]
 
 
@@ -390,11 +390,11 @@ def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
     return (replace(task, weights=weights.reshape(op.outputs, op.channels, down, right), window=window),)
 
 
-def parts_of(op: Op) -> tuple[str, list[int]]:
-    """Return the edge of the map in which a concatenation's inputs are joined, and each input's first channel there.
+def concatenated_in(op: Op) -> tuple[str, list[int]]:
+    """Return the edge of the map that joins a concatenation's inputs, and each input's first channel there.
 
     Inputs begin at whole blocks of 8 channels. If they do so in the output, too, they are joined there, otherwise in a
-    scratch map, from which the output's channels are picked.
+    scratch map, and a last pass picks the output's channels.
     """
     sizes = [source.channels for source in op.inputs]
     if any(size % LANES for size in sizes[:-1]):
@@ -404,22 +404,22 @@ def parts_of(op: Op) -> tuple[str, list[int]]:
 
 
 def scratch_maps(op: Op) -> dict[str, FeatureMap]:
-    """Return the maps in memory between the passes of a layer, by their edges."""
-    return _KINDS[type(op)].scratch(op) if type(op) in _KINDS else {}
+    """Return the scratch maps that the passes of a layer write to memory and read again, by name."""
+    return _RULES[type(op)].scratch(op) if type(op) in _RULES else {}
 
 
 def _concat_scratch(op: Concat) -> dict[str, FeatureMap]:
-    edge, starts = parts_of(op)
+    edge, starts = concatenated_in(op)
     return {} if edge == op.name else {edge: replace(op.output, channels=starts[-1] + op.inputs[-1].channels)}
 
 
 def _concat(op: Concat, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
     """Return the passes that copy each input of a concatenation, through a lookup table, to its place.
 
-    An input that is already stored there needs no pass. Where inputs do not begin at whole blocks of the output, a last
+    An input that is already stored there needs no pass. If inputs do not begin at whole blocks of the output, a last
     pass picks the output's channels.
     """
-    tasks, (place, starts) = [], parts_of(op)
+    tasks, (place, starts) = [], concatenated_in(op)
     for edge, source, table, start, is_inside in zip(edges, op.inputs, op.tables, starts, inside, strict=True):
         if not is_inside:
             kept = replace(op, input=source, more=(), labels=(op.labels[0], op.labels[-1]), output=source)
@@ -442,8 +442,8 @@ def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, 
         factors = Factors(significand=rule.significand, shift=rule.shift, bias=none, zero_point=rule.zero_point)
     else:
         most = np.full(op.outputs, op.taps * ((1 << op.input.type.bits) - 1))
-        factors = _fitted(op, rule, StepFunctions.of_rule(rule, rule.low, rule.high, most))
-    bounds, parameters = _requantised(op, factors, np.full(op.outputs, zero * op.taps))
+        factors = _fit_rule(op, rule, StepFunctions.of_rule(rule, rule.low, rule.high, most))
+    bounds, parameters = _rule_and_parameters(op, factors, np.full(op.outputs, zero * op.taps))
     return (replace(unscaled_pass(op, edges, op.output.type), rule=bounds, parameters=parameters),)
 
 
@@ -452,54 +452,54 @@ def _no_scratch(op: Op) -> dict[str, FeatureMap]:
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """Rule of the engine for layers of one kind: they have passes of their own, or are fused onto another pass."""
+class _LayerRule:
+    """Rule for translating layers of one type into passes of the engine, or fusing them onto another layer's passes."""
 
     passes: Callable[..., tuple[Pass, ...]]
-    """Function that makes the passes, from the layer and its input edges."""
+    """Function that makes a layer's passes, from the layer and the names of its input maps."""
     scratch: Callable[[Any], dict[str, FeatureMap]] = _no_scratch
-    """Function that returns the maps in memory between these passes, by their edges."""
+    """Function that returns the scratch maps that a layer's passes exchange through memory, by name."""
     in_parts: Callable[[Any], bool] = lambda op: False
-    """Whether each of a layer's passes computes some of the output's pixels only."""
+    """Function that tells whether each of a layer's passes computes only some of the output's pixels."""
     never_before: tuple[type[Op], ...] = ()
-    """Kinds of layers that can't be fused onto the output of such a layer."""
+    """Layer types that can't be fused onto the output of a layer of this type."""
     fuse: Callable[[Pass, Any, Sequence[str]], Pass] | None = None
-    """Function that adds such a layer to a pass; ``None`` if the layer always has passes of its own."""
+    """Function that fuses a layer of this type onto a pass; ``None`` if the type always has its own passes."""
     fusible: Callable[[Sequence[Op], Any], bool] = lambda before, op: True
-    """Whether a layer can be fused onto the output of the layers before it."""
+    """Function that tells whether a layer of this type can be fused onto the output of given earlier layers."""
     needs_whole_map: bool = True
-    """Whether the fused layer's pass must compute all pixels of the map."""
+    """Whether a layer of this type can only be fused onto a pass that computes all pixels of its map."""
 
 
-_SUM = _Kind(add_passes, never_before=(Add, Sub), fuse=_fuse_sum, fusible=lambda before, op: len(before) == 1)
-_EXTREME = _Kind(extreme_passes, scratch=extreme_scratch)
-_KINDS: dict[type[Op], _Kind] = {
-    Conv: _Kind(_conv),
-    UnfoldedConv: _Kind(_unfolded),
-    MaxPool: _Kind(_max_pool, never_before=(MaxPool, Lookup), fuse=_fuse_pool, fusible=_is_halving),
-    AveragePool: _Kind(_average_pool, in_parts=lambda op: len(regions(op)) > 1),
-    GlobalAveragePool: _Kind(_global_average),
+_SUM = _LayerRule(add_passes, never_before=(Add, Sub), fuse=_fuse_sum, fusible=lambda before, op: len(before) == 1)
+_EXTREME = _LayerRule(extreme_passes, scratch=extreme_scratch)
+_RULES: dict[type[Op], _LayerRule] = {
+    Conv: _LayerRule(_conv),
+    UnfoldedConv: _LayerRule(_unfolded),
+    MaxPool: _LayerRule(_max_pool, never_before=(MaxPool, Lookup), fuse=_fuse_pool, fusible=_is_halving),
+    AveragePool: _LayerRule(_average_pool, in_parts=lambda op: len(divisor_regions(op)) > 1),
+    GlobalAveragePool: _LayerRule(_global_average),
     Add: _SUM,
     Sub: _SUM,
-    Mul: _Kind(product_passes, never_before=(Add, Sub)),
-    Sum: _Kind(sum_passes, scratch=sum_scratch),
-    LRN: _Kind(normalise_passes, scratch=normalise_scratch),
+    Mul: _LayerRule(product_passes, never_before=(Add, Sub)),
+    Sum: _LayerRule(sum_passes, scratch=sum_scratch),
+    LRN: _LayerRule(normalise_passes, scratch=normalise_scratch),
     Max: _EXTREME,
     Min: _EXTREME,
-    Lookup: _Kind(
+    Lookup: _LayerRule(
         lookup_passes,
         never_before=(Add, Sub, Lookup),
         fuse=_fuse_lookup,
         fusible=lambda before, op: not op.by_channel,
         needs_whole_map=False,
     ),
-    Crop: _Kind(_copy_pass),
-    Pad: _Kind(_copy_pass),
-    Select: _Kind(_select),
-    Upsample: _Kind(_upsample, in_parts=lambda op: True),
-    DepthToSpace: _Kind(_depth_to_space, in_parts=lambda op: True),
-    SpaceToDepth: _Kind(_space_to_depth),
-    FixedPoint: _Kind(fixed_point_passes, never_before=(Add, Sub, Lookup, MaxPool)),
-    SumPool: _Kind(sum_pool_passes, never_before=(Add, Sub, Lookup, MaxPool)),
-    Concat: _Kind(_concat, scratch=_concat_scratch, never_before=(Add, Sub, Lookup, MaxPool)),
+    Crop: _LayerRule(_copy_pass),
+    Pad: _LayerRule(_copy_pass),
+    Select: _LayerRule(_select),
+    Upsample: _LayerRule(_upsample, in_parts=lambda op: True),
+    DepthToSpace: _LayerRule(_depth_to_space, in_parts=lambda op: True),
+    SpaceToDepth: _LayerRule(_space_to_depth),
+    FixedPoint: _LayerRule(fixed_point_passes, never_before=(Add, Sub, Lookup, MaxPool)),
+    SumPool: _LayerRule(sum_pool_passes, never_before=(Add, Sub, Lookup, MaxPool)),
+    Concat: _LayerRule(_concat, scratch=_concat_scratch, never_before=(Add, Sub, Lookup, MaxPool)),
 }

@@ -20,14 +20,14 @@ from hwgen.program.array_pass import Pass, Span, WeightTerm
 from hwgen.program.layout import blocks
 from hwgen.program.split import Split
 
-#: Maximum numbers that fit a job's fields: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
+#: Limits of a job's fields: pixel groups and pixels per tile, columns per pooled tile, blocks of 8 output channels.
 MAX_GROUPS, MAX_PIXELS, MAX_POOLED, MAX_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1
-#: Estimated number of cycles that each job takes in addition to its array steps.
+#: Estimated overhead of each engine job, in cycles, in addition to the cycles in which the array multiplies.
 JOB_CYCLES = 20
-#: Estimated number of cycles between runs of the fixed unit, while outputs are stored.
+#: Estimated pause between two runs of the fixed-point unit, in cycles, while outputs are stored.
 RUN_CYCLES = 100
-#: Array cycles of a job, in steps, up to which the search adds folds to the job, so that fewer jobs are fetched.
-SHORT_JOB = 256
+#: Array cycles below which a job is short: the search gives it more output folds, so that fewer jobs are fetched.
+SHORT_JOB_CYCLES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Tiling:
     box_rows : int
         Output rows of a box, a multiple of ``rows``. The tiles of a box share the input that is loaded for it.
     channels, taps : int
-        Input channels (a multiple of 8, or all), and kernel rows, of a chunk.
+        Input channels (a multiple of 8, or all) and kernel rows per chunk.
     maps_stay : bool
         Loop order: whether boxes are the outer loop and folds the inner one. Otherwise all boxes use a fold's weights
         before the next fold begins.
@@ -85,11 +85,11 @@ class Tiling:
     unfold_rows: int = 0
 
     def split(self, task: Pass) -> Split:
-        """Return the division of a pass, which is not divided yet, among the cores of an engine."""
+        """Return how this tiling divides a pass, which is not divided yet, among the cores of an engine."""
         return Split(teams=self.teams, members=self.members, total_rows=task.rows if self.split_rows else 0)
 
     def divided(self, split: Split) -> Tiling:
-        """Return the tiling with the division of its pass among cores."""
+        """Return a copy of the tiling that states how its pass is divided among the cores of an engine."""
         return replace(self, teams=split.teams, members=split.members, split_rows=split.by_rows)
 
 
@@ -153,11 +153,11 @@ class Room:
 
     @classmethod
     def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:
-        """Return the buffer space of a pass that is computed alone: all of the engine's map and weight buffers."""
+        """Return the buffer space of a pass that is computed by itself: the engine's whole map and weight buffers."""
         return cls(map_words=engine.map_words, weight_steps=engine.weight_steps, in_turn=in_turn)
 
     def port_cycles(self, engine: EngineConfig, read: Any, written: Any) -> Any:
-        """Return the cycles in which the port moves 8-byte words in long transfers (numbers or arrays)."""
+        """Return how many cycles the memory port needs to read and write numbers of 8-byte words in long bursts."""
         if self.pace < 1:
             return engine.word_cycles(1) * np.maximum(read, written)
         return engine.word_cycles(self.pace) * (read + written)
@@ -229,7 +229,7 @@ class Costs(NamedTuple):
 
 
 def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
-    """Return the distance, in pixels, between the beginnings of two input rows stored in the map buffer.
+    """Return the distance, in pixels, between the beginnings of successive input rows in the map buffer.
 
     ``width`` is the number of columns of the box, and ``columns`` of the output tile; integers or arrays.
     """
@@ -258,7 +258,7 @@ class Chunk:
         Intervals of input channels, kernel rows and kernel columns.
     box_channels, box_taps : tuple of int
         Channels and kernel rows of the box that is loaded for the job. A job of a further term of the weights uses the
-        box of the job before, and can need less of it.
+        previous job's box, and can need less of it.
     term : int
         Index of the term of the weights.
     """
@@ -272,12 +272,12 @@ class Chunk:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Numbers of input channels, kernel rows and kernel columns."""
+        """Numbers of input channels, kernel rows and kernel columns of this chunk."""
         channels, taps, columns = (end - begin for begin, end in (self.channels, self.taps, self.tap_columns))
         return channels, taps, columns
 
     def part(self, term_index: int, term: WeightTerm) -> Chunk:
-        """Return the part of this chunk in which a further term of the weights is not 0; it can be empty."""
+        """Return the part of this chunk that contains a further term's nonzero weights; it can be empty."""
         spans = zip((self.channels, self.taps, self.tap_columns), (term.channels, term.rows, term.columns), strict=True)
         common = ((max(one[0], other[0]), min(one[1], other[1])) for one, other in spans)
         channels, taps, columns = common
@@ -287,7 +287,7 @@ class Chunk:
 def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:
     """Return the chunks of channels and kernel taps that the jobs of a tile accumulate, in order.
 
-    Behind each chunk follow its parts of the weights' further terms.
+    Each chunk is followed by its parts of the weights' further terms.
     """
     rows, columns = task.window.kernel
     all_chunks = []
@@ -326,7 +326,7 @@ def best_tilings(
 ) -> list[tuple[Tiling, TilingCost]]:
     """Search for up to ``max_count`` tilings of a pass that fit the engine's buffers, fewest estimated cycles first.
 
-    Behind them follow up to half as many that are the cheapest between other layers (`Costs.best_between`).
+    After them come up to half as many that are the cheapest between other layers (`Costs.best_between`).
 
     Raises
     ------
@@ -352,13 +352,13 @@ def best_tilings(
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
     """Return the table of all tilings of a layer's pass (tile and chunk sizes, loop orders) that a search compares."""
-    heights, chunks = _heights(task), _chunks(task, engine, room)
+    heights, chunks = _tile_heights(task), _chunk_sizes(task, engine, room)
     if room.strip_rows:
         heights = heights[heights[:, 1] <= room.strip_rows]
     tables = [
         _tilings(task, engine, room, heights, columns, *chunk)
         for columns in _some_widths([size * task.edge for size in distinct(task.columns // task.edge)])
-        if pools(task, engine, columns)
+        if can_pool(task, engine, columns)
         for chunk in chunks
     ]
     return Tilings(*(np.concatenate(column) for column in zip(*tables, strict=True))) if tables else Tilings.none()
@@ -370,7 +370,7 @@ def _some_widths(sizes: Sequence[int]) -> list[int]:
     return falling[:4] + falling[4::4]
 
 
-def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int]]:
+def _chunk_sizes(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int]]:
     """Return the candidate chunk sizes (input channels, kernel rows) whose weights fit half of the weight buffer.
 
     The weights of a whole pass, or the smallest chunk, can occupy the whole buffer.
@@ -395,24 +395,24 @@ def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int
 
 
 def _operand_steps(task: Pass) -> int:
-    """Return the largest number of array steps for an operand of a pass of the fixed unit, over all bytes."""
+    """Return the array steps that copy the largest operand of a fixed-point pass, per pixel group, over all bytes."""
     return max(operand_bytes(each) * fold_steps(each) for each in task.operands)
 
 
 def operand_bytes(task: Pass) -> int:
-    """Return the number of bytes of each value that a pass brings to the fixed unit."""
+    """Return how many bytes of each value an operand's pass copies to the fixed-point unit."""
     assert task.weights is not None
     return len(task.weights) // LANES
 
 
 def slot_bits(task: Pass, engine: EngineConfig) -> int:
-    """Return the base-2 logarithm of the number of pixels of a slot of the fixed unit's register file."""
+    """Return the base-2 logarithm of the number of pixels that each slot of the fixed-point unit's registers holds."""
     assert task.fixed is not None
     return (engine.fixed_words // task.fixed.slots).bit_length() - 1
 
 
 def _further_steps(task: Pass) -> int:
-    """Return the number of array steps per pixel group and fold for all further terms of the weights."""
+    """Return the array steps (cycles) per pixel group and output fold for all weight terms after the first one."""
     return sum(
         steps(task, term.channels[1] - term.channels[0], term.rows[1] - term.rows[0], term.columns[1] - term.columns[0])
         for term in task.further_terms
@@ -420,7 +420,7 @@ def _further_steps(task: Pass) -> int:
 
 
 def _weight_folds(task: Pass, engine: EngineConfig) -> int:
-    """Return the number of output folds that have weights of their own; 1 if all folds share them."""
+    """Return the number of output folds of a pass whose weights are stored: 1 if all folds share the same weights."""
     return 1 if task.shares_weights else task.folds(engine)
 
 
@@ -430,22 +430,22 @@ def weight_steps(task: Pass, engine: EngineConfig) -> int:
 
 
 def fold_steps(task: Pass) -> int:
-    """Return the number of array steps per pixel group and fold, over all chunks and terms of the weights."""
+    """Return the array steps (cycles) per pixel group and output fold, over all channels, taps and weight terms."""
     return steps(task, task.channels, task.window.kernel[0]) + _further_steps(task)
 
 
 def skipped_steps(task: Pass, channels: Any) -> Any:
-    """Return the number of steps per pixel group and fold that chunks of ``channels`` input channels need not compute.
+    """Return the array steps per pixel group and output fold that chunks of ``channels`` input channels can skip.
 
-    They are those of the last kernel column in the chunks whose channels it does not read.
+    The last kernel column is skipped in all chunks whose channels it does not read.
     """
     begin = np.where(channels % LANES == 0, -(-task.last_channels // channels) * channels, task.channels)
     rest = np.maximum(task.channels - begin, 0)
     return task.window.kernel[0] * -(-rest // CHAIN) * (task.unfold_columns > 0 and task.window.kernel[1] > 1)
 
 
-def _heights(task: Pass) -> np.ndarray:
-    """Return the candidate heights of a tile and of a box of tiles that share their input, int64 ``(n, 2)``.
+def _tile_heights(task: Pass) -> np.ndarray:
+    """Return the candidate output rows of a tile, and of all tiles that share a loaded input box, int64 ``(n, 2)``.
 
     Rows are sorted by the tile's height.
     """
@@ -466,7 +466,7 @@ def _tile_counts(tiles: int) -> tuple[int, ...]:
 def _tilings(
     task: Pass, engine: EngineConfig, room: Room, heights: np.ndarray, columns: int, channels: int, taps: int
 ) -> Tilings:
-    """Return the table of tilings with given columns and chunks, for all tile heights and loop orders.
+    """Return the table of tilings with given tile columns and chunk size, for all tile heights and loop orders.
 
     The chunks have ``channels`` input channels and ``taps`` kernel rows.
     """
@@ -482,7 +482,7 @@ def _tilings(
         (_, rows, _), (_, width, _) = _spans(task, 0, fitting[:, 1]), _spans(task, 1, np.array([columns]))
         most = np.clip(room.map_words // 2 // plane_words(task, engine, rows, width, columns), 1, most)
     cycles = -(-pixels // engine.pixels) * chunk_steps
-    few = np.minimum(-(-SHORT_JOB // cycles), most)
+    few = np.minimum(-(-SHORT_JOB_CYCLES // cycles), most)
     options = {counts.tobytes(): counts for counts in (few, most)}
     tables = []
     for maps_stay, counts in product(stay, options.values()):
@@ -495,9 +495,9 @@ def _tilings(
 
 
 def max_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: bool) -> np.ndarray:
-    """Return, per number of pixels of a tile, the maximum number of folds of a job that the engine permits.
+    """Return, for each number of pixels of a tile, the maximum number of output folds per job that fits the engine.
 
-    A job uses at most half of the buffers behind the array, so that the next job can be computed.
+    A job uses at most half of the buffers after the array, so that the next job can be computed.
     """
     count = _fold_blocks(task, engine)
     limit = min(task.folds(engine), MAX_BLOCKS // count, engine.parameter_words // 2 // count)
@@ -533,8 +533,8 @@ def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
     return blocks(min(task.core_maps(engine), task.maps))
 
 
-def pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
-    """Whether the engine's pool buffer can pool rows of ``columns`` computed pixels; always true without pooling."""
+def can_pool(task: Pass, engine: EngineConfig, columns: int) -> bool:
+    """Whether a tile's rows of ``columns`` computed pixels fit the engine's pool buffer; true without pooling."""
     words = columns // task.edge * _fold_blocks(task, engine)
     return not task.pooled or (columns <= MAX_POOLED and words <= engine.pool_words)
 
@@ -607,7 +607,7 @@ class Estimator:
         words = read + written
         group_steps = self._fold_weights - skipped_steps(task, channels)
         group_cycles = self._folds * np.maximum(group_steps, self._fold_beats)
-        array = _groups(task, engine.pixels, tilings) * group_cycles + jobs * JOB_CYCLES
+        array = _pixel_groups(task, engine.pixels, tilings) * group_cycles + jobs * JOB_CYCLES
         array = array + self._fixed_cycles(tilings, jobs)
         # Without double buffering, loads and steps alternate.
         array += np.where(double_buffered, 0, self._room.port_cycles(engine, loaded, 0)).astype(np.int64)
@@ -627,7 +627,7 @@ class Estimator:
         return Costs(array, port, ends, words, jobs, map_words, weight_steps, fits)
 
     def _fixed_cycles(self, tilings: Tilings, jobs: np.ndarray) -> np.ndarray:
-        """Return, per tiling, the cycles of the program on the fixed unit, and of the drain of its operands."""
+        """Return, per tiling, the cycles that a pass takes on the fixed-point unit; 0 if the pass does not use it."""
         task = self._task
         if not task.fixed:
             return np.zeros_like(jobs)
@@ -638,9 +638,7 @@ class Estimator:
     def _lost_words(
         self, tilings: Tilings, column_boxes: np.ndarray, columns: np.ndarray, boxes: np.ndarray, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return, per tiling, the words of beats that a wide bus moves without a use, and of bursts of a single beat.
-
-        The first array counts words that are read, the second words that are written.
+        """Return, per tiling, how many words a wide bus reads, and writes, without use at the ends of bursts.
 
         A burst is a row of a box of the input, or the whole box if its rows are adjacent in memory and in the map
         buffer. It is half a beat longer at either end, on average. The outputs are divided in the same way.
@@ -665,9 +663,9 @@ class Estimator:
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return, per tiling, how often each box of input is loaded, and how many words of the map buffer are used.
+        """Return, per tiling, loads per input box, whether boxes are double-buffered, words used, and if they fit.
 
-        Also return whether the box is double-buffered, and whether it fits.
+        Words are counted per bank of the map buffer.
         """
         room, folds = self._room.map_words, -(-self._folds // tilings.folds)
         if self._task.channelwise:
@@ -684,7 +682,7 @@ class Estimator:
     def _weight_loads(
         self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return, per tiling, how often all weights are loaded, and the used array steps of the weight buffer."""
+        """Return, per tiling, how often all weights are loaded, and the array steps whose weights the buffer holds."""
         room, fold = self._room.weight_steps, self._fold_weights * tilings.folds
         if self._room.resident or self._weights <= room:
             return np.ones_like(tiles), np.full_like(tiles, self._weights)
@@ -694,7 +692,7 @@ class Estimator:
         return loads, np.minimum(2 * np.where(fold_fits, fold, chunk), room)
 
 
-def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
+def _pixel_groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
     """Return, per tiling, the total number of pixel groups (13 pixels by default) in all tiles of a pass."""
     return sum(
         (
@@ -707,18 +705,12 @@ def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
 
 
 def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
-    """Return two pairs: length and number of the whole pieces into which ``size`` is divided, and of a shorter rest.
-
-    The whole pieces have the length ``steps``.
-    """
+    """Return two pairs (length, number): pieces of length ``steps`` that fit ``size``, and the shorter rest."""
     return [(steps, size // steps), (size % steps, 1)]
 
 
 def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, per tile size, the number of tiles along an axis, and the input rows or columns that the tiles read.
-
-    The second result is the largest number of rows or columns of one tile, and the third is their sum over all tiles.
-    """
+    """Return, per tile size, the tiles along an axis, the most input rows or columns of one, and their total."""
     sizes, positions = np.unique(steps, return_inverse=True)
     spans = np.array([_span(task, axis, step) for step in sizes.tolist()], np.int64).reshape(-1, 3)
     pieces, longest, total = spans[positions].T

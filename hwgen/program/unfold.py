@@ -1,4 +1,4 @@
-"""Layout of an input map in which the values of several kernel taps are channels of one pixel.
+"""Layout of an input map that stores the values of several kernel taps as channels of one pixel.
 
 A step of the array adds four channels of one tap. A first layer with 1, 3 or 6 channels therefore leaves multipliers
 idle. The host writes the input map into memory in any case, in blocks of 8 channels. If it writes the rows and some
@@ -25,13 +25,13 @@ from hwgen.network.maps import MAX_SIDE, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv
 from hwgen.program.layout import offset
 
-#: Limits of a size or a distance, in rows or columns.
+#: Check of a size or a distance in rows or columns: from 1 to `MAX_SIDE`.
 _SIDE = {"minimum": 1, "maximum": MAX_SIDE}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unfold:
-    """Layout of an input map in which neighbouring rows and columns are channels of one pixel.
+    """Layout of an input map that stores neighbouring rows and columns as channels of one pixel.
 
     Channel ``(column * rows + row) * C + c`` of the unfolded pixel ``(y, x)`` is the value of channel ``c`` in row
     ``y * row_step + row - top`` and column ``x * column_step + column - left``. Outside of the map it is the zero
@@ -62,12 +62,12 @@ class Unfold:
     outside: int = entry(minimum=0, maximum=255)
 
     def map(self, source: FeatureMap) -> FeatureMap:
-        """Return the unfolded feature map of a map."""
+        """Return the type and sizes of a feature map after it is unfolded by this layout."""
         channels = self.rows * self.columns * source.channels
         return replace(source, channels=channels, height=self.height, width=self.width)
 
     def apply(self, frame: np.ndarray, integer_type: IntegerType) -> np.ndarray:
-        """Return the unfolded map of a feature map ``(C, H, W)`` with values of an integer type."""
+        """Return the values of a feature map ``(C, H, W)`` of an integer type, unfolded by this layout."""
         height, width = frame.shape[1:]
         row = np.arange(self.height)[:, None] * self.row_step + np.arange(self.rows) - self.top
         column = np.arange(self.width)[:, None] * self.column_step + np.arange(self.columns) - self.left
@@ -81,7 +81,7 @@ class Unfold:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnfoldedConv(Conv):
-    """Convolution of an unfolded input map.
+    """Convolution whose input map is stored with neighbouring rows and columns as channels of one pixel (unfolded).
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ class UnfoldedConv(Conv):
     last_channels: int
 
 
-def unfolds(layer: Conv) -> list[Unfold]:
-    """Return the layouts of a convolution's input map that can take fewer steps of the array, few columns first.
+def unfold_options(layer: Conv) -> list[Unfold]:
+    """Return the candidate unfolded layouts of a convolution's input that can save array steps, few columns first.
 
     A pixel has all kernel rows of a window, or as many rows as the stride. In the second case no row is stored twice,
     so that a map with few channels takes fewer words. Columns are unfolded in multiples of the stride, so that windows
@@ -126,7 +126,7 @@ def unfolds(layer: Conv) -> list[Unfold]:
 
 
 def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
-    """Return, for each input that a single convolution reads, the name of its edge and the convolution, by layer."""
+    """Return, by layer name, the input's name and the convolution of each input that only a convolution reads."""
     layers = {layer.name: layer for layer in network.layers}
     found = {}
     for edge in network.inputs:
@@ -137,13 +137,13 @@ def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
 
 
 def unfolds_of(network: Network) -> dict[str, Unfold]:
-    """Return the layouts of the unfolded inputs of a network, by edge."""
+    """Return the layout of each input of a network that is stored unfolded, by the input's name."""
     layers = zip(network.layers, network.edges, strict=True)
     return {edge: layer.unfold for layer, (edge, *_) in layers if isinstance(layer, UnfoldedConv)}
 
 
 def unfolded(network: Network, layouts: Mapping[str, Unfold]) -> Network:
-    """Return a network whose convolutions named in ``layouts`` read unfolded input maps."""
+    """Return a copy of a network whose convolutions named in ``layouts`` read unfolded input maps."""
     layers = tuple(
         unfolded_conv(layer, layouts[layer.name]) if isinstance(layer, Conv) and layer.name in layouts else layer
         for layer in network.layers

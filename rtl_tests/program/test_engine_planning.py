@@ -19,14 +19,14 @@ from hwgen.network.maps import Window
 from hwgen.network.zoo import builtin
 from hwgen.program.compile import schedule
 from hwgen.program.given_tilings import tiling_cost
-from hwgen.program.maps import steps
+from hwgen.program.maps import fused_layers
 from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import (
     Estimator,
     Room,
     Tiling,
     Tilings,
-    _groups,
+    _pixel_groups,
     _spans,
     best_tilings,
     candidates,
@@ -45,7 +45,7 @@ def calls(function: Callable[[], Any]) -> int:
 
 
 def task_of(**parameters: Any) -> Pass:
-    (step,) = steps(alone(conv(**parameters)))
+    (step,) = fused_layers(alone(conv(**parameters)))
     (task,) = passes(step.ops, step.takes, step.inside)
     return task
 
@@ -120,7 +120,7 @@ def test_spans_and_groups(kernel, size, stride, dilation, padding):
     tiles = [(rows, columns) for rows in range(1, across[0] + 1) for columns in range(1, across[1] + 1)]
     rows, columns = np.array(tiles).T
     table = Tilings(rows, columns, rows, rows, rows, rows > 0, rows)
-    for (high, wide), groups in zip(tiles, _groups(task, 5, table), strict=True):
+    for (high, wide), groups in zip(tiles, _pixel_groups(task, 5, table), strict=True):
         areas = [(y - x) * (b - a) for x, y in pieces(across[0], high) for a, b in pieces(across[1], wide)]
         assert groups == sum(-(-area // 5) for area in areas)
 

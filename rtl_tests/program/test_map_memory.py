@@ -36,11 +36,11 @@ from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv, Upsample
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.file import Program
-from hwgen.program.keep import KeptMap, max_saved, placed
+from hwgen.program.keep import KeptMap, best_maps, placed_maps
 from hwgen.program.layout import WORD
 from hwgen.program.maps import KeptAt
 from hwgen.program.tiles import Tiling, best_tilings, chunks, steps
-from hwgen.program.unfold import Unfold, unfolded, unfolds
+from hwgen.program.unfold import Unfold, unfold_options, unfolded
 from hwgen.schedule.engine import EngineSchedule, group_steps
 
 
@@ -70,7 +70,7 @@ def test_many_random_networks(data, network, engine):
 
 @given(data=st.data(), count=st.integers(1, 7))
 def test_the_best_set_of_maps(data, count):
-    """Of all sets that fit at any time, by trying each; placed maps that meet do not overlap."""
+    """Of all sets that fit at any time, by trying each; placed_maps maps that meet do not overlap."""
     engine = EngineConfig(kept_words=2 * MAP_MEMORY_ROWS)
     capacity, maps = engine.kept_words * WORD, {}
     for index in range(count):
@@ -90,10 +90,10 @@ def test_the_best_set_of_maps(data, count):
 
     sets = (names for size in range(count + 1) for names in combinations(maps, size) if fits(names))
     best = max(sum(maps[name].saved for name in names) for names in sets)
-    found = max_saved(maps, engine)
+    found = best_maps(maps, engine)
     assert fits(tuple(found))
     assert sum(each.saved for each in found.values()) == best
-    addresses = placed(maps, engine)
+    addresses = placed_maps(maps, engine)
     for one, other in combinations(addresses, 2):
         begins = sorted((addresses[name].address, addresses[name].address + maps[name].size) for name in (one, other))
         assert not maps[one].meets(maps[other]) or begins[0][1] <= begins[1][0]
@@ -269,7 +269,7 @@ def test_first_layers_of_several_passes(kernel):
 @settings(max_examples=20)
 def test_each_layout_gives_the_same(layer, engine, data):
     """As a program, and as a network whose golden model reads the unfolded map."""
-    unfold = data.draw(st.sampled_from(unfolds(layer)))
+    unfold = data.draw(st.sampled_from(unfold_options(layer)))
     network = alone(layer)
     other = unfolded(network, {layer.name: unfold})
     kind = layer.input.type
@@ -307,7 +307,7 @@ def test_first_layers_take_fewer_steps():
 def test_programs_say_how_inputs_are_stored(tmp_path):
     """In their file, from which frames are packed as before."""
     layer = layer_of(3, (5, 5), (2, 2), (1, 2, 1, 3), (11, 13))
-    found = in_layout(layer, unfolds(layer)[1], SMALL)
+    found = in_layout(layer, unfold_options(layer)[1], SMALL)
     (source,) = found.program.inputs
     assert source.unfold is not None
     found.program.write(tmp_path / "conv.program")
@@ -349,7 +349,7 @@ def test_an_unfolded_map_has_the_zero_point_outside():
     """By hand: 2 x 3 taps, stride 2, one row and one column of padding."""
     source = FeatureMap(channels=1, height=2, width=3, type=INT8, zero_point=-3)
     layer = layer_of(1, (2, 3), (2, 2), (1, 1, 1, 1), (2, 3), signed=True)
-    *_, whole = unfolds(replace(layer, input=source))
+    *_, whole = unfold_options(replace(layer, input=source))
     frame = np.array([[[1, 2, 3], [4, 5, 6]]], np.int8)
     expected = [[[-3, -3], [-3, 5]]]
     got = whole.apply(frame, INT8)

@@ -43,7 +43,7 @@ from hwgen.network.ops.lrn import Falls, Scale, magnitudes, to_bits
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.file import MapRegion
 from hwgen.program.layout import unpack_map
-from hwgen.program.maps import steps
+from hwgen.program.maps import fused_layers
 from hwgen.program.passes import Pass, passes
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.templates.engine import EngineGroup, engine_group
@@ -460,7 +460,7 @@ def group_of(made: plan.Plan) -> EngineGroup:
 
 
 def tasks_of(network: Network) -> list[Pass]:
-    return [task for step in steps(network) for task in passes(step.ops, step.takes, step.inside)]
+    return [task for step in fused_layers(network) for task in passes(step.ops, step.takes, step.inside)]
 
 
 def image(found: ProgramSchedule, seed: int) -> tuple[bytes, list[np.ndarray]]:

@@ -11,7 +11,7 @@ from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.plan.plan import Plan
 from hwgen.program.figures import Figures
-from hwgen.program.maps import FusedLayer, steps
+from hwgen.program.maps import FusedLayer, fused_layers
 from hwgen.program.tiles import Tiling
 from hwgen.report.page.sections import Products, Sections, shares
 from hwgen.templates.base import Group
@@ -145,7 +145,7 @@ class EngineSections(Sections):
 def _computed(group: EngineGroup) -> list[tuple[Figures, FusedLayer]]:
     """Return the figures of each layer with passes of its own, and the `FusedLayer` with the layers fused onto it."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
-    return [(own[step.ops[0].name], step) for step in steps(group.network) if step.ops[0].name in own]
+    return [(own[step.ops[0].name], step) for step in fused_layers(group.network) if step.ops[0].name in own]
 
 
 def _count_map_bytes(group: EngineGroup, step: FusedLayer) -> int:
