@@ -27,7 +27,7 @@ from hwgen.gateware.engine.fixed_unit import (
     Arrival,
     Code,
     Rounding,
-    instruction,
+    instruction_word,
 )
 from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
 from hwgen.network.ops import Conv, FixedPoint, Op, SumPool
@@ -110,7 +110,7 @@ class _ProgramBuilder:
                 f"the engine's fixed unit computes values of {VALUE_BITS} bits, and this layer needs more"
             )
         result = _Value(self._free_slot(), ends)
-        self._words.append(instruction(code=code, target=result.slot, **operand, **extra))
+        self._words.append(instruction_word(code=code, target=result.slot, **operand, **extra))
         return result
 
     def plus(
@@ -247,7 +247,7 @@ class _ProgramBuilder:
         for row in range(size):
             flips = row > 0 or not kind.signed
             self._words.append(
-                instruction(
+                instruction_word(
                     code=Code.WRITE,
                     first=value.slot,
                     first_is_pixel=value.is_pixel,

@@ -17,7 +17,7 @@ from hwgen.gateware.engine.fixed_unit import (
     VALUE_BITS,
     Code,
     Rounding,
-    instruction,
+    instruction_word,
 )
 
 HALF = 1 << VALUE_BITS - 1
@@ -156,7 +156,7 @@ class RandomProgram:
         for row in range(planes):
             first = random.choice([slot for slot in slots if slot not in self._pixels])
             self.words.append(
-                instruction(
+                instruction_word(
                     code=Code.WRITE,
                     first=first,
                     second=planes - 1,
@@ -178,7 +178,7 @@ class RandomProgram:
             self.constants = np.array([*self.constants, row], object)
             extra = {"second_is_constant": 1, "constant": len(self.constants) - 1}
             extra["shift_is_constant"] = random.randrange(2)
-        return instruction(
+        return instruction_word(
             code=code,
             first=first,
             first_is_pixel=first in self._pixels,

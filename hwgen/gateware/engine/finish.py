@@ -1,4 +1,4 @@
-"""Finish of the engine: pipeline that turns complete sums into output words, and stores them in the output buffer."""
+"""Output pipeline of the engine: turns complete sums into output words, and stores them in the output buffer."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from hwgen.gateware.lookup import delayed, delayed_fast
 from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
-#: Index of the engine's activation table among the lookup tables that jobs load, behind the tables of additions.
+#: Index of the activation table among the lookup tables that jobs load; the tables for adding maps have lower indices.
 ACTIVATION = len(TABLES)
-#: Cycles of a lookup in the engine's activation table.
+#: Latency in cycles of a lookup in the activation table.
 _ACTIVATION_CYCLES = 2
-#: Width of the bias in a parameter word, in bits. The other half stores significand and shift.
-_HALF = 32
+#: Width in bits of a half of a requantisation parameter word: the bias, or significand and shift.
+_HALF_BITS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishConfig:
-    """Configuration of the finish of ``engine``: the pipeline from the array's sums to the output buffer."""
+    """Configuration of an engine core's output pipeline (`Finish`), from the array's sums to the output buffer."""
 
     engine: EngineConfig
 
-    #: Cycles from an address of the output buffer to its word.
+    #: Read latency of the output buffer, in cycles.
     read_latency = 2
-    #: Cycles from a beat to its word of the map that is added or multiplied.
+    #: Cycles from a beat of sums to its word of the map that is added to outputs, or multiplied by sums.
     operand_cycles = 2
 
     @property
@@ -53,32 +53,32 @@ class FinishConfig:
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration of each lane's saturating adder behind the scaling, which adds the zero point."""
+        """Configuration of each lane's saturating adder of the zero point, after the sum is scaled."""
         return BoundConfig(device=self.engine.device, bits=PLACES + 1)
 
     @property
     def sum_bound(self) -> BoundConfig:
-        """Configuration of each lane's saturating adder behind the addition of another map."""
+        """Configuration of each lane's saturating adder of the zero point, after another map is added."""
         return BoundConfig(device=self.engine.device, bits=WHOLE_BITS)
 
     @property
     def product(self) -> MapProductConfig:
-        """Configuration of the circuit that multiplies sums by another map."""
+        """Configuration of the circuit that multiplies sums by another feature map, before requantisation."""
         return MapProductConfig(device=self.engine.device)
 
     @property
     def add(self) -> TableAddConfig:
-        """Configuration of the circuit that adds another map to the outputs, by tables."""
+        """Configuration of the circuit that adds another feature map to requantised outputs, by lookup tables."""
         return TableAddConfig(device=self.engine.device)
 
     @property
     def pool(self) -> PoolConfig:
-        """Configuration of the 2 x 2 maximum pool in front of the output buffer."""
+        """Configuration of the 2 x 2 maximum pool that outputs pass before they enter the output buffer."""
         return PoolConfig(device=self.engine.device, words=self.engine.pool_words, blocks=self.engine.blocks)
 
     @property
     def fixed(self) -> tuple[FixedUnitConfig, ...]:
-        """Configuration of the unit for layers in fixed point; empty if the engine has none."""
+        """Configuration of the unit that computes layers in fixed point: a tuple of one, or empty without the unit."""
         return (FixedUnitConfig(engine=self.engine),) if self.engine.has_fixed_unit else ()
 
     @property
@@ -88,18 +88,18 @@ class FinishConfig:
 
     @property
     def sum_cycles(self) -> int:
-        """Cycles from a beat to its sums, or their products with another map, in front of the scaling."""
+        """Cycles from a beat of sums to the requantiser's input: the sums, or their products with another map."""
         return self.operand_cycles + self.product.latency
 
     @property
-    def bounded(self) -> int:
-        """Cycles from a beat of sums to its requantised outputs, before another map is added."""
+    def requantised_cycles(self) -> int:
+        """Cycles from a beat of sums to its requantised outputs, before another feature map is added."""
         return self.sum_cycles + self.scale.latency + self.bound.latency
 
     @property
-    def added(self) -> int:
-        """Cycles from a beat of sums to its outputs behind the addition of another map, before the table lookup."""
-        return self.bounded + self.add.latency + self.sum_bound.latency
+    def added_cycles(self) -> int:
+        """Cycles from a beat of sums to its outputs after another map is added, before the activation lookup."""
+        return self.requantised_cycles + self.add.latency + self.sum_bound.latency
 
     @property
     def latency(self) -> int:
@@ -107,12 +107,12 @@ class FinishConfig:
 
         In this cycle ``finished`` is high.
         """
-        return self.written + 1
+        return self.write_cycles + 1
 
     @property
-    def written(self) -> int:
-        """Cycles from a beat of sums to the write of its words into the output buffer."""
-        return self.added + _ACTIVATION_CYCLES + self.pool.latency + 2 * (self.engine.beat_words > 1)
+    def write_cycles(self) -> int:
+        """Cycles from a beat of sums to the write of its output words into the output buffer."""
+        return self.added_cycles + _ACTIVATION_CYCLES + self.pool.latency + 2 * (self.engine.beat_words > 1)
 
     @cached_property
     def resources(self) -> Resources:
@@ -122,10 +122,10 @@ class FinishConfig:
 
     @property
     def _own_resources(self) -> Resources:
-        """FPGA resources of the finish outside of `ScaleUnit`, both `Bound`, `MapProduct`, `TableAdd` and `Pool`."""
+        """FPGA resources of the output pipeline outside its components: memories, delays and multiplexers."""
         cost, engine, word = Cost(self.engine.device), self.engine, LANES * 8
-        cost.ram(_HALF, engine.parameter_words, copies=2 * LANES)
-        cost.ff += 2 * LANES * _HALF * (self.parameter_cycles - 1)
+        cost.ram(_HALF_BITS, engine.parameter_words, copies=2 * LANES)
+        cost.ff += 2 * LANES * _HALF_BITS * (self.parameter_cycles - 1)
         cost.ram(8, TABLE_WORDS, "block", copies=LANES)
         cost.ram(word, engine.output_words // engine.output_banks, "block", copies=engine.output_banks)
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # the registered write, and valid bits
@@ -142,27 +142,27 @@ class FinishConfig:
         if engine.beat_words > 1:  # sums and outputs of the further words, and their banks
             further = engine.beat_words - 1
             cost.delay_fast(further * LANES * engine.sum_bits, self.sum_cycles)
-            cost.delay_fast(further * word, self.written - 1 - self.bounded)
-            cost.delay_fast(engine.beat_words, self.written - 1)
+            cost.delay_fast(further * word, self.write_cycles - 1 - self.requantised_cycles)
+            cost.delay_fast(engine.beat_words, self.write_cycles - 1)
             cost.lut += outputs * (choices[outputs] * word + 2) + (outputs - 1) * row_bits
             cost.ff += outputs * (word + row_bits + 1) + word + ADDRESS_BITS + 1
         banks, depth = engine.row_engine.bus_words, engine.addend_words // engine.row_engine.bus_words
         if banks > 1:  # the choice of an addend's bank
             cost.delay(engine.row_engine.lane_bits, self.operand_cycles)
             cost.lut += choices[banks] * word
-        # The addend; words that are delayed beside their addition and their lookup; the words that are read.
+        # The addend; words that are delayed as long as their addition and their lookup take; the words that are read.
         cost.ram(word, depth, "block", copies=banks)
         addend_lut, addend_ff = addend_side(engine.row_engine).cost
         cost.lut += addend_lut
         cost.ff += addend_ff + (banks + outputs - 1) * word
-        cost.delay(word, self.bounded - self.operand_cycles)
-        cost.delay(word, self.added - self.bounded - 1)
+        cost.delay(word, self.requantised_cycles - self.operand_cycles)
+        cost.delay(word, self.added_cycles - self.requantised_cycles - 1)
         cost.ff += word * (1 + _ACTIVATION_CYCLES + 1)
         cost.delay(counter_bits(engine.parameter_words), self.sum_cycles - self.parameter_cycles)
         cost.delay(counter_bits(engine.parameter_words), self.scale.scale_cycle)
-        cost.delay(3 * 8, self.bounded)
-        cost.delay(3 * 8 + ADDRESS_BITS + COLUMN_BITS, self.added)
-        cost.lut += 2 * word + 2 * LANES  # multiplexers behind the addition and the lookup, and write enables
+        cost.delay(3 * 8, self.requantised_cycles)
+        cost.delay(3 * 8 + ADDRESS_BITS + COLUMN_BITS, self.added_cycles)
+        cost.lut += 2 * word + 2 * LANES  # multiplexers after the addition and the lookup, and write enables
         if self.fixed:  # the choice of the word that is written, and the end of a job's sums
             cost.lut += outputs * (word + row_bits + 1)
             cost.delay(1, self.latency)
@@ -173,23 +173,23 @@ class FinishConfig:
 
 
 def rows_layout(engine: EngineConfig) -> data.ArrayLayout:
-    """Return the layout of the addresses of all banks of an output buffer."""
+    """Return the layout of an output buffer's read addresses, one row index per bank."""
     return data.ArrayLayout(range(engine.output_words // engine.output_banks), engine.output_banks)
 
 
 def row_addresses(engine: EngineConfig, address: Value) -> list[Value]:
-    """Return the address in each bank of an output buffer of the word at ``address``, and of those that follow.
+    """Return, by bank of an output buffer, the row to read for successive words starting at word ``address``.
 
-    A bank below the address has a word of the next row.
+    A bank below the first word's bank has a word of the next row.
     """
     banks = engine.output_banks
     return [(address + (banks - 1 - bank))[engine.output_bank_bits :] for bank in range(banks)]
 
 
-def in_order(engine: EngineConfig, words: Value, first: Value) -> Value:
-    """Return the words of a beat of the port, from the words of all banks of an output buffer.
+def words_in_order(engine: EngineConfig, words: Value, first: Value) -> Value:
+    """Return the words of a bus beat in order of their addresses, from the words of all output buffer banks.
 
-    The words are in the order of their addresses, beginning with bank ``first``.
+    Bank ``first`` has the first word.
     """
     banks, bits = engine.output_banks, LANES * 8
     by_bank = [words.word_select(bank, bits) for bank in range(banks)]
@@ -200,7 +200,7 @@ def in_order(engine: EngineConfig, words: Value, first: Value) -> Value:
 class Finish(ConfiguredComponent[FinishConfig]):
     """Output pipeline of the engine: requantises sums, adds another map, looks outputs up, pools and stores them.
 
-    Another map is added by tables. Or sums are multiplied by another map before they are requantised.
+    Another map is added by tables. Sums can instead be multiplied by another map before they are requantised.
 
     Parameters
     ----------
@@ -211,8 +211,8 @@ class Finish(ConfiguredComponent[FinishConfig]):
     beats : In(stream, always ready)
         Complete sums from the core.
     parameters : In(stream, always ready)
-        Words of parameters and tables. A beat can use a word from the second cycle after its write on. The host of
-        this component must not overwrite words that beats in flight use.
+        Words of parameters and tables. A beat can use a word two or more cycles after its write. The host of this
+        component must not overwrite words that beats in flight use.
     addends : In(stream, always ready)
         Words of maps that are added or multiplied (`addend_side`), under the same rules.
     finished : Out
@@ -250,11 +250,11 @@ class Finish(ConfiguredComponent[FinishConfig]):
     def elaborate(self, platform):
         m = Module()
         config, beat = self.config, self.beats.payload
-        looked_up = config.added + _ACTIVATION_CYCLES
-        write = self._elaborate_writes(m)
+        looked_up = config.added_cycles + _ACTIVATION_CYCLES
+        write = self._register_writes(m)
         tables = stream.Signature(TABLE_WRITE, always_ready=True).create(path=("table_write",))
         m.d.comb += [
-            tables.valid.eq(self._writes_tables(write)),
+            tables.valid.eq(self._writes_lookup_tables(write)),
             tables.payload.index.eq(write.payload.index),
             tables.payload.data.eq(write.payload.data),
         ]
@@ -281,18 +281,18 @@ class Finish(ConfiguredComponent[FinishConfig]):
         ]
         writes = self._elaborate_bank_writes(m, pooled, requantised[LANES:])
         unit = self._elaborate_fixed(m, write) if config.fixed else None
-        self._elaborate_buffer(m, writes if unit is None else self._with_fixed(unit, writes))
+        self._elaborate_buffer(m, writes if unit is None else self._with_fixed_writes(unit, writes))
         ended = delayed(m, "job_end", self.beats.valid & beat.last, config.latency, reset_less=False)
         m.d.comb += self.finished.eq(ended if unit is None else (ended & ~unit.start) | unit.done)
         return m
 
-    def _writes_tables(self, write: Any) -> Value:
-        """Return whether a word of tables is written that is not one of the fixed unit."""
+    def _writes_lookup_tables(self, write: Any) -> Value:
+        """Return whether the write is for a lookup table of this pipeline, and not for the fixed-point unit."""
         writes = write.valid & write.payload.tables
         return writes & ~write.payload.index[10:].any() if self.config.fixed else writes
 
     def _elaborate_fixed(self, m: Module, write: Any) -> FixedUnit:
-        """Add the fixed unit, and return it."""
+        """Add the unit for layers in fixed point, connected to beats, parameters and its start; return it."""
         config, beat = self.config, self.beats.payload
         m.submodules.fixed_unit = unit = FixedUnit(config.fixed[0])
         has_program = self.beats.valid & beat.last & beat.add & beat.multiply & (beat.a_zero_point != 0)
@@ -306,8 +306,8 @@ class Finish(ConfiguredComponent[FinishConfig]):
         ]
         return unit
 
-    def _with_fixed(self, unit: FixedUnit, writes: Sequence[BankWrite]) -> list[BankWrite]:
-        """Return the writes into the output buffer, including the fixed unit's, which never coincide with others."""
+    def _with_fixed_writes(self, unit: FixedUnit, writes: Sequence[BankWrite]) -> list[BankWrite]:
+        """Return the output buffer's writes by bank, merged with the fixed-point unit's, which never coincide."""
         bits = self.config.engine.output_bank_bits
         return [
             BankWrite(
@@ -318,14 +318,14 @@ class Finish(ConfiguredComponent[FinishConfig]):
             for bank, each in enumerate(writes)
         ]
 
-    def _elaborate_writes(self, m: Module) -> Any:
-        """Register the stream of writes to parameters and tables, because it drives many memories, and return it."""
+    def _register_writes(self, m: Module) -> Any:
+        """Return the stream of parameter and table writes, registered because it drives many memories."""
         write = stream.Signature(PARAMETER_LAYOUT, always_ready=True).create(path=("parameter_write",))
         m.d.sync += [write.valid.eq(self.parameters.valid), write.payload.eq(self.parameters.payload)]
         return write
 
     def _elaborate_products(self, m: Module, operand: Value) -> list[Value]:
-        """Add the multiplier of sums by another map; return each lane's sum or product, ``config.sum_cycles`` later."""
+        """Add the multiplier of sums by another map; return each lane's sum or product, after ``sum_cycles``."""
         config, beat = self.config, self.beats.payload
         m.submodules.product = products = MapProduct(config.product)
         early = config.operand_cycles
@@ -343,7 +343,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return sums
 
     def _elaborate_further_sums(self, m: Module) -> list[Value]:
-        """Return the sums of a beat's words behind the first one, ``config.sum_cycles`` cycles later.
+        """Return the sums of a beat's second and further pixels, by lane, delayed by ``config.sum_cycles``.
 
         They are never multiplied.
         """
@@ -351,13 +351,13 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return [delayed_fast(m, f"sum_{lane}", sums[lane], self.config.sum_cycles) for lane in lanes]
 
     def _elaborate_outputs(self, m: Module, write: Any, sums: Sequence[Value]) -> list[Value]:
-        """Add each lane's requantiser; return the outputs by lane, ``config.bounded`` cycles after a beat of sums.
+        """Add each lane's requantiser; return its outputs, ``config.requantised_cycles`` after the beat.
 
         Lanes of the same map have the same parameters, whatever their pixel.
         """
         config, outputs = self.config, []
         scale, bound = config.scale, config.bound
-        rule = self._rule(m, "", config.sum_cycles + scale.latency)
+        rule = self._delay_bounds(m, "", config.sum_cycles + scale.latency)
         parameters = [self._elaborate_parameters(m, lane, write) for lane in range(LANES)]
         for lane, value in enumerate(sums):
             m.submodules[f"scale_{lane}"] = scaled = ScaleUnit(scale)
@@ -375,17 +375,17 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return outputs
 
     def _elaborate_sums(self, m: Module, outputs: Sequence[Value], operand: Value, tables: Any) -> list[Value]:
-        """Add the adder of another map; return each lane's sum or old output, ``config.added`` cycles after a beat."""
-        config, add_cycles = self.config, self.config.added - self.config.bounded
+        """Add the adder of another map; return each lane's sum or unchanged output, after ``added_cycles``."""
+        config, add_cycles = self.config, self.config.added_cycles - self.config.requantised_cycles
         m.submodules.add = sums = TableAdd(config.add)
         m.d.comb += [
             sums.write.valid.eq(tables.valid),
             sums.write.payload.eq(tables.payload),
             sums.first.as_value().eq(Cat(outputs)),
-            sums.second.as_value().eq(delayed(m, "addend", operand, config.bounded - config.operand_cycles)),
+            sums.second.as_value().eq(delayed(m, "addend", operand, config.requantised_cycles - config.operand_cycles)),
         ]
-        adding = delayed_fast(m, "adds_map", self.beats.payload.add, config.added)
-        rule = self._rule(m, "a_", config.bounded + config.add.latency)
+        adding = delayed_fast(m, "adds_map", self.beats.payload.add, config.added_cycles)
+        rule = self._delay_bounds(m, "a_", config.requantised_cycles + config.add.latency)
         added = []
         for lane, output in enumerate(outputs):
             m.submodules[f"sum_bound_{lane}"] = bounded = Bound(config.sum_bound)
@@ -394,14 +394,14 @@ class Finish(ConfiguredComponent[FinishConfig]):
             added.append(Mux(adding, bounded.o, delayed_fast(m, f"requantised_{lane}", output, add_cycles)))
         return added
 
-    def _rule(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
-        """Delay a beat's zero point and bounds for a `Bound` with sums in cycle ``cycle``; return them by port name."""
+    def _delay_bounds(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
+        """Return a beat's zero point and bounds, delayed for a `Bound` whose inputs come in ``cycle``, by port."""
         cycles = {"zero_point": cycle, **dict.fromkeys(("low", "high"), cycle + BoundConfig.bounds_cycle)}
         beat = self.beats.payload
         return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}
 
     def _elaborate_operands(self, m: Module) -> Value:
-        """Add the buffer of the map that is added or multiplied, and return each beat's word of this map.
+        """Add the buffer of the map that is added or multiplied; return its word for each beat of sums.
 
         The word is available ``config.operand_cycles`` cycles after the beat.
         """
@@ -418,28 +418,28 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return Array(read)[delayed(m, "addend_bank", address[:bits], self.config.operand_cycles)]
 
     def _elaborate_parameters(self, m: Module, lane: int, write: Any) -> list[Value]:
-        """Add a lane's parameter memories; return the bias and, later, the significand with the shift."""
+        """Add a lane's requantisation parameter memories; return the bias, and (later) significand and shift."""
         config, beat, into = self.config, self.beats.payload, write.payload
         depth, cycles = config.engine.parameter_words, config.parameter_cycles
         first = config.sum_cycles - cycles
         index = into.index
         halves = []
         for half, cycle in enumerate((first, first + config.scale.scale_cycle)):
-            m.submodules[f"parameters_{lane}_{half}"] = words = ram(config.engine.device, _HALF, depth)
+            m.submodules[f"parameters_{lane}_{half}"] = words = ram(config.engine.device, _HALF_BITS, depth)
             port, out = write_port(words), read_port(words)
             m.d.comb += [
                 port.en.eq(write.valid & ~into.tables & (index[:3] == lane)),
                 port.addr.eq(index[3:]),
-                port.data.eq(into.data.word_select(half, _HALF)),
+                port.data.eq(into.data.word_select(half, _HALF_BITS)),
                 out.addr.eq(delayed(m, f"parameter_address_{lane}_{half}", beat.parameter, cycle)),
             ]
             halves.append(delayed(m, f"parameter_word_{lane}_{half}", out.data, cycles - 1))
         return halves
 
     def _elaborate_bank_writes(self, m: Module, words: Pool, further: Sequence[Value]) -> list[BankWrite]:
-        """Return the write of a beat's words into each bank of the output buffer.
+        """Return the writes of a beat's output words into the output buffer, by bank.
 
-        ``further`` has the outputs, by lane, of the words behind the first one, before another map would be added.
+        ``further`` has the requantised outputs, by lane, of the second and further pixels.
         """
         config, engine, word = self.config, self.config.engine, words.o.payload
         bits = engine.output_bank_bits
@@ -454,10 +454,10 @@ class Finish(ConfiguredComponent[FinishConfig]):
             delayed(m, f"pooled_{name}", value, 1)
             for name, value in (("address", word.address), ("word", word.data.as_value()))
         )
-        present = delayed_fast(m, "present", self.beats.payload.present, config.written - 1)
+        present = delayed_fast(m, "present", self.beats.payload.present, config.write_cycles - 1)
         present = Cat(present, Const(0, engine.output_banks - engine.beat_words))
         outputs = [
-            delayed_fast(m, f"further_{lane}", value, config.written - 1 - config.bounded)
+            delayed_fast(m, f"further_{lane}", value, config.write_cycles - 1 - config.requantised_cycles)
             for lane, value in enumerate(further)
         ]
         by_word = [first_word, *(Cat(outputs[lane : lane + LANES]) for lane in range(0, len(outputs), LANES))]
@@ -472,7 +472,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return writes
 
     def _elaborate_buffer(self, m: Module, writes: Sequence[BankWrite]) -> None:
-        """Add the memory for output words that wait to be stored.
+        """Add the output buffer, the memory of output words that wait to be stored off-chip.
 
         It has as many banks as a beat of the bus, or a beat of sums, has words.
         """
@@ -490,5 +490,5 @@ class Finish(ConfiguredComponent[FinishConfig]):
         ordered = Cat(read_words)
         if not engine.has_cores:
             first = delayed(m, "first_bank", self.address[: engine.output_bank_bits], self.config.read_latency)
-            ordered = in_order(engine, ordered, first)
+            ordered = words_in_order(engine, ordered, first)
         m.d.comb += self.data.eq(ordered)

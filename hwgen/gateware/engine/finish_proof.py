@@ -1,4 +1,4 @@
-"""Obligations ``elementwise`` of an engine's finish: products and sums of two maps, for all values.
+"""Proof obligations ``elementwise`` of the engine's output pipeline: products and sums of two maps, for all values.
 
 A sum is made by tables that jobs load. The words that are read from tables are free. Which words are written and read
 is not proved.
@@ -28,7 +28,7 @@ _VALUE_BITS = 8
 
 
 def finish_parts(config: FinishConfig) -> dict[str, Any]:
-    """Return the components of an engine's finish that have obligations, by instance."""
+    """Return the configurations of the output pipeline's components that have proof obligations, by instance name."""
     lanes = range(config.engine.requantisers)
     return {
         **{f"scale_{lane}": config.scale for lane in lanes},
@@ -41,7 +41,7 @@ def finish_parts(config: FinishConfig) -> dict[str, Any]:
 
 
 def of_map_product(config: MapProductConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of the products of two maps: values less their zero points, and their products."""
+    """Return the proof obligations of the multiplier of two maps: values minus zero points, and their products."""
     circuit, cycles = site.circuit, config.latency - 1
     lines, differences, products = [], {}, {}
     for name in ("first", "second"):
@@ -79,12 +79,12 @@ def of_map_product(config: MapProductConfig, site: Site) -> list[Obligation]:
 
 
 def of_table_add(config: TableAddConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the sums of two maps by tables, from the entries that were read."""
+    """Return the proof obligation of the table-based adder of two maps: its sums of the table entries that it reads."""
     total_bits, cycles = SHARE_BITS + 1, config.latency - 1
     lines, facts = [], {}
     for lane in range(config.lanes):
         lines += [
-            # Each table has a register behind it. The limit is read with the sum.
+            # Each table has an output register. The limit is read with the sum.
             *delayed(f"one_{lane}", SHARE_BITS, f"share_{lane}_0__r0_data", cycles),
             *delayed(f"other_{lane}", SHARE_BITS, f"share_{lane}_1__r0_data", cycles),
             *delayed(f"limit_{lane}", FRACTION + 1, f"rounding_{lane}__r0_data", 2),

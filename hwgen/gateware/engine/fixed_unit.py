@@ -1,4 +1,4 @@
-"""Fixed unit of the engine: executes a short program of fixed-point operations on all pixels of a job's tile.
+"""Fixed-point unit of the engine: executes a short program of operations on all pixels of a job's tile.
 
 A layer of fixed-point steps computes values of up to `VALUE_BITS` bits from maps of 8 to 32 bits, and a convolution
 with a wide output requantises its sums to such a map. Both are programs here. The unit has a register file of slots.
@@ -31,44 +31,45 @@ from hwgen.gateware.lookup import delayed, delayed_fast
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Width of a value, and of the second operand of a product, in bits; maximum shift of a product.
+#: Width in bits of a fixed-point value, width in bits of a product's second operand, and maximum right shift of a
+#: product.
 VALUE_BITS, FACTOR_BITS, MAX_SHIFT = 52, 25, 63
-#: Maximum number of slots of the register file, and of instructions of a program.
+#: Maximum number of slots (values per pixel) in the fixed-point unit's register file, and of instructions in a program.
 MAX_SLOTS, MAX_INSTRUCTIONS = 16, 127
-#: Index of the first table, among the tables that jobs load, that are words of the program, and words of lookups.
+#: Table indices by which jobs load the fixed-point unit's program, and its lookup memory (first of several tables).
 PROGRAM_TABLE, LOOKUP_TABLE = 4, 8
-#: Width of a part of a value with a memory of its own, in bits: bytes of a wide map arrive one after the other.
+#: Width in bits of the low parts of a value, which have separate memories because a wide map arrives byte by byte.
 _BYTE = 8
 _BYTES = 4
-#: Numbers of LUTs and of registers of a lane's pipeline without its products, its memories and its lookups, by Yosys
-#: for the 7 series. They include an eighth of the unit's control.
+#: Measured LUTs and flip-flops of one lane's pipeline without products, memories and lookups (Yosys, 7 series). They
+#: include an eighth of the unit's control.
 _LANE_LUTS, _LANE_REGISTERS = 695, 764
-#: Width of a number of columns of a tile, in bits.
+#: Width in bits of the counters of a tile's output columns.
 _COLUMN_BITS = 12
-#: Cycles from the last sum of a job to its first instruction, and from the last instruction to ``done``.
+#: Cycles from ``start`` to the first instruction of a job, and from the end of the last instruction to ``done``.
 _BEGIN, _END = 1, 5
 
 
 class Code(IntEnum):
-    """Operation of an instruction."""
+    """Operation code of an instruction of the engine's fixed-point unit."""
 
     ADD = 0
     SUBTRACT = 1
     MINIMUM = 2
     MAXIMUM = 3
     MULTIPLY = 4
-    """Product, divided by ``2**shift`` and rounded (`Rounding`)."""
+    """Multiply both operands, divide the product by ``2**shift``, and round the quotient (`Rounding`)."""
     LOOK_UP = 5
-    """Word of the lookups at the first operand plus ``base``."""
+    """Read the lookup memory at the address given by the first operand plus ``base``."""
     WRITE = 6
-    """Byte ``shift`` of the first operand becomes row ``target`` of the output's ``second + 1`` rows per map row.
+    """Write byte ``shift`` of the first operand to row ``target`` of the output's ``second + 1`` rows per map row.
 
     Its highest bit is inverted if ``rounding`` is not 0.
     """
 
 
 class Rounding(IntEnum):
-    """Rounding of a product's quotient: down, to the nearest integer with ties upwards, or with ties to even."""
+    """Rounding mode of a shifted product: down, to nearest with ties upwards, or to nearest with ties to even."""
 
     DOWN = 0
     UPWARDS = 1
@@ -76,7 +77,9 @@ class Rounding(IntEnum):
 
 
 class Arrival(IntEnum):
-    """Format of the sums that arrive in a slot: values, or bytes of values, the highest byte first.
+    """Format of the sums that the array sends to the fixed-point unit: whole values, or single bytes of values.
+
+    The highest byte of a value arrives first.
 
     All bytes but the highest are stored with an inverted highest bit; the highest byte of an unsigned value, too.
     """
@@ -86,8 +89,9 @@ class Arrival(IntEnum):
     UNSIGNED_BYTES = 2
 
 
-#: Layout of an instruction, in a word of a table. ``is_pixel`` marks an operand of one pixel for all pixels. A constant
-#: replaces the second operand, and the constant's bits above the first `VALUE_BITS` replace the shift.
+#: Layout of an instruction of the fixed-point unit, in one table word. ``is_pixel`` marks an operand of one pixel for
+#: all pixels. A constant replaces the second operand, and the constant's bits above the first `VALUE_BITS` replace the
+#: shift.
 INSTRUCTION = data.StructLayout(
     {
         "code": 3,
@@ -106,13 +110,16 @@ INSTRUCTION = data.StructLayout(
 )
 
 
-def instruction(**values: int) -> int:
-    """Return the word of an instruction with given fields."""
+def instruction_word(**values: int) -> int:
+    """Return an instruction of the fixed-point unit as an integer, from its `INSTRUCTION` fields; others are 0."""
     return sum(value << INSTRUCTION[name].offset for name, value in values.items())
 
 
 def run_cycles(engine: EngineConfig, pixels: Any, instructions: Any) -> Any:
-    """Return the cycles of a job's instructions, which delay its ``finished`` (integers or arrays)."""
+    """Return the cycles that a program takes (integer or array), by numbers of pixels and instructions.
+
+    Without instructions, it takes 0 cycles. The program delays the job's ``finished`` by as much.
+    """
     if not engine.has_fixed_unit:
         return 0 * pixels
     min_cycles = FixedUnitConfig(engine=engine).latency
@@ -122,13 +129,13 @@ def run_cycles(engine: EngineConfig, pixels: Any, instructions: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedUnitConfig:
-    """Configuration of the fixed unit of one core of ``engine``."""
+    """Configuration of the fixed-point unit (`FixedUnit`) in each core of an engine, with its FPGA resources."""
 
     engine: EngineConfig
 
     @cached_property
     def _product_path(self) -> tuple[Cost, int]:
-        """Cost of the multiplier of a lane, and its latency from the operands."""
+        """Cost of one lane's multiplier, and its latency in cycles from the operands to the product."""
         m = Module()
         path = NumberPath(m, self.engine.device, "lane")
         cycle = _multiply(path, Signal(VALUE_BITS), Signal(FACTOR_BITS)).cycle
@@ -138,12 +145,12 @@ class FixedUnitConfig:
 
     @property
     def product_cycles(self) -> int:
-        """Cycles from the operands of a product to the product, not rounded."""
+        """Cycles from the operands of a multiplication to its product, before shift and rounding."""
         return self._product_path[1]
 
     @property
     def latency(self) -> int:
-        """Cycles of an instruction for one pixel, after which the next instruction can read the result."""
+        """Cycles of one instruction on one pixel, from its issue until the next instruction can read the result."""
         return 3 + self.product_cycles + 6
 
     @cached_property
@@ -167,12 +174,12 @@ class FixedUnitConfig:
 
 
 def _part_bits() -> list[int]:
-    """Return the widths of the parts of a value, the lowest first: bytes, and the rest with the last byte."""
+    """Return the widths in bits of a value's parts in separate memories, lowest first: 8, 8, 8 and the rest."""
     return [_BYTE] * (_BYTES - 1) + [VALUE_BITS - (_BYTES - 1) * _BYTE]
 
 
 def _multiply(path: NumberPath, first: Value, second: Value) -> PathNumber:
-    """Return the product of a value and a factor, valid in the cycle of its `PathNumber`."""
+    """Add a pipelined multiplier to ``path``; return its product, which holds the latency as ``cycle``."""
     numbers = [
         path.new_number(name, value.as_signed(), 0, (-(1 << len(value) - 1), (1 << len(value) - 1) - 1))
         for name, value in (("first", first), ("second", second))
@@ -183,7 +190,7 @@ def _multiply(path: NumberPath, first: Value, second: Value) -> PathNumber:
 
 
 class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
-    """Fixed unit of a core: a register file, and a pipeline that executes a program on it.
+    """Fixed-point unit of an engine core: a register file, and a pipeline that executes a job's program on it.
 
     Parameters
     ----------
@@ -203,7 +210,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         Pulse when all output words are in the output buffer.
 
     Latency and throughput
-        An instruction takes a cycle per pixel, ``config.latency`` at least. ``done`` follows ``start`` after
+        An instruction takes a cycle per pixel, at least ``config.latency``. ``done`` follows ``start`` after
         `run_cycles`.
     """
 
@@ -236,7 +243,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return m
 
     def _elaborate_arrival(self, m: Module) -> None:
-        """Add the counters of arriving sums, and registers for the fields of the last job's drain part."""
+        """Add the counters of sums that arrive from the array, their byte format, and registers of the job's fields."""
         beat, bits = self.beats.payload, counter_bits(self.config.engine.fixed_words)
         arrives = named(self.beats.valid & beat.add & beat.multiply, "sums_arrive")
         begins = Signal(name="is_first_beat", init=1)
@@ -280,7 +287,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         ]
 
     def _elaborate_program(self, m: Module) -> data.View:
-        """Add the memory of the program; return the instruction at ``self._index``, a cycle later."""
+        """Add the program memory; return the instruction at ``self._index``, valid one cycle later."""
         write, device = self.parameters.payload, self.config.engine.device
         m.submodules.program = words = ram(device, INSTRUCTION.size, MAX_INSTRUCTIONS + 1, "lut")
         into, out = write_port(words), read_port(words)
@@ -294,7 +301,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return data.View(INSTRUCTION, out.data)
 
     def _elaborate_run(self, m: Module, fetched: data.View) -> None:
-        """Add the counters of instructions and pixels, and the registers of the current instruction."""
+        """Add the counters of instructions and pixels, the register of the current instruction, and ``done``."""
         min_cycles, bits = self.config.latency, counter_bits(self.config.engine.fixed_words)
         runs, fetches = Signal(name="runs"), Signal(name="fetches")
         cycle = Signal(
@@ -323,7 +330,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         m.d.comb += self.done.eq(delayed(m, "stopped", stops, _END, reset_less=False))
 
     def _elaborate_operands(self, m: Module) -> tuple[list[Value], list[Value]]:
-        """Add the register file; return both operands of all lanes, three cycles after the pixel."""
+        """Add the register file; return all lanes' first and second operands, three cycles after the pixel index."""
         engine, parts, now = self.config.engine, _part_bits(), self._now
         self._writes, operands = [], []
         for name in ("first", "second"):
@@ -353,7 +360,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return first, second
 
     def _elaborate_constants(self, m: Module, lane: int) -> Value:
-        """Add a lane's memory of constants; return the current instruction's, two cycles after the pixel."""
+        """Add a lane's memory of constants; return the current instruction's constant, two cycles late."""
         write, engine = self.parameters.payload, self.config.engine
         m.submodules[f"constants_{lane}"] = words = ram(engine.device, 64, engine.parameter_words)
         into, out = write_port(words), read_port(words)
@@ -366,7 +373,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return delayed(m, f"constant_{lane}", out.data, 1)
 
     def _elaborate_lane(self, m: Module, lane: int, first: Value, second: Value) -> Value:
-        """Add a lane's operations; return the result, in the cycle of its write into the register file."""
+        """Add one lane's arithmetic; return the instruction's result, in the cycle that writes the register file."""
         code = delayed_fast(m, f"code_of_lane_{lane}", self._now.code, 3)
         product = _multiply(NumberPath(m, self.config.engine.device, f"lane_{lane}"), first, second[:FACTOR_BITS])
         rounded = self._elaborate_rounding(m, lane, product)
@@ -394,7 +401,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return delayed(m, f"result_{lane}", Mux(multiplies, rounded, other), 1)
 
     def _look_up(self, m: Module, lane: int, first: Value) -> Value:
-        """Add a lane's memory of lookups; return the word at an operand, four cycles later."""
+        """Add one lane's lookup memory; return its word at address ``first`` plus ``base``, four cycles later."""
         write, engine = self.parameters.payload, self.config.engine
         m.submodules[f"lookups_{lane}"] = words = ram(engine.device, VALUE_BITS, engine.lookup_words, "block")
         into, out = write_port(words), read_port(words)
@@ -408,7 +415,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return delayed(m, f"lookup_word_{lane}", out.data, 2)
 
     def _elaborate_rounding(self, m: Module, lane: int, product: PathNumber) -> Value:
-        """Add the shift and the rounding of a product; return its lowest bits, four cycles after the product."""
+        """Add the right shift and rounding of a product; return its low 52 bits, four cycles after the product."""
         cycle = 3 + product.cycle
         shift = self._now.shift
         by_constant = delayed(m, f"shift_is_constant_{lane}", self._now.shift_is_constant, 3)
@@ -427,7 +434,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return delayed(m, f"rounded_{lane}", ((value >> 1) + up)[:VALUE_BITS], 1)
 
     def _elaborate_registers(self, m: Module, results: Sequence[Value]) -> None:
-        """Connect the writes of the register file: arriving sums, or results."""
+        """Connect the register file's write ports to arriving sums or, otherwise, to the lanes' results."""
         cycles = self.config.latency - 1
         writes = delayed(m, "writes_result", self._works & (self._now.code != Code.WRITE), cycles, reset_less=False)
         address = delayed(m, "result_address", self._bases["target"] | self._pixel, cycles)
@@ -442,7 +449,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
             ]
 
     def _elaborate_outputs(self, m: Module, values: Sequence[Value]) -> None:
-        """Add the walk over the output buffer: the rows of an output's bytes follow each other below each map row."""
+        """Add the writes of output words: bytes of the first operand, with one row per byte for each map row."""
         now = self._now
         left = Signal(_COLUMN_BITS, name="output_columns_left", reset_less=True)
         output_place = Signal(16, name="output_place", reset_less=True)
@@ -474,6 +481,6 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
 
     @staticmethod
     def _chosen(values: Sequence[Value], index: Value) -> Value:
-        """Return one of four values by the lowest bits of ``index``."""
+        """Return the multiplexer of four values that the two lowest bits of ``index`` select."""
         pairs = [Mux(index[0], values[number + 1], values[number]) for number in (0, 2)]
         return Mux(index[1], pairs[1], pairs[0])

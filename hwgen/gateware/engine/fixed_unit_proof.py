@@ -1,4 +1,4 @@
-"""Proofs of the engine's fixed unit: why its registers and results have no property of their own."""
+"""Proofs of the engine's fixed-point unit: why its registers and results have no properties."""
 
 from __future__ import annotations
 

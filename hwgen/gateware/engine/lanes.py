@@ -1,4 +1,4 @@
-"""Lane addressing of the engine: the input window of each lane's pixel, and the word that each lane reads in a step."""
+"""Lane addressing of the engine: the window of each lane's output pixel, and its map buffer address in each step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hwgen.gateware.engine.steps import step_layout
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 
-#: Width of row and column indices of windows and taps, in bits: ``-2**15`` to ``2**15 - 1``.
+#: Width in bits of the signed row and column indices of convolution windows and kernel taps.
 INDEX_BITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanesConfig:
-    """Configuration of the lane addressing of ``engine``, which computes each lane's address in the map buffer."""
+    """Configuration of the engine's lane addressing (`Lanes`), with its FPGA resources."""
 
     engine: EngineConfig
 
@@ -45,11 +45,11 @@ class LanesConfig:
 
 
 class Lanes(ConfiguredComponent[EngineConfig]):
-    """Lane addressing of the engine: computes which map buffer word each lane (output pixel) reads in a step.
+    """Lane addressing of the engine: computes, per cycle, which map buffer word each lane (output pixel) reads.
 
     It tracks the row, column and word of each lane's window, and of the tap in the window.
 
-    There is one lane per bank. Lane ``k`` has the pixel whose window begins ``k`` banks behind the group's first window
+    There is one lane per bank. Lane ``k`` has the pixel whose window begins ``k`` banks after the group's first window
     (docs/reference/engine.md). The addresses of a step follow without a stall. Columns are computed one cycle before
     rows and words, because these depend on whether a row ended.
 
@@ -61,7 +61,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
     -------
     walk : In(1)
         Pulse that starts the computation of the first windows of ``next_job``, one pixel per cycle. The windows of the
-        job before must not be needed any more, except for a fold that begins in this cycle.
+        previous job must not be needed any more, except for a fold that begins in this cycle.
     walked : Out(1)
         Whether the last window is being computed, or all are.
     next_job : In(Compute)
@@ -77,9 +77,9 @@ class Lanes(ConfiguredComponent[EngineConfig]):
         ``inside_1`` and so on.
     """
 
-    #: Cycles from a step, the array's work of one cycle, to its addresses in the map buffer.
+    #: Cycles from a step (one cycle of the array's work) at the input to its map buffer addresses at the output.
     LATENCY = 3
-    #: Cycles from a step of the array to ``inside``, which tells for each lane whether its tap is in the input box.
+    #: Cycles from a step at the input to the output ``inside``: which lanes' taps are inside the map, not padding.
     INSIDE_LATENCY = 4
 
     def __init__(self, config: EngineConfig):
@@ -117,7 +117,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_walk(self, m: Module, first: list[list[Signal]]) -> None:
-        """Add the logic that computes each lane's window position in a job's first pixel group, one lane per cycle.
+        """Add the computation of each lane's window position in a job's first pixel group, one lane per cycle.
 
         Pixel ``i`` belongs to lane ``stride * i % pixels``.
 
@@ -169,7 +169,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                     m.d.sync += register.eq(value)
 
     def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:
-        """Add the logic that advances each lane's window position to the pixel group of the current step.
+        """Add the registers of each lane's window position, which advance to the pixel group of the current step.
 
         Columns follow one cycle after the step, rows and words two cycles.
         """
@@ -203,7 +203,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                     m.d.sync += current[lane].eq(current[lane] + Mux(ended, moves[1], moves[0]))
 
     def _elaborate_words(self, m: Module, words: list[Signal]) -> None:
-        """Add every lane's map buffer address: window word plus tap word, plus one where the bank index wraps."""
+        """Add each lane's map buffer address: word of the window plus offset of the tap, plus the bank's carry."""
         config, step, job = self._config, self.step, self.job
         rest = Signal(range(config.pixels), name="tap_bank", reset_less=True)
         row_rest = Signal.like(rest, name="tap_row_bank")
@@ -257,7 +257,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
             m.d.comb += self.words[lane].eq(address)
 
     def _elaborate_inside(self, m: Module, columns: list[Signal], rows: list[Signal]) -> None:
-        """Add the logic that tells for each lane whether its kernel tap is inside of the input box, not in the padding.
+        """Add the comparisons that say, for each lane, whether its kernel tap is inside the map or in the padding.
 
         Columns are compared one cycle before rows.
         """
@@ -296,10 +296,10 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                 m.d.comb += getattr(self, port)[lane].eq(in_columns[lane] & is_inside("row", place, window, tap))
 
     def _elaborate_row_taps(self, m: Module, tap: Signal) -> list[Value]:
-        """Return the row of the tap in the input box of each core, one cycle after ``tap``, which is team 0's.
+        """Return each core's tap row in its input, one cycle after ``tap``, the row of the first group of cores.
 
-        Rows of team ``t`` are ``t * row_advance`` below. The products are computed from the next job, and selected in
-        the cycle of a job's first step.
+        Rows of team (group of cores) ``t`` are ``t * row_advance`` below. The products are computed from the next job,
+        and selected in the cycle of a job's first step.
         """
         if not self._config.has_cores:
             return [delayed(m, "tap_row_delayed", tap, 1)]
@@ -326,5 +326,5 @@ class Lanes(ConfiguredComponent[EngineConfig]):
 
 
 def _times(value: Value, count: int) -> Value:
-    """Return ``value`` times 1, 2 or 3, without a DSP slice."""
+    """Return ``value`` multiplied by 1, 2 or 3 (``count``), with shifts and additions instead of a DSP slice."""
     return {1: value, 2: value << 1, 3: value + (value << 1)}[count]

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.finish import FinishConfig, in_order, row_addresses, rows_layout
+from hwgen.gateware.engine.finish import FinishConfig, words_in_order, row_addresses, rows_layout
 from hwgen.gateware.lookup import delayed
 
 #: Number of cores among which one stage chooses, with one LUT per bit.
@@ -112,7 +112,7 @@ class OutputWords(ConfiguredComponent[OutputWordsConfig]):
             chosen = [Array(words[first : first + _WAYS])[digit] for first in range(0, len(words), _WAYS)]
             words = [delayed(m, f"words_{stage}_{group}", value, 1) for group, value in enumerate(chosen)]
         first = delayed(m, "first_bank", self.address[: engine.output_bank_bits], config.latency)
-        m.d.comb += self.word.eq(in_order(engine, words[0], first))
+        m.d.comb += self.word.eq(words_in_order(engine, words[0], first))
         return m
 
 
