@@ -16,7 +16,7 @@ from hwgen.gateware.engine.config import EngineConfig, numbered
 from hwgen.gateware.engine.drain import DrainController, DrainControllerConfig, drain_beat_layout, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes, LanesConfig
-from hwgen.gateware.engine.load import fills
+from hwgen.gateware.engine.load import fill_streams
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig, bank_addresses, map_side
 from hwgen.gateware.engine.steps import Steps, StepsConfig
 from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig, weight_side
@@ -34,7 +34,7 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
     return {
         "compute": In(stream.Signature(Compute.layout(config.variant))),
         "drain": In(stream.Signature(Drain.layout(config.variant))),
-        **{name: In(fills(config)[name]) for name in ("map_write", "weight_write")},
+        **{name: In(fill_streams(config)[name]) for name in ("map_write", "weight_write")},
         "loaded": In(COUNT_BITS),
         "stored": In(COUNT_BITS),
         "finished": In(1),

@@ -18,12 +18,12 @@ from hwgen.gateware.engine.weight_buffer import weight_side
 from hwgen.gateware.engine.writes import addend_side
 from hwgen.gateware.naming import named
 
-#: Targets whose words come in beats as wide as the bus.
-WIDE = (Target.MAP, Target.WEIGHTS, Target.ADDEND)
+#: Destinations whose words are read in beats as wide as the bus; other words are read one per beat.
+WIDE_TARGETS = (Target.MAP, Target.WEIGHTS, Target.ADDEND)
 
 
 class LoadUnit(ConfiguredComponent[EngineConfig]):
-    """Load unit of the engine, which requests the operands of all jobs from memory, in order.
+    """Load unit of the engine: requests the jobs' operands (maps, weights, parameters) from memory, in order.
 
     Each is requested as soon as its buffer words are free.
 
@@ -36,7 +36,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
     Members
     -------
     part : In(stream of Load)
-        Load parts of the jobs. A part is taken when its last burst is about to be requested.
+        Load parts of the jobs. A part is accepted when its last burst is about to be requested.
     computed, stored : In(24)
         Numbers of computed and stored jobs.
     others_loaded : In(24), only if there is another load unit
@@ -74,14 +74,14 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             self.part.ready.eq(bursts.i.ready & last_box),
         ]
         waiting = self.part.valid & ~self.part.ready
-        has_turn = self._elaborate_turn(m) if self._has_other else 1
+        has_turn = self._other_has_loaded(m) if self._has_other else 1
         m.d.sync += met.eq(
             waiting & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored) & has_turn
         )
         burst = bursts.o.payload
-        is_wide = named(Cat(target == option for option in WIDE).any(), "is_wide")
+        is_wide = named(Cat(target == option for option in WIDE_TARGETS).any(), "is_wide")
         run = request_of(self.config, burst.run, is_wide)
-        deal = _Deal(m, self.config, part, burst, target, take) if self.config.has_cores else None
+        deal = _CoreChoice(m, self.config, part, burst, target, take) if self.config.has_cores else None
         with m.If(take):
             m.d.sync += [
                 self.request.valid.eq(1),
@@ -99,7 +99,10 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_request(self, m: Module) -> Any:
-        """Return the register of the request on offer, whose tag has the word of a row that `_precedes` may change."""
+        """Return the register of the pending read request, and drive the output with it.
+
+        The output subtracts the flag `_precedes` from its buffer address.
+        """
         if not self.config.lane_bits:
             return self.request.payload
         held = Signal.like(self.request.payload, name="held_request")
@@ -111,17 +114,17 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         ]
         return held
 
-    def _elaborate_turn(self, m: Module) -> Value:
-        """Add a counter of jobs; return whether the other load unit has loaded all jobs before a part with a map."""
+    def _other_has_loaded(self, m: Module) -> Value:
+        """Return whether the other load unit has loaded all earlier jobs, or the current part has no map."""
         jobs = Signal(COUNT_BITS, name="job_index")
         with m.If(self.part.valid & self.part.ready):
             m.d.sync += jobs.eq(jobs + 1)
         return (self.part.payload.x_blocks == 0) | (jobs <= self.others_loaded)
 
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
-        """Add the choice of a job's next memory box (map, weights, parameters); return its target, and if it is last.
+        """Add the choice of a job's next memory region (map, weights, parameters), which the burst generator splits.
 
-        The box goes to the burst generator.
+        Return the region's destination, and whether it is the job's last.
         """
         part, box = self.part.payload, bursts.i.payload
         past = Signal(2, name="boxes_done")  # bit 0: the map; bit 1: the weights
@@ -177,9 +180,9 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return target, last_box
 
     def _elaborate_addresses(
-        self, m: Module, burst: data.View, take: Signal, target: Any, deal: _Deal | None, tag: Any
+        self, m: Module, burst: data.View, take: Signal, target: Any, deal: _CoreChoice | None, tag: Any
     ) -> None:
-        """Add the logic that gives the first burst of each row in memory its address and bank in the target buffer.
+        """Add the destination (buffer address and bank) of the first burst of each row of a memory box.
 
         The next row's address is known two cycles ahead. The tag has the position of the first beat's first lane, which
         is before the row if the row begins in another lane. A box's own position is registered: its box is considered
@@ -215,7 +218,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         wraps = named(rest >= self.config.pixels, "bank_wraps")
         m.d.comb += rest.eq(row_rest + part.x_pitch_rest)
         m.d.sync += [
-            next_block.eq(block_place + (Mux(deal.stays, 0, deal.plane) if deal else part.x_plane)),
+            next_block.eq(block_place + (Mux(deal.block_stays, 0, deal.plane) if deal else part.x_plane)),
             next_place.eq(row_place + part.x_pitch_words + wraps),
             next_rest.eq(Mux(wraps, rest - self.config.pixels, rest)),
         ]
@@ -241,9 +244,10 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
     def _elaborate_first_lane(
         self, m: Module, burst: data.View, target: Any, address: Signal, bank: Signal
     ) -> tuple[Value, Value, Value]:
-        """Return address and bank of the first lane of a row's first beat; ``address`` and ``bank`` are the row's.
+        """Return the buffer address and bank of a row's first bus beat, which can begin before the row's first word.
 
-        Between them is whether the lane is in the word before the address.
+        ``address`` and ``bank`` belong to the row's first word. The second result says whether the beat's first lane is
+        in the word before the returned address.
 
         Steps of weights, and words of the addend buffer, are spread over banks.
         """
@@ -255,7 +259,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         most = max(config.pixels, config.weight_banks, config.bus_words)
         lanes_before, banks = Signal(bits, name="lanes_before"), Signal(range(most + 1), name="target_banks")
         box_target, is_wide = Signal(Target, name="box_target"), Signal(name="is_box_wide")
-        m.d.sync += [box_target.eq(target), is_wide.eq(Cat(target == option for option in WIDE).any())]
+        m.d.sync += [box_target.eq(target), is_wide.eq(Cat(target == option for option in WIDE_TARGETS).any())]
         m.d.comb += [row.eq(address), first.eq(bank), banks.eq(config.pixels)]
         with m.Switch(box_target):
             with m.Case(Target.ADDEND):
@@ -265,13 +269,13 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 m.d.comb += banks.eq(config.weight_banks)
         m.d.comb += lanes_before.eq(burst.run.address[:bits] & is_wide.replicate(bits))
         is_before = named(first < lanes_before, "is_before_address")
-        # All results are computed beside the comparison, and then chosen, which shortens the path.
+        # All results are computed in parallel with the comparison, and then chosen, which shortens the path.
         last_banks = named(first + (banks - lanes_before), "bank_before_address")
         return row, is_before, Mux(is_before, last_banks, first - lanes_before)
 
 
-class _Deal:
-    """Choice of the cores that get the words of a burst, on an engine of several cores.
+class _CoreChoice:
+    """Circuit that chooses the cores whose buffers receive a burst's words, on an engine of several cores.
 
     Parameters
     ----------
@@ -291,7 +295,7 @@ class _Deal:
         is_map = named(Cat(target == option for option in (Target.MAP, Target.ADDEND)).any(), "is_map_box")
         is_weights = named(target == Target.WEIGHTS, "is_weight_box")
         dealt, has_teams = Signal(name="is_dealt", reset_less=True), Signal(name="has_teams", reset_less=True)
-        #: Buffer words between a core's successive blocks.
+        #: Distance, in buffer words, between the successive blocks that one core receives.
         self.plane = Signal(16, name="box_plane", reset_less=True)
         m.d.sync += [
             dealt.eq(Mux(is_map, part.x_dealt, Mux(is_weights, part.w_blocks != 0, part.p_dealt))),
@@ -320,9 +324,9 @@ class _Deal:
             m.d.comb += next_member.eq(member_after)
         with m.If(take):
             m.d.sync += [team.eq(next_team), member.eq(next_member)]
-        #: Whether the next block is in the same place as the present one, but in another core.
-        self.stays = named(dealt & ~is_last, "block_stays")
-        #: Cores that get the words.
+        #: Flag: the next block goes to the same buffer address as the current one, but to another core.
+        self.block_stays = named(dealt & ~is_last, "block_stays")
+        #: Cores that receive the burst's words, as a mask with one bit per core.
         self.cores = Signal(config.cores, name="burst_cores")
         for core in cores:
             of_team = (Cat(core >> bits == next_team for bits in range(len(team) + 1)) >> part.members)[0]
@@ -330,8 +334,8 @@ class _Deal:
             m.d.comb += self.cores[core].eq((~has_teams | of_team) & (~dealt | of_member))
 
 
-def fills(config: EngineConfig) -> dict[str, stream.Signature]:
-    """Return the signature of each stream of beats that are written into the engine's buffers, by its name.
+def fill_streams(config: EngineConfig) -> dict[str, stream.Signature]:
+    """Return the signatures of the streams that fill the engine's map, weight and addend buffers, by port name.
 
     With a map memory, beats of maps are as wide as its rows.
     """
@@ -341,7 +345,7 @@ def fills(config: EngineConfig) -> dict[str, stream.Signature]:
 
 
 class PlacementUnit(ConfiguredComponent[EngineConfig]):
-    """Component that writes words returned by memory into the engine's buffers, and counts the jobs that are loaded.
+    """Circuit that writes words read from memory into the engine's buffers, and counts loaded jobs.
 
     Parameters
     ----------
@@ -354,7 +358,7 @@ class PlacementUnit(ConfiguredComponent[EngineConfig]):
     job : Out(stream of 64 bits, always ready)
         Words of jobs, for the fetch unit.
     map_write, weight_write, addend_write : Out(stream, always ready)
-        Writes of all words of a beat to the buffers (`fills`).
+        Writes of all words of a beat to the buffers (`fill_streams`).
     parameter_write : Out(stream, always ready)
         Writes of single words of parameters and tables (`PARAMETER_LAYOUT`).
     loaded : Out(24)
@@ -403,7 +407,7 @@ class PlacementUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module, bank: Signal) -> tuple[Signal, Signal]:
-        """Return whether the next beat begins at the next address of its bank, and this bank.
+        """Return the next beat's bank, after a flag that its address is one higher because the bank index wraps.
 
         A wide beat passes as many banks as it has words.
         """
@@ -423,7 +427,7 @@ class PlacementUnit(ConfiguredComponent[EngineConfig]):
         return wraps, after
 
     def _elaborate_buffers(self, m: Module, address: Signal, bank: Signal) -> None:
-        """Add the writes of a beat into the buffer that its tag names."""
+        """Add the registered writes of a beat's words into the buffer that its tag names."""
         answer = self.answers.payload
         target = answer.tag.target
         write_address = Signal.like(address, name="write_address", reset_less=True)

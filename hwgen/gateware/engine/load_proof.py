@@ -1,4 +1,4 @@
-"""Obligations of an engine's load unit: its requests, and the jobs that they wait for."""
+"""Proof obligations of the engine's load unit: its memory requests, and the jobs that they wait for."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's load unit: its requests, their boundaries, and what they wait for."""
+    """Return the proof obligations of the load unit: streams, burst boundaries, and the jobs that requests wait for."""
     part = dict(Load.layout(unit.engine.variant))
     flags = {"has_map": "x_blocks", "has_weights": "w_steps", "has_parameters": "p_words"}
-    flags = {flag: name for flag, name in flags.items() if site.has(flag)}  # a map memory has maps alone
+    flags = {flag: name for flag, name in flags.items() if site.has(flag)}  # the map memory's load unit loads only maps
     known = [f"({flag} == ({field_bits('part__payload', part, name)} != 0))" for flag, name in flags.items()]
     held_part = {"the boxes of a part are known while it waits": f"!has_part | (part_waits & {' & '.join(known)})"}
     return [
@@ -36,22 +36,22 @@ def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
         box_stays(site, held_part),
         requests_inside(unit.engine, site),
         _burst_waits_for_jobs(unit, site),
-        *_deal(unit.engine, site),
+        *_dealing(unit.engine, site),
     ]
 
 
 def _burst_waits_for_jobs(unit: LoadUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that a burst is requested only when the jobs that its part waits for are done.
+    """Return the proof obligation that a load requests bursts only after the jobs that it waits for are done.
 
-    So no operand is read before it is stored, and no buffer word is overwritten that a job still needs. If there is
-    another load unit, a map also waits until that one has loaded all earlier jobs.
+    Therefore no operand is read before it is stored, and no buffer word is overwritten that a job still needs. If there
+    is another load unit, a map also waits until that one has loaded all earlier jobs.
     """
     part = dict(Load.layout(unit.engine.variant))
     has_other = site.has("others_loaded")
     counters = ("computed", "stored", *(("others_loaded",) if has_other else ()))
 
     def allowed(payload: str, suffix: str) -> str:
-        """Return the Verilog expression that a part's jobs are done, by counters whose names end in ``suffix``."""
+        """Return the Verilog expression that the jobs that a part waits for are done, by counters ``NAME<suffix>``."""
         rules = [f"({field_bits(payload, part, f'wait_{name}')} <= {name}{suffix})" for name in ("computed", "stored")]
         if has_other:
             rules.append(f"(({field_bits(payload, part, 'x_blocks')} == 0) | (num_parts <= others_loaded{suffix}))")
@@ -84,11 +84,11 @@ def _burst_waits_for_jobs(unit: LoadUnitConfig, site: Site) -> Obligation:
     )
 
 
-def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that blocks are dealt to the members of a team in turn, and teams follow each other.
+def _dealing(engine: EngineConfig, site: Site) -> list[Obligation]:
+    """Return the proof obligation that blocks go round-robin to a team's cores, team by team; none with one core.
 
     Core c is member ``c % members`` of team ``c // members``. A box that is not dealt goes to all members, and a box
-    without teams to all cores. None for an engine of one core.
+    without teams to all cores.
     """
     if not engine.has_cores:
         return []

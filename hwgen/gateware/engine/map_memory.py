@@ -1,6 +1,6 @@
-"""Map memory of the engine: keeps maps on the chip, so that they take no bandwidth of off-chip memory.
+"""Map memory of the engine: keeps feature maps on the chip, so that they take no bandwidth of off-chip memory.
 
-It stands beside the memory port. A load unit of its own reads boxes of maps from it while the port reads other
+It works in parallel with the memory port. Its own load unit reads boxes of maps from it while the port reads other
 operands, and the store unit writes results to it.
 """
 
@@ -22,29 +22,29 @@ from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Number of write bursts that can wait for their words. A burst waits for at most four others.
+#: Depth of the FIFO of write bursts that wait for their words. A burst waits for at most four others.
 _BURSTS = 8
-#: Width of a word, in bits.
+#: Width in bits of a word of the on-chip map memory: 8 channels of a pixel.
 _WORD_BITS = 8 * LANES
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapMemoryConfig:
-    """Configuration of the map memory of ``engine``, which has ``kept_words`` words of 8 channels."""
+    """Configuration of the engine's on-chip feature map memory (`MapMemory`), with its FPGA resources."""
 
     engine: EngineConfig
 
-    #: Cycles from the cycle of a read burst's last address to that of its answer.
+    #: Cycles from a row's read address to the row's words at the output ``answers``.
     READ_LATENCY = 3
 
     @property
     def banks(self) -> int:
-        """Number of banks in depth, each of ``kept_rows`` rows of ``row_words`` words."""
+        """Number of banks of ``kept_rows`` rows that the high address bits of the map memory select."""
         return self.engine.kept_words // self.engine.bank_words
 
     @property
     def row_bits(self) -> int:
-        """Width of the index of a row among all banks, in bits."""
+        """Width in bits of a row index over all banks of the map memory."""
         return counter_bits(self.engine.kept_rows) + counter_bits(self.banks)
 
     @cached_property
@@ -60,7 +60,7 @@ class MapMemoryConfig:
 
 
 class MapMemory(ConfiguredComponent[MapMemoryConfig]):
-    """Map memory of the engine: a memory with one reader and one writer, which both work on bursts.
+    """On-chip feature map memory of the engine, with a burst reader and a burst writer that work in parallel.
 
     Parameters
     ----------
@@ -71,19 +71,19 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
     load : In(stream of read_layout(engine.row_engine))
         Read bursts, whose beats are rows. A burst of 0 beats reads nothing, but is answered in its turn.
     answers : Out(stream of answer_layout(engine.row_engine), always ready)
-        Words that were read.
+        Rows that were read.
     store : In(stream of write_layout(engine))
         Write bursts. A burst of 0 beats writes nothing, but counts in its turn.
     written : In(stream of written_layout(engine))
         Words of the write bursts, in order.
     stored : Out(1)
-        Pulse: a burst with ``done``, and all bursts before, are written.
+        Pulse: a burst with ``done``, and all earlier bursts, are written.
     idle : Out(1)
         Whether no burst is in progress.
 
     Latency and throughput
-        A read burst of ``n`` beats that is taken in cycle t is answered in t + 4 to t + n + 3, and the next one is
-        taken in t + max(n, 1) at the earliest. Write bursts are taken max(n, 2) cycles apart at least.
+        A read burst of ``n`` beats that is accepted in cycle t is answered in t + 4 to t + n + 3, and the next one is
+        accepted in t + max(n, 1) at the earliest. Write bursts are accepted at least max(n, 2) cycles apart.
     """
 
     def __init__(self, config: MapMemoryConfig):
@@ -109,7 +109,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return m
 
     def _elaborate_reads(self, m: Module) -> tuple[Value, Signal]:
-        """Add the reader, and drive all of ``answers`` but their words; return whether it works, and its address."""
+        """Add the burst reader, and drive ``answers`` except the words; return a busy flag, and the row to read."""
         answer, bits = self.answers.payload, self.config.engine.row_engine.lane_bits
         left = Signal(range(MAX_BEATS + 1), name="reads_left")
         row = Signal(self.config.row_bits, name="read_row", reset_less=True)
@@ -133,7 +133,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return left != 0, row
 
     def _elaborate_present(self, m: Module, run: data.View, first: Signal, last: Value) -> Value:
-        """Return which words of the row that is read belong to the burst."""
+        """Return a mask of the words of the row being read that belong to the burst."""
         engine = self.config.engine.row_engine
         begin, end = (Signal(engine.lane_bits, name=name, reset_less=True) for name in ("begin_lane", "end_lane"))
         with m.If(self.load.valid & self.load.ready):
@@ -141,7 +141,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return Cat((~first | (lane >= begin)) & (~last | (end == 0) | (lane < end)) for lane in range(engine.bus_words))
 
     def _elaborate_writes(self, m: Module) -> tuple[Value, Signal, Signal]:
-        """Add the writer; return whether it works, the index of the beat that is written, and the words of a row."""
+        """Add the burst writer; return a busy flag, the written beat's index, and write enables by word of a row."""
         engine = self.config.engine
         bits = engine.row_engine.lane_bits - engine.lane_bits  # of a beat's index in its row
         layout = data.StructLayout({"beat": self.config.row_bits + bits, "done": 1, "empty": 1})
@@ -181,7 +181,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return bursts.r_rdy, index, enables
 
     def _elaborate_banks(self, m: Module, read_row: Signal, beat_index: Signal, enables: Signal) -> None:
-        """Add the memories of all banks, their writes, and the choice of the words that are read."""
+        """Add the memories of all banks, their registered writes, and the multiplexers of the words that are read."""
         engine, answer, written = self.config.engine, self.answers.payload, self.written.payload
         bits = counter_bits(engine.kept_rows)
         row = Signal(self.config.row_bits, name="write_row", reset_less=True)

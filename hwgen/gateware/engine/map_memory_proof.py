@@ -1,4 +1,4 @@
-"""Obligations of an engine's map memory: bursts are answered and written whole, and words are read where they are.
+"""Proof obligations of the on-chip map memory: bursts are answered and written whole, and read the right words.
 
 Block RAM and UltraRAM are not part of the proof. The rule of a RAM is assumed of one word that the observer chooses:
 what is read at its address is what was written there last.
@@ -22,27 +22,27 @@ from hwgen.obligations.streams import held
 __all__ = ["PROOFS", "map_memory_parts", "obligations"]
 
 
-#: Number of write bursts that can wait for their words.
+#: Depth of the map memory's FIFO of write bursts that wait for their words.
 _BURSTS = 8
 
 
 def _entry_bits(config: MapMemoryConfig) -> int:
-    """Return the width of the index of a beat among all rows, in bits."""
+    """Return the width in bits of a bus beat's index over all rows of the map memory."""
     return config.row_bits + config.engine.row_engine.lane_bits - config.engine.lane_bits
 
 
 def map_memory_parts(config: MapMemoryConfig) -> dict[str, QueueConfig]:
-    """Return the FIFO of the write bursts of a map memory, by instance."""
+    """Return the keys of the proof obligations of the map memory's components, by instance name: its FIFO."""
     return {"bursts": QueueConfig(_entry_bits(config) + 2, _BURSTS)}
 
 
 def obligations(config: MapMemoryConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's map memory: its answers, its writes, and words that are read back."""
+    """Return the proof obligations of the on-chip map memory: answers, writes, and words that are read back."""
     return [_burst_answers(config, site), _writes(config, site), _words(config, site)]
 
 
 def _reads(config: MapMemoryConfig) -> list[str]:
-    """Return lines of an observer that follow read bursts: ``left`` beats, of which the present one is ``index``."""
+    """Return observer lines (Verilog) that track a read burst: ``left`` beats remain, ``index`` is the current one."""
     rows = config.engine.row_engine
     fields, run = read_layout(rows), request_layout(rows)
     run_base = fields["run"].offset
@@ -75,7 +75,7 @@ def _reads(config: MapMemoryConfig) -> list[str]:
 
 
 def _burst_answers(config: MapMemoryConfig, site: Site) -> Obligation:
-    """Return the obligation that a read burst is answered beat by beat, a fixed number of cycles later."""
+    """Return the proof obligation that each beat of a read burst is answered a fixed number of cycles later."""
     rows, latency = config.engine.row_engine, config.READ_LATENCY
     answer = dict(answer_layout(rows))
     flags = "{present, left == 1, index == 0, tag}"
@@ -118,7 +118,7 @@ def _burst_answers(config: MapMemoryConfig, site: Site) -> Obligation:
 
 
 def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
-    """Return the obligation that the words of a write burst are written from its address on, and that it ends once."""
+    """Return the proof obligation that a write burst's words go to consecutive addresses, and that it ends once."""
     engine, bits = config.engine, _entry_bits(config)
     low = config.engine.row_engine.lane_bits - engine.lane_bits
     word = written_layout(engine)
@@ -178,14 +178,14 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
 
 
 def _word_at(index: str, payload: str, count: int, base: int = 0) -> str:
-    """Return the Verilog expression of one of ``count`` 64-bit words of a payload, which begin with bit ``base``."""
+    """Return the Verilog expression of the 64-bit word ``index`` of the ``count`` words from bit ``base`` of a payload."""
     size = 8 * LANES
     words = [f"{payload}[{base + (word + 1) * size - 1}:{base + word * size}]" for word in range(count)]
     return " : ".join([*(f"{index} == {word} ? {text}" for word, text in enumerate(words[:-1])), words[-1]])
 
 
 def _words(config: MapMemoryConfig, site: Site) -> Obligation:
-    """Return the obligation that an answer has the word that was written at its address last."""
+    """Return the proof obligation that a read returns the word that was last written at its address."""
     engine, size = config.engine, 8 * LANES
     rows, latency, lanes = engine.row_engine, config.READ_LATENCY, engine.row_words
     bits = config.row_bits

@@ -1,4 +1,4 @@
-"""Multiplication of the engine's sums by another feature map, on their way to the requantisation, in LUTs."""
+"""Multiplier of the engine's sums by another feature map, in LUTs, before their requantisation."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts
 
-#: Width of a value less its zero point, signed, and of a product of two.
+#: Widths in bits of an 8-bit value minus its zero point (signed), and of the product of two such differences.
 VALUE_BITS, PRODUCT_BITS = 9, 18
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapProductConfig(OnDevice):
-    """Configuration of the engine's multiplier of two feature maps: the number of lanes (channels)."""
+    """Configuration of the engine's multiplier of two feature maps (`MapProduct`): number of channels per cycle."""
 
     lanes: int = LANES
 
     @property
     def products(self) -> DotProducts:
-        """Product of one lane, as a dot product of one term."""
+        """Configuration of one lane's multiplier in LUTs, as a dot product of one term."""
         ends = -(1 << VALUE_BITS - 1), (1 << VALUE_BITS - 1) - 1
         return DotProducts(
             device=self.device,
@@ -40,7 +40,7 @@ class MapProductConfig(OnDevice):
 
     @cached_property
     def latency(self) -> int:
-        """Cycles from a pair of words (the two operands of each lane) to the products of the lanes."""
+        """Latency in cycles, from the operands of all lanes at the inputs to their products at the output."""
         return 1 + BoothMultiplier().latency(self.products)
 
     @cached_property
@@ -56,7 +56,7 @@ class MapProductConfig(OnDevice):
 
 
 class MapProduct(ConfiguredComponent[MapProductConfig]):
-    """Multiplier of two maps for the engine: ``(first - first_zero) * (second - second_zero)`` per lane.
+    """Multiplier of two feature maps: ``(first - first_zero) * (second - second_zero)`` per channel.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from hwgen.gateware.engine.check import JobCheck
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.fetch import FetchUnit
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, WORD_BITS, Compute, Drain, job_words
-from hwgen.gateware.engine.load import LoadUnit, PlacementUnit, fills
+from hwgen.gateware.engine.load import LoadUnit, PlacementUnit, fill_streams
 from hwgen.gateware.engine.map_memory import MapMemory, MapMemoryConfig
 from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
@@ -121,7 +121,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
     compute, drain : Out(stream of the part's layout)
         Compute and drain parts of the jobs, in order.
     map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
-        Writes to the buffers: `fills` and `PARAMETER_LAYOUT`.
+        Writes to the buffers: `fill_streams` and `PARAMETER_LAYOUT`.
     address, word : Out, In(64 or more)
         Word address in the output buffer, and the word. With a bus of several words, the next words follow.
     computed, drained : In(24)
@@ -160,7 +160,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
                 "pace": In(PACE),
                 "compute": Out(stream.Signature(Compute.layout(engine.variant))),
                 "drain": Out(stream.Signature(Drain.layout(engine.variant))),
-                **{name: Out(signature) for name, signature in fills(engine).items()},
+                **{name: Out(signature) for name, signature in fill_streams(engine).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 **cores,
                 "address": Out(range(engine.output_words)),
@@ -200,7 +200,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
             (fetch.drain, wiring.flipped(self.drain)),
             *(
                 (getattr(kept or placement, name), wiring.flipped(getattr(self, name)))
-                for name in fills(engine)
+                for name in fill_streams(engine)
                 if name != "weight_write"
             ),
             (placement.weight_write, wiring.flipped(self.weight_write)),

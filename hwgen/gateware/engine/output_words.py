@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.finish import FinishConfig, words_in_order, row_addresses, rows_layout
+from hwgen.gateware.engine.finish import FinishConfig, row_addresses, rows_layout, words_in_order
 from hwgen.gateware.lookup import delayed
 
 #: Number of cores among which one stage chooses, with one LUT per bit.
