@@ -178,7 +178,7 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
 
 
 def _word_at(index: str, payload: str, count: int, base: int = 0) -> str:
-    """Return the Verilog expression of the 64-bit word ``index`` of the ``count`` words from bit ``base`` of a payload."""
+    """Return the Verilog expression of 64-bit word ``index`` of a payload's ``count`` words from bit ``base``."""
     size = 8 * LANES
     words = [f"{payload}[{base + (word + 1) * size - 1}:{base + word * size}]" for word in range(count)]
     return " : ".join([*(f"{index} == {word} ? {text}" for word, text in enumerate(words[:-1])), words[-1]])

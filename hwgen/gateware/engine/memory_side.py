@@ -1,4 +1,4 @@
-"""Memory side of the engine: memory port, fetch, load and store units, and the queues of job parts."""
+"""Memory side of the engine: AXI memory port, fetch, load and store units, and the queues of job parts."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
 from hwgen.gateware.stream import join
 
-#: Flip-flops and LUTs of the memory side outside of its memories, as measured (Yosys 0.66). Most of them store the
-#: parts that units work on, compute addresses of bursts, and check jobs.
+#: Measured flip-flops and LUTs of the memory side outside its memories (Yosys 0.66). Most of them store the parts of
+#: jobs that units work on, compute addresses of bursts, and check jobs.
 _FF, _LUT = 2749, 2495
-#: Additional flip-flops and LUTs, by bus width in bytes: beats of half a word are joined, and all words of a beat pass
-#: registers and a FIFO.
-_MORE = {4: (28, 70), 8: (0, 0), 16: (277, 214), 32: (548, 358), 64: (1081, 745)}
+#: Additional flip-flops and LUTs of the memory side, by bus width in bytes: beats of half a word are joined, and all
+#: words of a beat pass registers and a FIFO.
+_BY_BUS_BYTES = {4: (28, 70), 8: (0, 0), 16: (277, 214), 32: (548, 358), 64: (1081, 745)}
 
-#: Additional flip-flops and LUTs on engines of several cores: boxes of teams, choices of cores, more fields of jobs.
-_SEVERAL = 630, 740
-#: Flip-flops and LUTs of the load unit of a map memory and of what joins it to the others, without memories, and those
-#: for each word of a row, as measured (Yosys 0.66).
+#: Additional flip-flops and LUTs of the memory side with several cores, which choose cores and have more job fields.
+_WITH_CORES = 630, 740
+#: Measured flip-flops and LUTs of the map memory's load unit and its connections, without memories: a fixed part, and
+#: per word of a row (Yosys 0.66).
 _KEPT, _KEPT_WORD = (485, 828), (95, 57)
-#: Number of 64-bit words of a load part that describe its box.
+#: Number of 64-bit words in a job's load part that describe the feature map to load.
 _KEPT_PART_WORDS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySideConfig:
-    """Configuration of the memory side of ``engine``: memory port, job queues, fetch, load and store units.
+    """Configuration of the engine's memory side (`MemorySide`), with its FPGA resources.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ class MemorySideConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, engine = Cost(self.engine.device), self.engine
-        more_ff, more_lut = _MORE[engine.bus_bytes]
+        more_ff, more_lut = _BY_BUS_BYTES[engine.bus_bytes]
         if engine.has_cores:
-            cost.ff, cost.lut = _SEVERAL
+            cost.ff, cost.lut = _WITH_CORES
         cost.lut += _LUT + more_lut
         cost.ff += (
             _FF + more_ff + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
@@ -84,12 +84,12 @@ class MemorySideConfig:
 
     @property
     def _kept_resources(self) -> Resources:
-        """FPGA resources of the map memory, of its load unit, and of the queue in front of that."""
+        """FPGA resources of the on-chip map memory, its load unit, and this unit's queue of job parts."""
         cost, engine = Cost(self.engine.device), self.engine
         memory, words = MapMemoryConfig(engine=engine), engine.row_words
         cost.ff, cost.lut = (base + per_word * words for base, per_word in zip(_KEPT, _KEPT_WORD, strict=True))
         if memory.banks == 1:
-            # Without a choice of banks the registers behind the memory, and one of the load unit, are shift registers.
+            # Without a choice of banks the memory's output registers, and one of the load unit, are shift registers.
             cost.shift_register(words * WORD_BITS, 3)
         cost.ram(_KEPT_PART_WORDS * WORD_BITS, engine.queue, "lut")
         cost.ff += 3 * counter_bits(engine.queue)
@@ -100,9 +100,9 @@ class MemorySideConfig:
 
 
 class MemorySide(ConfiguredComponent[MemorySideConfig]):
-    """Memory side of the engine: fetches jobs, loads operands and stores results.
+    """Memory side of the engine: fetches jobs, loads operands and stores results over one AXI4 port.
 
-    Compute and drain parts leave for the core.
+    Compute and drain parts of jobs go to the core.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
     computed, drained : In(24)
         Numbers of computed and drained jobs.
     loaded, stored : Out(24)
-        Numbers of loaded and stored jobs. The words of a loaded job are written in the cycle before at the latest.
+        Numbers of loaded and stored jobs. The words of a loaded job have been written by the previous cycle.
     write_cores : Out(number of cores), only with several cores
         Cores whose buffers are written.
     core : Out, only with several cores
@@ -186,7 +186,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
         m.submodules.placement = placement = PlacementUnit(engine)
         m.submodules.store = store = StoreUnit(engine, self.config.read_latency)
         wiring.connect(m, inside=port.m_axi, outside=wiring.flipped(self.m_axi))
-        kept = _KeptMaps(m, engine, fetch, load, store, placement, port) if engine.has_map_memory else None
+        kept = _MapMemoryPath(m, engine, fetch, load, store, placement, port) if engine.has_map_memory else None
         for source, sink in (
             (fetch.request, port.fetch),
             (load.request, port.load),
@@ -238,8 +238,8 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
         return m
 
 
-class _KeptMaps:
-    """Map memory with a load unit of its own, and what joins both to the other units of the memory side.
+class _MapMemoryPath:
+    """On-chip map memory and its load unit, connected to the other units of the engine's memory side.
 
     Every load part goes to both load units. The unit of the map memory loads a box of kept maps; the other unit loads
     everything else. A job counts as loaded when both units have loaded their share.
@@ -287,7 +287,7 @@ class _KeptMaps:
             m.d.sync += self.loaded.eq(self.loaded + 1)
 
     def _elaborate_parts(self, m: Module, fetch: FetchUnit, load: LoadUnit, load_kept: LoadUnit) -> None:
-        """Give each load unit its share of the parts: boxes of kept maps, or everything else."""
+        """Connect the load parts of jobs to both load units; each gets only the maps in its own memory."""
         self.part = wiring.flipped(fetch.load.signature.create(path=("load_part",)))
         for source, unit in ((self.part, load), (fetch.load_kept, load_kept)):
             part = unit.part.payload
@@ -297,7 +297,7 @@ class _KeptMaps:
         m.d.comb += [load_kept.part.payload[name].eq(0) for name in ("w_steps", "p_words")]
 
     def _elaborate_stores(self, m: Module, store: StoreUnit, port: MemoryPort, kept: MapMemory) -> None:
-        """Send write bursts and words to the memory port, or to the map memory."""
+        """Connect the store unit's bursts and words to the memory port or the map memory, as it selects."""
         self.store, self.written = (
             wiring.flipped(source.signature.create(path=(f"to_memory_{name}",)))
             for name, source in (("store", store.request), ("written", store.written))
@@ -315,7 +315,7 @@ class _KeptMaps:
             ]
 
     def _elaborate_writes(self, m: Module, placement: PlacementUnit, placement_kept: PlacementUnit) -> None:
-        """Join the writes of both load units, which never write into the same buffer in the same cycle.
+        """Merge both load units' buffer writes, which never go to the same buffer in the same cycle.
 
         A beat of the port has the first lanes of a row. The lowest bits of an address in the addend buffer are a bank.
         """
@@ -339,7 +339,7 @@ class _KeptMaps:
                 m.d.comb += row.data[lane].eq(word)
 
     def connect_counts(self, m: Module, memory_side: MemorySide) -> None:
-        """Connect the counts of jobs for which the units wait."""
+        """Connect the counts of finished jobs that the map memory's load unit and the store unit wait for."""
         load, store = self._load_unit, self._store_unit
         m.d.comb += [load.computed.eq(memory_side.computed), load.stored.eq(memory_side.stored)]
         m.d.comb += store.stored.eq(memory_side.stored)

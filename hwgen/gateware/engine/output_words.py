@@ -1,4 +1,4 @@
-"""Output words of several cores: the engine reads all cores' output buffers, and stores the words of one core."""
+"""Selection of the core whose output words the engine stores, if it has several cores."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import FinishConfig, row_addresses, rows_layout, words_in_order
 from hwgen.gateware.lookup import delayed
 
-#: Number of cores among which one stage chooses, with one LUT per bit.
+#: Number of inputs of each multiplexer that selects a core's words, which takes one LUT per bit.
 _WAYS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputWordsConfig:
-    """Configuration of the choice of output words on an ``engine`` of several cores."""
+    """Configuration of `OutputWords`, which selects one core's output words, with its FPGA resources."""
 
     engine: EngineConfig
 
     @property
     def stages(self) -> int:
-        """Number of stages of four-way multiplexers that choose the words of a core."""
+        """Number of stages of registered four-way multiplexers that select one core's output words."""
         return -(-(self.engine.cores - 1).bit_length() // 2)
 
     @property
     def latency(self) -> int:
-        """Cycles from an address to the words that are stored."""
+        """Read latency in cycles, from an output buffer address to the selected core's words."""
         return 1 + FinishConfig.read_latency + self.stages
 
     @cached_property
@@ -39,7 +39,7 @@ class OutputWordsConfig:
         cost, engine = Cost(self.engine.device), self.engine
         banks, bits = engine.output_banks, 8 * LANES * engine.output_banks
         row_bits = counter_bits(engine.output_words // banks)
-        cost.lut += row_bits * (banks > 1)  # the row behind the address
+        cost.lut += row_bits * (banks > 1)  # the row after the address's
         cost.ff += banks * row_bits
         words = engine.cores
         for _ in range(self.stages):
@@ -57,10 +57,10 @@ class OutputWordsConfig:
 
 
 class OutputWords(ConfiguredComponent[OutputWordsConfig]):
-    """Choice of the output words that the engine stores, on an engine of several cores.
+    """Selection of one core's output words to store, from the output buffers of several cores.
 
-    All cores' output buffers are read at the same address. Then one core is chosen, and its words are ordered, once for
-    all cores. Addresses, and the words of at most four cores, are registered on their way.
+    All cores' output buffers are read at the same address. Then one core is selected, and its words are ordered, once
+    for all cores. Addresses, and the words of at most four cores, are registered on their way.
 
     Parameters
     ----------
@@ -117,5 +117,5 @@ class OutputWords(ConfiguredComponent[OutputWordsConfig]):
 
 
 def read_latency(engine: EngineConfig) -> int:
-    """Return the cycles from an address of the output buffers to the words of the core that are stored."""
+    """Return the read latency in cycles of the output buffers, including the selection among several cores."""
     return OutputWordsConfig(engine=engine).latency if engine.has_cores else FinishConfig.read_latency

@@ -1,4 +1,4 @@
-"""Maximum pool of the engine, 2 x 2 with stride 2, of words on their way into the output buffer.
+"""Maximum pool of the engine, 2 x 2 with stride 2, between requantisation and the output buffer.
 
 The words of a fold arrive pixel by pixel in row-major order, and block by block for each pixel. The pool holds the
 first pixel of a pair, and computes the maximum of the pair when the second pixel arrives. In even rows, a memory stores
@@ -22,14 +22,16 @@ from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.ports import ram, read_port, write_port
 
+#: Widths in bits of an output buffer address, and of a tile's column index.
 ADDRESS_BITS, COLUMN_BITS = 16, 10
 
+#: Layout of an output word: its output buffer address, and 8 channels of a pixel as signed bytes.
 WORD = data.StructLayout({"address": ADDRESS_BITS, "data": data.ArrayLayout(signed(8), LANES)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolConfig(OnDevice):
-    """Configuration of the engine's 2 x 2 maximum pool: the sizes of its memories.
+    """Configuration of the engine's 2 x 2 maximum pool (`Pool`): sizes of its memories, and FPGA resources.
 
     Parameters
     ----------
@@ -47,7 +49,7 @@ class PoolConfig(OnDevice):
     words: int
     blocks: int
 
-    #: Cycles from an input word to the output word that it completes.
+    #: Latency in cycles, from an input word to the output word that it completes.
     latency = 4
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class PoolConfig(OnDevice):
 
 
 class Pool(ConfiguredComponent[PoolConfig]):
-    """Maximum pool of the engine, 2 x 2 with stride 2, of words (8 channels of a pixel), which can also pass unpooled.
+    """Maximum pool of the engine, 2 x 2 with stride 2, of words (8 channels of a pixel); it can be bypassed.
 
     Parameters
     ----------
@@ -83,13 +85,13 @@ class Pool(ConfiguredComponent[PoolConfig]):
     pool : In
         Whether the words of this job are pooled.
     last_column : In
-        Index of the last pixel of a row (``pool`` only). It is an input, because a subtraction in front of the
+        Index of the last pixel of a row (``pool`` only). It is an input, because a subtraction before the
         comparison would lengthen the critical path.
     pixel_end, last : In
         Whether this word is the last block of a pixel, and the last word of a fold.
     o : Out(stream, always ready)
         Words that leave. The address of a pooled word is the address of its last input pixel, less the difference
-        between input pixels and pooled pixels of the fold up to there.
+        between the numbers of input pixels and of pooled pixels so far in the fold.
 
     Latency and throughput
         One word per cycle. The word, or the pooled word that it completes, leaves ``config.latency`` cycles later.
@@ -148,7 +150,9 @@ class Pool(ConfiguredComponent[PoolConfig]):
         return m
 
     def _elaborate_walk(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
-        """Add counters of an input word's position; return odd row, odd column, block index, pair address, surplus.
+        """Add counters of an input word's position; return odd-row and odd-column flags, block, pair and surplus.
+
+        The block is an index in the pixel, and the pair is the memory address of a pair of pixels.
 
         The surplus is the number of input pixels less the number of pooled pixels before this word.
         """
@@ -178,13 +182,13 @@ class Pool(ConfiguredComponent[PoolConfig]):
         return odd_row, odd_column, block, pair, surplus
 
     def _memory(self, m: Module, name: str, depth: int, where: str):
-        """Add a memory of 8-byte words, and return its write port and its read port."""
+        """Add a memory of ``depth`` 8-byte words in the RAM type ``where``; return its write port and read port."""
         m.submodules[name] = words = ram(self.config.device, LANES * 8, depth, where)
         return write_port(words), read_port(words)
 
 
 def _maximum(first: Value, second: Value) -> Value:
-    """Return the lane-wise maximum of two words of eight signed bytes."""
+    """Return the word of the bytewise maxima of two words of eight signed bytes."""
     maxima = []
     for lane in range(LANES):
         one, other = (word[8 * lane : 8 * lane + 8].as_signed() for word in (first, second))

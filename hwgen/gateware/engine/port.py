@@ -1,4 +1,4 @@
-"""Memory port of the engine: arbitrates bursts of fetch, load and store units, and returns read words with tags."""
+"""Memory port of the engine: arbitrates the units' bursts on one AXI4 bus, and returns read words with tags."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.naming import named
 
-#: Width, in bits, of each of the two numbers that state how long beats take on the memory port.
+#: Width in bits of each field of `PACE`, the memory port's speed: a number of beats, and the cycles that they take.
 PACE_BITS = 8
-#: Layout of the engine's ``pace``: ``beats`` beats of memory take ``cycles`` cycles. A 0 counts as 1. If memory moves
+#: Layout of the memory port's speed: ``beats`` beats take ``cycles`` cycles. A 0 counts as 1. If memory moves
 #: two beats per cycle or more, reads and writes have the port at the same time, a beat per cycle each. Otherwise more
 #: beats than cycles count as one beat per cycle.
 PACE = data.StructLayout({"cycles": PACE_BITS, "beats": PACE_BITS})
 
 
 class Target(enum.Enum, shape=3):
-    """Destination, in the engine, of words that are read from memory."""
+    """Destination in the engine of words read from memory: a buffer, the job queues, or nothing."""
 
     NOTHING = 0
     JOB = 1
@@ -34,27 +34,27 @@ class Target(enum.Enum, shape=3):
 
 
 class Error(enum.Enum, shape=4):
-    """Reason for which an engine's run ended: an error response of memory, or (from 8 on) an invalid program."""
+    """Error code of an engine's run: an AXI error response or, starting at 8, a refused job, deadlock or stop."""
 
     NONE = 0
     READ_SLAVE = 2
     READ_DECODE = 3
     WRITE_SLAVE = 6
     WRITE_DECODE = 7
-    #: The checksum of a job is wrong, or belongs to another position in the program.
+    #: Error of a job whose checksum is wrong, or belongs to another position in the program.
     DAMAGED = 8
-    #: A job was compiled for another engine.
+    #: Error of a job that was compiled for another engine.
     FOREIGN = 9
-    #: A job violates a rule of `hwgen.gateware.engine.check`.
+    #: Error of a job with an invalid field, by a rule of `hwgen.gateware.engine.check`.
     FIELD = 10
-    #: Jobs wait for each other forever (deadlock).
+    #: Error of a run whose jobs wait for each other forever (deadlock).
     STUCK = 11
-    #: The run was stopped by request.
+    #: Error of a run that the host stopped.
     STOPPED = 12
 
 
 def check_pace(pace: object, pace_beats: object) -> None:
-    """Raise ConfigError unless the memory port can move ``pace_beats`` beats in ``pace`` cycles.
+    """Raise `ConfigError` unless the memory port can move ``pace_beats`` beats in ``pace`` cycles.
 
     It can move two beats in one cycle, one of them read and one written.
     """
@@ -66,8 +66,8 @@ def check_pace(pace: object, pace_beats: object) -> None:
         raise ConfigError(f"pace_beats must be {most}, not {pace_beats!r}")
 
 
-def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
-    """Add a register that equals ``w_rdy`` of a FIFO that is written only while the register is high; return it."""
+def add_room_flag(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
+    """Add and return a register equal to the FIFO's ``w_rdy``; the FIFO must be written only while it is high."""
     has_room = Signal(name=name, init=1)
     popped, pushed = queue.r_en & queue.r_rdy, queue.w_en
     with m.If(pushed & ~popped):
@@ -78,10 +78,10 @@ def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
 
 
 def tag_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a read burst's tag: the destination of its words, stored until they arrive.
+    """Return the layout of a read burst's tag, which says where its words go when they arrive from memory.
 
-    With ``fresh``, the first lane of the first beat goes to address ``place`` and position ``rest`` (a bank, or a
-    lane of parameters). Otherwise it follows the burst before. ``done`` marks the last burst of a job. On an engine of
+    With ``fresh``, the first lane of the first beat goes to address ``place`` and position ``rest`` (a bank, or a lane
+    of parameters). Otherwise it follows the previous burst. ``done`` marks the last burst of a job. On an engine of
     several cores, ``cores`` marks those whose buffers get the words.
     """
     rest = max(config.pixels, config.weight_banks, LANES) - 1
@@ -90,14 +90,14 @@ def tag_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def read_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a read request to the memory port: a burst, and a tag with its destination."""
+    """Return the layout of a read request to the memory port: a burst, and a tag with the words' destination."""
     return data.StructLayout({"run": request_layout(config), "tag": tag_layout(config)})
 
 
 def answer_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the port's answer to a read: words of one beat, the tag, and flags of first and last beat.
+    """Return the layout of one beat of the memory port's read data: words, the burst's tag, first and last flags.
 
-    A burst of 0 beats is answered by one word without a meaning. ``present`` marks the words that belong to the burst,
+    A burst of 0 beats is answered by one meaningless word. ``present`` marks the words that belong to the burst,
     the lowest address first. ``word`` is the word of a beat that is not wide.
     """
     lanes, bits = config.bus_words, 8 * LANES
@@ -105,8 +105,8 @@ def answer_layout(config: EngineConfig) -> data.StructLayout:
     return data.StructLayout({**answer, "data": data.ArrayLayout(bits, lanes)})
 
 
-def _asked_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the FIFO entry for an outstanding read burst.
+def _read_entry_layout(config: EngineConfig) -> data.StructLayout:
+    """Return the layout of the memory port's FIFO entry for an outstanding read burst: tag, flag of 0 beats.
 
     With a bus of several words, it also has the lane of the first word, and ``wide`` and ``end`` of `request_layout`.
     """
@@ -115,27 +115,27 @@ def _asked_layout(config: EngineConfig) -> data.StructLayout:
     return data.StructLayout({"tag": tag_layout(config), "empty": 1, **wide})
 
 
-#: Layout of the FIFO entry for an outstanding write burst: flags of a job's last burst, and of a burst without beats.
-_WRITING = data.StructLayout({"done": 1, "empty": 1})
+#: Layout of the FIFO entry of an outstanding write burst: flags of a job's last burst, and of a burst of 0 beats.
+_WRITE_ENTRY = data.StructLayout({"done": 1, "empty": 1})
 
 
 def write_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write request: a burst, and a flag of the last burst of a job."""
+    """Return the layout of a write request to the memory port: a burst, and a flag of a job's last burst."""
     return data.StructLayout({"run": request_layout(config), "done": 1})
 
 
 def written_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a beat of data to write to memory: words, their enables, and a flag of the last beat."""
+    """Return the layout of a beat of write data to the memory port: words, word enables, and a last-beat flag."""
     return data.StructLayout({"data": 8 * LANES * config.bus_words, "last": 1, "present": config.bus_words})
 
 
 def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
-    """Return the widths of the FIFO entries for outstanding read bursts and outstanding write bursts, in bits."""
-    return _asked_layout(config).size, _WRITING.size
+    """Return the widths in bits of the memory port's FIFO entries for outstanding read bursts and write bursts."""
+    return _read_entry_layout(config).size, _WRITE_ENTRY.size
 
 
 class MemoryPort(ConfiguredComponent[EngineConfig]):
-    """Memory port of the engine, which grants one burst at a time to fetch, load or store, and returns read words.
+    """Memory port of the engine: grants one burst at a time to the fetch, load or store unit, on one AXI4 bus.
 
     If memory is fast enough (`PACE`), it grants one burst of reads and one of writes at a time.
 
@@ -164,13 +164,13 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     fault : In(Error)
         Error that another component detected.
     stored : Out(1)
-        Pulse: a burst with ``done``, and all bursts before, are written.
+        Pulse: a burst with ``done``, and all earlier bursts, are written.
     error : Out(Error)
         First error. No further burst is granted until reset.
     idle : Out(1)
         Whether no granted burst is outstanding.
     free : Out(1)
-        Whether a burst of reads and a burst of writes can be granted: the cycles of the bursts before are over.
+        Whether a burst of reads and a burst of writes can be granted: the previous bursts' cycles are over.
 
     Latency and throughput
         A burst that is granted in cycle t is requested in t + 1. A word whose last beat arrives in cycle r is answered
@@ -212,7 +212,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
-        """Add the arbiter, which grants the port by priority (fetch, store, load) once the burst before is over."""
+        """Add the arbiter, which grants a burst by priority (fetch, store, load) when the previous one is over."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
         read_free, write_free = (Signal(name=f"is_{channel}_free", init=1) for channel in ("read", "write"))
         may_read, may_write = Signal(name="may_read"), Signal(name="may_write")
@@ -221,8 +221,8 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         granted = {name: Signal(name=f"{name}_grant") for name in ("fetch", "store", "load")}
         run = Signal(request_layout(self.config), name="granted_request")
         m.d.comb += [
-            may_read.eq(read_free & ~failed & ~bus.arvalid & room(m, "has_read_room", reads)),
-            may_write.eq(write_free & ~failed & ~bus.awvalid & room(m, "has_write_room", writes)),
+            may_read.eq(read_free & ~failed & ~bus.arvalid & add_room_flag(m, "has_read_room", reads)),
+            may_write.eq(write_free & ~failed & ~bus.awvalid & add_room_flag(m, "has_write_room", writes)),
             fetch.ready.eq(may_read),
             store.ready.eq(may_write & ~granted["fetch"]),
             load.ready.eq(may_read & ~fetch.valid & ~granted["store"]),
@@ -233,8 +233,8 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
             run.eq(load.payload.run),
         ]
         read_entry, write_entry = (
-            Signal(_asked_layout(self.config), name="read_entry"),
-            Signal(_WRITING, name="write_entry"),
+            Signal(_read_entry_layout(self.config), name="read_entry"),
+            Signal(_WRITE_ENTRY, name="write_entry"),
         )
         m.d.comb += [read_entry.tag.eq(load.payload.tag), read_entry.empty.eq(run.beats == 0)]
         with m.If(granted["fetch"]):
@@ -263,7 +263,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_timelines(m, run.beats, reading, granted["store"], read_free, write_free)
 
     def _address(self, run: data.View) -> Value:
-        """Return the byte address of the first beat of a memory burst. Wide beats begin at multiples of their size."""
+        """Return the byte address of a burst's first beat, which is a multiple of the beat's size."""
         bits = self.config.lane_bits
         if not bits:
             return named(run.address * LANES, "byte_address")
@@ -272,7 +272,10 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     def _elaborate_timelines(
         self, m: Module, beats: Value, reading: Value, writing: Value, read_free: Signal, write_free: Signal
     ) -> None:
-        """Add the timelines of reads and of writes. A burst occupies both, unless memory moves two beats per cycle."""
+        """Add the timers of bursts that occupy the port, one for reads and one for writes.
+
+        A burst occupies both, unless memory moves two beats per cycle.
+        """
         step, lack = Signal(PACE_BITS, name="beats_per_pace"), Signal(signed(PACE_BITS + 1), name="beats_less_cycles")
         is_apart = Signal(name="reads_beside_writes")
         beats_per_pace = named(self.pace.beats | (self.pace.beats == 0), "requested_beats")
@@ -291,9 +294,9 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     def _elaborate_timeline(
         self, m: Module, channel: str, pace: tuple[Signal, Signal], beats: Value, granted: Value, free: Signal
     ) -> None:
-        """Add the counters of the cycles for which a granted burst occupies a channel; set ``free`` at the end.
+        """Add the counters of the cycles that a granted burst occupies a channel, and set ``free`` at the end.
 
-        A burst counts as two beats at least. ``free`` is a register with a high fan-out. ``pace`` has the beats of the
+        A burst counts as at least two beats. ``free`` is a register with a high fan-out. ``pace`` has the beats of the
         port's pace, and the beats less the cycles.
 
         Each occupied cycle adds ``pace.beats`` to a credit. A tick ends a beat and takes ``pace.cycles`` off the
@@ -318,9 +321,9 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
                 m.d.sync += free.eq(1)
 
     def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:
-        """Drive ``answers`` with the words of each beat read from memory, and the tag of the oldest read burst."""
+        """Drive the output ``answers`` with each beat that memory returns, and the oldest read burst's tag."""
         bus, answer = self.m_axi, self.answers.payload
-        asked = data.View(_asked_layout(self.config), reads.r_data)
+        asked = data.View(_read_entry_layout(self.config), reads.r_data)
         first = Signal(name="is_first_word", init=1)
         empty, taken = reads.r_rdy & asked.empty, bus.rvalid & bus.rready
         whole = self._elaborate_words(m, taken, asked, first)
@@ -336,7 +339,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_error(m, taken, bus.rresp, "READ")
 
     def _elaborate_words(self, m: Module, taken: Value, burst: data.View, first: Signal) -> Value | int:
-        """Drive the words of ``answers``; return whether a read beat completes an 8-byte word."""
+        """Drive the words of ``answers``; return the flag that a read beat completes an 8-byte word, or 1."""
         bus, config, answer = self.m_axi, self.config, self.answers.payload
         if config.bus_words > 1:
             self._elaborate_lanes(m, taken, burst, first)
@@ -351,7 +354,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         return whole
 
     def _elaborate_lanes(self, m: Module, taken: Value, burst: data.View, first: Signal) -> None:
-        """Drive the words of ``answers`` behind a bus of several words: all lanes, and the lane of a narrow beat."""
+        """Drive the words of ``answers`` from a bus of several words: all lanes, and the lane of a narrow beat."""
         bus, config, answer = self.m_axi, self.config, self.answers.payload
         lanes, bits = range(config.bus_words), config.lane_bits
         lane, next_lane = Signal(bits, name="narrow_lane"), Signal(bits, name="next_narrow_lane", reset_less=True)
@@ -367,7 +370,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
             m.d.sync += next_lane.eq(lane + 1)
 
     def _elaborate_written(self, m: Module) -> None:
-        """Drive the bus's write data channel: each word in two beats, or the enabled words of a beat."""
+        """Drive the AXI write data channel: a word in two beats (4-byte bus), or the enabled words of a beat."""
         bus, word, config = self.m_axi, self.written.payload, self.config
         m.d.comb += bus.wvalid.eq(self.written.valid)
         if config.word_beats > 1:
@@ -385,9 +388,9 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         m.d.comb += bus.wstrb.eq(Cat(enable.replicate(lane_bytes) for enable in word.present))
 
     def _elaborate_stored(self, m: Module, writes: fifo.SyncFIFO) -> None:
-        """Drive ``stored``, the pulse that a job's last write burst and all bursts before are answered."""
+        """Drive ``stored``, a pulse when a job's last write burst, and all earlier bursts, have been answered."""
         bus = self.m_axi
-        writing = data.View(_WRITING, writes.r_data)
+        writing = data.View(_WRITE_ENTRY, writes.r_data)
         empty, taken = writes.r_rdy & writing.empty, bus.bvalid & bus.bready
         m.d.comb += [
             bus.bready.eq(writes.r_rdy & ~writing.empty),
@@ -397,7 +400,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_error(m, taken, bus.bresp, "WRITE")
 
     def _elaborate_error(self, m: Module, taken: Value, response: Value, direction: str) -> None:
-        """Store memory's first error response in the register ``error``; ``direction`` is ``READ`` or ``WRITE``."""
+        """Add the capture of memory's first AXI error response in ``error``; ``direction`` is ``READ`` or ``WRITE``."""
         with m.If(taken & (self.error == Error.NONE)):
             for name in ("SLAVE", "DECODE"):
                 with m.If(response == axi.Response[f"{name}_ERROR"]):

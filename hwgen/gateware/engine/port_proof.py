@@ -1,4 +1,4 @@
-"""Obligations of an engine's memory port: the rules of AXI4, and that no outstanding burst is lost."""
+"""Proof obligations of the engine's memory port: the rules of AXI4, and that no outstanding burst is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["PROOFS", "obligations", "port_parts"]
 
 
 def port_parts(unit: PortUnitConfig) -> dict[str, QueueConfig]:
-    """Return the FIFOs of outstanding reads and writes of a memory port, by instance."""
+    """Return the keys of the proof obligations of the port's FIFOs of outstanding bursts, by instance name."""
     widths = outstanding_bits(unit.engine)
     return {
         name: QueueConfig(width, unit.engine.outstanding)
@@ -26,7 +26,7 @@ def port_parts(unit: PortUnitConfig) -> dict[str, QueueConfig]:
 
 
 def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's memory port: the rules of AXI4, and that no outstanding burst is lost."""
+    """Return the proof obligations of the memory port: AXI4 rules, no combinational path, and read data with tags."""
     config = unit.engine
     lines, rules, open_bursts = [], {}, {}
     for channel, queue in (("ar", "reads"), ("aw", "writes")):
@@ -88,10 +88,10 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _answers(config: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that each word that is read is answered in the next cycle, with its burst's tag and flags.
+    """Return the proof obligation that each word from memory leaves in the next cycle, with its burst's tag and flags.
 
-    The first word behind the last one of a burst is the first of the next burst. Which burst a word belongs to is
-    stated by the FIFO of outstanding reads, whose output is free here.
+    The first word after the last one of a burst is the first of the next burst. The FIFO of outstanding reads says
+    which burst a word belongs to; its output is free here.
     """
     answer, tag_bits = dict(answer_layout(config)), tag_layout(config).size
     is_whole = "half" if config.word_beats > 1 else "1'b1"

@@ -1,4 +1,4 @@
-"""Obligations of the FIFOs of Amaranth's library that an engine uses: nothing is lost, repeated or reordered."""
+"""Proof obligations of Amaranth's ``SyncFIFO`` as used in the engine: nothing is lost, repeated or reordered."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hwgen.obligations.streams import held
 __all__ = ["PROOFS", "QueueConfig", "WRITTEN", "obligations"]
 
 
-#: Reason why no property depends on the words that a FIFO receives.
+#: Reason, shown in proof reports, why no property depends on the words that a FIFO receives.
 WRITTEN = "what is written to its FIFOs, and when, is simulated"
 
 
 @dataclass(frozen=True)
 class QueueConfig:
-    """Width in bits and depth in words of a ``SyncFIFO`` of Amaranth's library."""
+    """Key of the proof obligations of a ``SyncFIFO`` of Amaranth's library: width in bits, and depth in words."""
 
     width: int
     depth: int
 
 
 def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
-    """Return the obligation ``tokens`` of a FIFO, whose writer keeps out of a full FIFO.
+    """Return the proof obligation that each word written to a FIFO leaves once, unchanged and in order.
 
-    That it does is an obligation ``occupancy`` of the component around the FIFO.
+    It assumes that a full FIFO is not written, which is an obligation of the component around the FIFO.
     """
     width, depth, taken = queue.width, queue.depth, "(r_rdy & r_en)"
     offered, stays = held("r", "r_rdy", "r_en", {"r_data": width})

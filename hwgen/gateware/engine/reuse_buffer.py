@@ -1,4 +1,4 @@
-"""Map buffer of the engine: banks of block RAM that all lanes read in the same cycle, for every kernel tap."""
+"""Input map buffer of the engine: banks of block RAM that all lanes read in the same cycle, for every kernel tap."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hwgen.gateware.engine.writes import WriteSide, write_side, write_to
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Number of inputs of each multiplexer in the rotation networks, which takes one LUT per bit.
+#: Number of inputs of each multiplexer in the map buffer's rotation networks, which takes one LUT per bit.
 _WAYS = 4
 
 
 def map_side(config: EngineConfig) -> WriteSide:
-    """Return the write side of the engine's map buffer; a beat has words of 8 channels of consecutive pixels."""
+    """Return the write side (port and bank alignment) of the map buffer; a bus beat has words of consecutive pixels."""
     return write_side(config, config.pixels, config.map_words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseBufferConfig:
-    """Configuration of the map buffer of ``engine``, which stores boxes of input maps."""
+    """Configuration of the engine's input map buffer (`ReuseBuffer`), with its FPGA resources."""
 
     engine: EngineConfig
 
@@ -55,9 +55,9 @@ class ReuseBufferConfig:
 
 
 class ReuseBuffer(ConfiguredComponent[EngineConfig]):
-    """Map buffer of the engine, one bank per lane: Peemen's flexible reuse buffer (section IV-A).
+    """Input map buffer of the engine, with one bank per lane: Peemen's flexible reuse buffer (section IV-A).
 
-    In a cycle, lane ``k`` reads bank ``(k + rest) % pixels`` at a word address of its own. One rotation network of
+    In a cycle, lane ``k`` reads bank ``(k + rest) % pixels`` at its own word address. One rotation network of
     `EngineConfig.rotation_stages` multiplexers moves addresses to the banks; another one moves words back to the lanes.
 
     Parameters
@@ -85,7 +85,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         undefined value.
     """
 
-    #: Cycles from a write to the first cycle in which an address can reach that word's bank.
+    #: Cycles from a write at the input until a read address at the banks can return the word.
     WRITE_LATENCY = 2
 
     def __init__(self, config: EngineConfig):
@@ -125,10 +125,10 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
 
 
 def bank_addresses(m: Module, config: EngineConfig, rest: Value, words: data.View) -> list[Value]:
-    """Add the rotation network of addresses; return the word address of each bank.
+    """Add the network that rotates the lanes' word addresses to the map buffer's banks; return them by bank.
 
     ``rest`` is the bank of lane 0, and ``words`` are the addresses of the lanes, `EngineConfig.rotation_stages` cycles
-    before.
+    earlier.
     """
     return _rotate(m, config, "address", [words[lane] for lane in range(config.pixels)], rest, ~rest, -1)
 
@@ -136,7 +136,7 @@ def bank_addresses(m: Module, config: EngineConfig, rest: Value, words: data.Vie
 def _rotate(
     m: Module, config: EngineConfig, name: str, values: list[Value], rest: Value, inverse: Value, sign: int
 ) -> list[Value]:
-    """Add a rotation network, and return its outputs: number ``n`` is ``values[(n + sign * rest) % pixels]``.
+    """Add a pipelined rotation network; return its outputs, where ``n`` is ``values[(n + sign * rest) % pixels]``.
 
     Each stage takes one cycle, and handles two bits of ``rest``. Half of the outputs read ``inverse``, the inverted
     bits. Otherwise synthesis shares two-way choices among outputs, which takes two LUTs per bit instead of one.

@@ -1,4 +1,4 @@
-"""Weight buffer of the engine: stores four weights per output map, one per channel, for each step of the array."""
+"""Weight buffer of the engine: stores, for each cycle of the array, four weights per output map."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hwgen.gateware.ports import ram, read_port, write_port
 
 
 def weight_side(config: EngineConfig) -> WriteSide:
-    """Return the write side of the engine's weight buffer; a beat has consecutive words of weights.
+    """Return the write side (port and bank alignment) of the weight buffer; a bus beat has consecutive words.
 
     A word has the weights of a block of 8 maps for one channel. Block ``b`` of position ``k`` of the array's chains is
     word ``k * blocks + b`` of its step. Word ``w`` of step ``s`` is in bank ``(s % copies) * weight_words + w`` at
@@ -30,7 +30,7 @@ def weight_side(config: EngineConfig) -> WriteSide:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightBufferConfig:
-    """Configuration of the weight buffer of ``engine``, which stores the weights of each step."""
+    """Configuration of the engine's weight buffer (`WeightBuffer`), with its FPGA resources."""
 
     engine: EngineConfig
 
@@ -53,9 +53,9 @@ class WeightBufferConfig:
 
 
 class WeightBuffer(ConfiguredComponent[EngineConfig]):
-    """Weight buffer of the engine: ``weight_steps`` steps with 4 weights per output map, one for each chain position.
+    """Weight buffer of the engine: four weights per output map for each of ``weight_steps`` array cycles.
 
-    Each position has memories of its own. Those of later positions are read later, as the array's chains need them.
+    Each position in the array's chains has its own memories. Later positions are read later, as the chains need them.
 
     Parameters
     ----------
@@ -69,15 +69,15 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
     step : In(range(weight_steps))
         Address of a step.
     o : Out(array of 4 arrays of ``maps`` signed bytes)
-        Weights of ``step`` at each position: `LATENCY` cycles later at position 0, one cycle more at each position
-        behind it.
+        Weights of ``step`` at each position: `LATENCY` cycles later at position 0, one cycle more at each following
+        position.
 
     Latency and throughput
         One read and one write per cycle, without stalls. A read of a word that is being written returns an undefined
         value.
     """
 
-    #: Cycles from a step, the array's work of one cycle, to its weights: block RAM and its output register.
+    #: Read latency in cycles at chain position 0: block RAM and its output register.
     LATENCY = 2
 
     def __init__(self, config: EngineConfig):
