@@ -11,7 +11,7 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.bursts import Bursts, request_of, word_address
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Store
-from hwgen.gateware.engine.port import room, write_layout, written_layout
+from hwgen.gateware.engine.port import add_room_flag, write_layout, written_layout
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 
@@ -111,7 +111,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         words = Signal.like(bursts.o.payload.run.words, name="burst_words", reset_less=True)
         burst, request = bursts.o.payload, self.request.payload
         m.d.comb += [
-            self.request.valid.eq(full & room(m, "has_room", granted)),
+            self.request.valid.eq(full & add_room_flag(m, "has_room", granted)),
             bursts.o.ready.eq(met & ~full),
             take.eq(bursts.o.valid & bursts.o.ready),
         ]
