@@ -1,4 +1,4 @@
-"""Package of networks: graph of layers, ONNX import, quantisation, built-in networks and golden model."""
+"""Networks of integer layers: the layer graph, ONNX import, quantisation, built-in networks and the golden model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Ne
     source : str or path
         File, or name of a built-in network.
     options : ModelOptions
-        Options with which the model is read; ``calibration``, if given, as arrays.
+        Options for reading the model; ``calibration``, if given, as arrays.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Ne
 
 
 def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
-    """Refuse an ONNX file that ONNX Runtime can't load; for a QONNX file, its equivalent in ONNX operators is tried."""
+    """Raise ModelError if ONNX Runtime can't load an ONNX file (for a QONNX file, its equivalent in ONNX operators)."""
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import qonnx
 
@@ -60,9 +60,9 @@ def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
 
 
 def survey(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Survey:
-    """Survey a model: return for each operator the verdict whether hardware can compute it, even if others can't.
+    """Return a model's `Survey`: for each operator, whether hardware can compute it, even if others can't be built.
 
-    The parameters are those of `load`. With ``until`` the operators behind these tensors are left to the host.
+    It has the parameters of `load`. With ``until`` the operators after these tensors are left to the host.
 
     Raises
     ------
@@ -89,9 +89,9 @@ def survey(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> 
 
 
 def runtime_layers(source: str | os.PathLike[str], network: Network, options: ModelOptions = AS_IT_IS) -> RuntimeLayers:
-    """Return an ONNX Runtime session that gives the output of every hardware layer of ``network``, as reference.
+    """Return an ONNX Runtime session that computes the output of each of the network's layers, for comparison.
 
-    The other parameters are those of `load`.
+    The other parameters are as in `load`.
 
     Raises
     ------
@@ -105,14 +105,14 @@ def runtime_layers(source: str | os.PathLike[str], network: Network, options: Mo
 
 
 def _is_as_written(source: str | os.PathLike[str], options: ModelOptions) -> bool:
-    """Whether a model is read as its file has it, and neither ONNX Runtime nor hwgen makes another one of it."""
+    """Whether a model is read from its file without changes: no quantisation by ONNX Runtime, no raw-pixel inputs."""
     return _is_file(source, Path(source)) and options.calibration is None and options.pixels is None
 
 
 def _model(
     source: str | os.PathLike[str], options: ModelOptions, notes: list[str] | None = None
 ) -> tuple[onnx.ModelProto, str, str]:
-    """Load a quantised ONNX model; return it with its network's name and the text that begins its error messages.
+    """Load an ONNX model, quantised if it is float, and return the model, its network's name, and an error prefix.
 
     With ``pixels`` its inputs are raw pixels. A warning of a file whose numbers are read otherwise is added to
     ``notes``.
@@ -126,7 +126,7 @@ def _model(
 def _quantised(
     source: str | os.PathLike[str], options: ModelOptions, notes: list[str]
 ) -> tuple[onnx.ModelProto, str, str]:
-    """Load a quantised ONNX model, or quantise a float one; return it as `_model` does."""
+    """Load a quantised ONNX model, or quantise a float one; return the model, its network's name, an error prefix."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file
@@ -172,7 +172,7 @@ def _check_built_in(source: str | os.PathLike[str], options: ModelOptions) -> No
 
 
 def quantised(source: str | os.PathLike[str], options: ModelOptions) -> onnx.ModelProto:
-    """Quantise the float model in an ``.onnx`` file by ``options``, as `load` does, and return the QDQ model.
+    """Quantise the float model in an ``.onnx`` file by its calibration frames, and return it as a QDQ ONNX model.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Classes that describe the operators of an ONNX model that the host computes, before and behind the hardware."""
+"""Classes that describe the operators of an ONNX model that the host computes, before and after the hardware."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Permutation between the values of an ONNX tensor and those of the hardware's feature map ``(C, H, W)``.
+    """Permutation that maps the values of an ONNX tensor to the hardware's feature map ``(C, H, W)``, and back.
 
-    A tensor has a layout where the map stores its values in another order.
+    A tensor has a layout if the map stores its values in another order.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ class Layout:
     shape: tuple[int, ...]
 
     def to_frames(self, maps: np.ndarray) -> np.ndarray:
-        """Return the ONNX tensor ``(n, *shape)`` whose values the hardware's feature maps ``(n, C, H, W)`` hold."""
+        """Reorder the hardware's feature maps ``(n, C, H, W)`` into the ONNX tensor ``(n, *shape)``."""
         split = maps.reshape(len(maps), *self.factors)
         return split.transpose(0, *(1 + factor for factor in self.order)).reshape(len(maps), *self.shape)
 
     def to_maps(self, frames: np.ndarray) -> np.ndarray:
-        """Return the hardware's feature maps ``(n, C, H, W)`` that hold the values of a tensor ``(n, *shape)``."""
+        """Reorder an ONNX tensor ``(n, *shape)`` into the hardware's feature maps ``(n, C, H, W)``."""
         split = frames.reshape(len(frames), *(self.factors[factor] for factor in self.order))
         axes = [1 + self.order.index(factor) for factor in range(len(self.order))]
         return split.transpose(0, *axes).reshape(len(frames), *self.map)
@@ -45,7 +45,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Frames:
-    """Position of a batch's frames in an ONNX tensor.
+    """Position of a batch's frames in an ONNX tensor: the dimension that holds them, and how it is divided.
 
     Parameters
     ----------
@@ -69,11 +69,11 @@ class Frames:
         return replace(self, vanishes=False) == Frames(0)
 
     def size(self, count: int) -> int:
-        """Return the size of the frames' dimension for ``count`` frames."""
+        """Return the size of the tensor dimension that holds the frames, for a batch of ``count`` frames."""
         return self.before * count * self.behind
 
     def batch_of(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the tensor of a batch from the tensors of its frames, each computed as a batch of one frame."""
+        """Join the tensors of single frames, each computed as a batch of one, into the tensor of the whole batch."""
         if len(tensors) == 1:
             return tensors[0]
         if self.vanishes:
@@ -140,7 +140,7 @@ class OutputEnd:
     name : str
         Name of the output in the model.
     tensor : str
-        Name of the last integer tensor before the output, at which the hardware ends.
+        Name of the last integer tensor before the output, the hardware's output.
     shape : tuple of int
         Shape of a frame of that tensor in the model, without the batch: ``(C, H, W)``, ``(features,)`` or another.
     layout : Layout, optional
@@ -152,7 +152,7 @@ class OutputEnd:
     rows : bool
         Whether each row of the output is one frame. Otherwise these operators run on one frame at a time.
     ragged : bool
-        Whether the number of the output's rows depends on the frame's values, as behind NonMaxSuppression.
+        Whether the number of the output's rows depends on the frame's values, as after NonMaxSuppression.
     frames : Frames, optional
         Position of a batch's frames in the output; ``None`` if it is not known.
     """
@@ -170,7 +170,7 @@ class OutputEnd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Head:
-    """Part of an ONNX model in front of its first quantisers that ONNX Runtime runs on the host.
+    """Part of an ONNX model before its first quantisers, which ONNX Runtime runs on the host.
 
     Parameters
     ----------
@@ -189,14 +189,14 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Remainder:
-    """Part of an ONNX model behind the hardware's outputs that ONNX Runtime runs on the host as one model.
+    """Part of an ONNX model after the hardware's outputs, which ONNX Runtime runs on the host as one model.
 
     It reads several tensors of the hardware, or follows a part of the model.
 
     Parameters
     ----------
     tensors : tuple of str
-        Names of the model's tensors at which the hardware ends, one for each output of the hardware, in order.
+        Names of the model's tensors that are the hardware's outputs, in order.
     model : bytes
         ONNX model of the remainder; empty if there are no operators.
     maps : tuple of str
@@ -218,7 +218,7 @@ class Remainder:
     rows : bool
         Whether each row of each output is one frame. Otherwise the remainder runs on one frame at a time.
     ragged : frozenset of str
-        Names of the outputs whose number of rows depends on the frame's values, as behind NonMaxSuppression.
+        Names of the outputs whose number of rows depends on the frame's values, as after NonMaxSuppression.
     frames : dict of str to Frames
         Position of a batch's frames in each output, by name, where it is known.
     """
@@ -240,18 +240,18 @@ class Remainder:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Host:
-    """Part of an ONNX model that the host computes: inputs, outputs, and operators before and behind the hardware.
+    """Part of an ONNX model that the host computes: inputs, outputs, and operators before and after the hardware.
 
     Parameters
     ----------
     inputs : tuple of InputEnd
         Inputs of the model; with a head, the head's outputs. Those with ``taken`` are the network's inputs, in order.
     outputs : tuple of OutputEnd
-        Outputs of the model; with a remainder, one entry for each tensor at which the hardware ends.
+        Outputs of the model; with a remainder, one entry for each output of the hardware.
     before : tuple of str
-        Operators on the host in front of the first integer tensor, in order, those of the head included.
+        Operators on the host before the first integer tensor, in order, including the head's.
     head : Head, optional
-        Operators on the host in front of the first quantisers, beside those that only change dimensions.
+        Operators on the host before the first quantisers, except operators that only change dimensions.
     batch : int, optional
         Number of frames that the model takes at a time; ``None`` for any number.
     remainder : Remainder, optional
@@ -275,5 +275,5 @@ class Host:
 
     @property
     def taken(self) -> tuple[InputEnd, ...]:
-        """Inputs of the model that the hardware reads."""
+        """Inputs of the ONNX model that the hardware reads, in order."""
         return tuple(end for end in self.inputs if end.taken)

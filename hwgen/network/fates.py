@@ -1,4 +1,4 @@
-"""Survey of an ONNX model: for every operator, the verdict whether hardware can compute it."""
+"""Survey of an ONNX model: for every operator, whether hardware can compute it, and why not."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hwgen.network.floats import FloatLayer
 from hwgen.network.ops import Op
 
 _MIN_SHARE = 0.5
-"""Least share of the multiply-accumulates in a part of a model that is built without options."""
+"""Minimum share (0 to 1) of a model's MACs in the part that hardware can compute, for it to be built by default."""
 VERDICTS = ("built", "folded", "host", "unsupported")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """Node of an ONNX model, with the verdict: built in hardware, folded, run on the host, or unsupported.
+    """Node of an ONNX model, with a verdict: built in hardware, folded, run on the host, or unsupported.
 
     Parameters
     ----------
@@ -49,14 +49,14 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart:
-    """Part of a model that hardware can compute, all before the operators that can't be built.
+    """First part of an ONNX model, up to the operators that can't be built, which hardware can compute.
 
     Parameters
     ----------
     tensors : tuple of str
         Last tensors of the part.
     macs_covered : float
-        Share, 0 to 1, of the model's known multiply-accumulates.
+        Share (0 to 1) of the model's known multiply-accumulates.
     is_known : bool
         Whether the multiply-accumulates of all operators are known.
     """
@@ -67,13 +67,13 @@ class ModelPart:
 
     @property
     def is_default(self) -> bool:
-        """Whether this part is built without options: if it has at least half of the multiply-accumulates."""
+        """Whether this part of the model is built without the option ``until``: it has half of the MACs or more."""
         return self.is_known and self.macs_covered >= _MIN_SHARE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Survey:
-    """Survey of an ONNX model: for each operator, in the graph's order, the verdict whether hardware can compute it.
+    """Survey of an ONNX model: a verdict for each operator, in the graph's order, and the layers that can be built.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Survey:
     layers : tuple of Op
         Layers that can be built, even if other operators can't.
     chain : bool
-        Whether all operators can be built, and each layer reads only the layer before.
+        Whether all operators can be built, and each layer reads only the previous layer.
     other_weights : tuple of (str, int)
         Name and total bits of the weights of each unsupported convolution and matrix product; 8 bits per float.
     part : ModelPart or None
@@ -109,21 +109,21 @@ class Survey:
 
     @property
     def macs_covered(self) -> float:
-        """Share of the model's known multiply-accumulates in operators that can be built on their own.
+        """Share (0 to 1) of the model's known MACs in operators that can be built, whatever is around them.
 
-        These have the verdict ``built``, whatever is refused before or after them.
+        These operators have the verdict ``built``.
         """
         return share(self.operators, [operator for operator in self.operators if operator.verdict == "built"])
 
     @property
     def macs_built(self) -> float:
-        """Share of the known multiply-accumulates that is built without further options: 0 for a refused model."""
+        """Share (0 to 1) of the model's known MACs that is built without further options: 0 for a refused model."""
         if not self.obstacles:
             return self.macs_covered
         return self.part.macs_covered if self.part is not None and self.part.is_default else 0.0
 
 
 def share(operators: Sequence[Operator], built: Sequence[Operator]) -> float:
-    """Return the share of ``built`` in the known multiply-accumulates of all ``operators``; 1 if none are known."""
+    """Return the share (0 to 1) of the known MACs of ``operators`` that is in ``built``; 1 if none are known."""
     total = sum(operator.macs or 0 for operator in operators)
     return sum(operator.macs or 0 for operator in built) / total if total else 1.0

@@ -1,4 +1,4 @@
-"""NumPy models of ONNX Runtime's float32 kernels for quantised maps, with equal rounding in every step."""
+"""NumPy models of ONNX Runtime's float32 kernels for quantised maps, with the same rounding in every step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hwgen.network.maps import IntegerType
 
 @dataclass(frozen=True)
 class Label:
-    """Scale (a float32 number) and zero point of a map: an integer represents ``scale * (integer - zero)``."""
+    """Scale (a float32 number) and zero point of a map, whose integers represent ``scale * (integer - zero)``."""
 
     scale: float
     zero: int
@@ -22,7 +22,7 @@ class Label:
 
 
 def quantize_linear(values: np.ndarray, scale: np.float32 | float, zero: int, kind: IntegerType) -> np.ndarray:
-    """Return the integers, int64, to which ONNX QuantizeLinear quantises float32 ``values``."""
+    """Quantise float32 ``values`` like ONNX QuantizeLinear, and return the integers as int64."""
     steps = np.rint(values / np.float32(scale)).astype(np.float64)
     return np.clip(steps + zero, kind.minimum, kind.maximum).astype(np.int64)
 
@@ -41,7 +41,7 @@ def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: 
 
 
 def qlinear_mul(products: np.ndarray, of_a: Label, of_b: Label, result: Label) -> np.ndarray:
-    """Return QLinearMul's float32 results, zero point included, before rounding and saturation, from exact products.
+    """Return QLinearMul's float32 results, zero point included, from exact products, before rounding and saturation.
 
     A product is of two integers, each less its zero point. The output's zero point is inside the rounding.
     """
@@ -51,7 +51,7 @@ def qlinear_mul(products: np.ndarray, of_a: Label, of_b: Label, result: Label) -
 
 
 def fma(factor: np.ndarray | np.float32, other: np.ndarray | np.float32, addend: np.ndarray | np.float32) -> np.ndarray:
-    """Return ``factor * other + addend`` in float32, rounded once."""
+    """Return ``factor * other + addend`` in float32, rounded once (fused multiply-add)."""
     product = np.multiply(factor, other, dtype=np.float64)  # exact
     total = np.asarray(product + addend)
     # Rounding error of the sum. With its last bit set where there is an error, float64 rounds to float32 as the exact

@@ -1,4 +1,4 @@
-"""Layers that ONNX Runtime computes in float32, and how far its values can be from the hardware's."""
+"""Layers that ONNX Runtime computes in float32, with bounds on how far its values differ from the hardware's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from hwgen.network.ops import Conv, Interpolate, Op
 
 _OTHER_ROUNDINGS = 10
-"""Number of roundings to float32 besides one per addition: of operands, products and scales, on either side."""
+"""Number of float32 roundings in a layer's result in addition to one per addition: of operands, products and scales."""
 _BIAS_ERROR = 2.0**-15
-"""Largest rounding error of a bias or a zero point in the hardware, in steps of the output."""
+"""Maximum rounding error of a bias or a zero point in the hardware, in output LSBs."""
 _NAMED = 4
-"""Largest number of layers that a text names."""
+"""Maximum number of layers that a message names."""
 RARELY = 20_000
-"""Number of values of a layer in fixed point among which one may differ from ONNX Runtime's, by 1."""
+"""Number of values of a fixed-point layer per value that may differ from ONNX Runtime's, by 1 LSB."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class FloatLayer:
 
     @classmethod
     def of_convolution(cls, conv: Conv, factor: np.ndarray) -> FloatLayer:
-        """Return the layer of a convolution whose accumulators are ``factor`` steps of the output, float32 ``(M,)``."""
+        """Return a convolution's `FloatLayer`; an accumulator LSB is ``factor`` output LSBs, float32 ``(M,)``."""
         largest = float((magnitudes(conv) * factor.astype(np.float64)).max())
         return cls(conv.name, relative_rounding(conv) * largest + _BIAS_ERROR)
 
     @classmethod
     def of_average(cls, name: str, values: int, largest: float) -> FloatLayer:
-        """Return the layer of an average of ``values`` values, of magnitudes up to ``largest`` steps of the output."""
+        """Return the `FloatLayer` of an average of ``values`` values of magnitudes up to ``largest`` output LSBs."""
         return cls(name, (values + _OTHER_ROUNDINGS) * 2.0**-24 * largest + _BIAS_ERROR)
 
     @classmethod
     def of_interpolation(cls, layer: Interpolate) -> FloatLayer:
-        """Return the layer of a linear interpolation.
+        """Return the `FloatLayer` of a linear interpolation, with its error bound and its share of ties.
 
         ONNX Runtime rounds the scale and the places along an axis, which are as large as the axis.
         """
@@ -62,12 +62,12 @@ class FloatLayer:
 
     @property
     def largest_difference(self) -> int:
-        """Largest difference between an integer of ONNX Runtime's and one of the hardware's, for equal inputs."""
+        """Maximum difference, in LSBs, between ONNX Runtime's and the hardware's output integers for equal inputs."""
         return math.floor(self.error) + 1
 
 
 def magnitudes(conv: Conv) -> np.ndarray:
-    """Return upper bounds on the sums of the magnitudes of a convolution's products, with its bias, ``(M,)``."""
+    """Return upper bounds on a convolution's sums of absolute products and bias, per output channel ``(M,)``."""
     positive, negative = conv.signed_sums
     zero, integer_type = conv.input.zero_point, conv.input.type
     reach = max(integer_type.maximum - zero, zero - integer_type.minimum)
@@ -75,12 +75,12 @@ def magnitudes(conv: Conv) -> np.ndarray:
 
 
 def relative_rounding(conv: Conv) -> float:
-    """Return the bound on the difference of a convolution's sums in float32, as a share of `magnitudes`."""
+    """Return an upper bound on the float32 rounding error of a convolution's sums, as a share of `magnitudes`."""
     return (conv.weights[0].size + 1 + _OTHER_ROUNDINGS) * 2.0**-24
 
 
 def line(float_layers: Sequence[FloatLayer], layers: Sequence[Op]) -> str:
-    """Return a line of text on those of a network's layers that ONNX Runtime computes in float32; empty for none.
+    """Return a line of text about a network's layers that ONNX Runtime computes in float32; empty if there are none.
 
     ``float_layers``: layers that compute with integers, and their bounds. Layers in fixed point are named, too.
     """
@@ -105,5 +105,5 @@ def line(float_layers: Sequence[FloatLayer], layers: Sequence[Op]) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the first 4 layer names, joined by commas, and the number of further ones, as text."""
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")

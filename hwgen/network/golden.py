@@ -1,4 +1,4 @@
-"""Golden model: computes a network with NumPy, in integers, and in float32 where ONNX Runtime rounds to float32.
+"""Golden model: computes a network with NumPy in integers, and with float32 rounding where ONNX Runtime has it.
 
 Each operator computes its own layers (`hwgen.network.ops`).
 """
@@ -17,18 +17,18 @@ from hwgen.network.ops import Op
 from hwgen.progress import tell
 
 PART_VALUES = 1 << 22
-"""Number of array values that are read from memory-mapped frames at once, summed over all arrays."""
+"""Maximum number of values that are read from memory-mapped frame arrays at once, summed over all arrays."""
 
 
 def frame_parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-    """Yield the parts of equally long arrays of frames: index of a part's first frame, and a slice of each array.
+    """Yield equally long arrays of frames in parts: index of the part's first frame, and a slice of each array.
 
     There is at least one part; the parts follow one another.
 
     Parameters
     ----------
     arrays : sequence of ndarray
-        Arrays ``(n, ...)`` of equally many frames. Mapped pages are released behind each part.
+        Arrays ``(n, ...)`` of equally many frames. Mapped pages are released after each part.
     multiple : int
         The number of frames in every part but the last is a multiple of this number.
     """
@@ -103,7 +103,7 @@ def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None 
 def trace(
     network: Network, frames: Frames, replaced: Mapping[str, np.ndarray] | None = None
 ) -> Iterator[tuple[Op, np.ndarray]]:
-    """Compute a network, and yield each layer with its output maps, ``(n, C, H, W)``.
+    """Compute a network, and yield pairs of a layer and its output maps, ``(n, C, H, W)``, in order.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def trace(
 def _layers(
     network: Network, frames: Sequence[np.ndarray], replaced: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[Op, np.ndarray]]:
-    """Compute a network's layers in order for checked frames, and yield each with its output maps, ``(n, C, H, W)``.
+    """Compute a network for checked frames, and yield pairs of a layer and its output maps ``(n, C, H, W)``, in order.
 
     A map is dropped when its last reader is computed. Layers read the maps ``replaced`` in place of the computed ones.
     """
@@ -156,7 +156,7 @@ def check_frames(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
 
 
 def check_input(what: str, expected: FeatureMap, frames: np.ndarray) -> None:
-    """Refuse frames of a network input unless they are ``(n, C, H, W)`` of its map's shape and type, ``n > 0``.
+    """Raise InputError unless a network input's frames are ``(n, C, H, W)``, ``n > 0``, of its map's shape and type.
 
     Raises
     ------

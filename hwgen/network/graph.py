@@ -1,4 +1,4 @@
-"""Network: a directed graph of integer layers between feature maps, with the cuts between fusion groups.
+"""Network: a directed graph of integer layers, with the positions where it can be cut into fusion groups.
 
 All quantisation is resolved to integers: zero points are subtracted from weights, scales are significands and shifts,
 and fused activations are bounds. The only floats are scales of operators that ONNX Runtime computes in float32.
@@ -18,7 +18,7 @@ from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import Copy, Op
 
 INPUT = ""
-"""Name of the graph's edge from the network's input to the layers that read it, if the network has one input.
+"""Name of the graph edge from a network's only input to the layers that read it.
 
 Every other edge has the name of its source layer.
 """
@@ -26,7 +26,7 @@ Every other edge has the name of its source layer.
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Network:
-    """Network of integer layers in topological order.
+    """Directed graph of integer layers in topological order, with its inputs, outputs and host operators.
 
     Each layer reads outputs of earlier layers, or inputs of the network.
 
@@ -35,10 +35,10 @@ class Network:
     name : str
         Name of the network.
     layers : tuple of Op
-        Layers, each behind all layers that it reads.
+        Layers, each after all layers that it reads.
     edges : tuple of tuple of str, optional
         Edges that enter each layer, in the order of its inputs. An edge has the name of its source layer, or is one of
-        ``inputs``. By default the network is a chain, in which each layer reads the layer before.
+        ``inputs``. By default the network is a chain: each layer reads the previous layer.
     inputs : tuple of str, optional
         Edges from the network's inputs, in order. With several inputs, none has the name of a layer.
     outputs : tuple of str, optional
@@ -134,7 +134,7 @@ class Network:
 
     @cached_property
     def maps(self) -> dict[str, FeatureMap]:
-        """Feature map on each edge of the graph: of each network input, and of each layer's output."""
+        """Feature maps on the graph's edges (network inputs and layer outputs), by the edge's name."""
         maps = dict(zip(self.inputs, self.input_maps, strict=True))
         return maps | {layer.name: layer.output for layer in self.layers}
 
@@ -197,7 +197,7 @@ class Network:
         return readers
 
     def with_inputs_read_once(self) -> Network:
-        """Return the network with a `Copy` layer behind each network input that several layers read.
+        """Return the network with a `Copy` layer after each network input that several layers read.
 
         An input stream has one reader; a layer's output can have several.
         """
@@ -210,15 +210,15 @@ class Network:
         return network
 
     def copy_at(self, cut: int) -> Copy | None:
-        """Return a `Copy` layer for the map that crosses a cut of the network, or ``None`` if one layer reads the map.
+        """Return a `Copy` layer for the map that crosses a cut if several layers read the map; otherwise ``None``.
 
         The copy is not a layer of this network, but the first layer of every `part` that begins at the cut: the input
-        of a group is a stream with one reader. Its name differs from those of all layers.
+        of a group is a stream with one reader. No layer has its name.
 
         Parameters
         ----------
         cut : int
-            Number of layers in front of the cut.
+            Number of layers before the cut.
         """
         edge = self.crossing(cut)[0]
         return None if len(self.readers[edge]) == 1 else self._copy_of(edge)
@@ -233,19 +233,19 @@ class Network:
         return Copy(name=name, input=copied, output=copied, window=Window(kernel=(1, 1)))
 
     def crossing(self, cut: int) -> tuple[str, ...]:
-        """Return the names of maps, from inputs or the first ``cut`` layers, that later layers or outputs need."""
+        """Return names of the maps that cross a cut: made by inputs or the first ``cut`` layers, and needed later."""
         names = (*self.inputs, *(layer.name for layer in self.layers[:cut]))
         return tuple(name for name in names if self._last_readers[name] >= cut)
 
     @cached_property
     def _last_readers(self) -> dict[str, int]:
-        """Mapping from each map's name to the index of the last layer that reads it; number of layers for an output."""
+        """Index of the last layer that reads each map, by the map's name; the number of layers for a network output."""
         ends = {edge: index for index, edges in enumerate(self.edges) for edge in edges}
         return ends | dict.fromkeys(self.output_layers, len(self.layers))
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """Positions at which the network can be cut in two: the number of layers before each cut, in ascending order.
+        """Positions where only one map crosses between earlier and later layers: layers before each, ascending.
 
         A single map crosses a cut, so that each side has one input map and one output map. It is the output of the
         layer right in front of the cut; all other layers in front are its ancestors, because every output is read. So
@@ -265,12 +265,12 @@ class Network:
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """Possible boundaries of fusion groups, as numbers of layers before them: all cuts and both ends."""
+        """Possible boundaries of fusion groups: the number of layers before each cut, and both ends of the network."""
         return (0, *self.cuts, len(self.layers))
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer reads only the layer before, and the last layer computes the only output."""
+        """Whether the network is a chain: each layer reads only the previous one, and the last one gives the output."""
         if self.output_layers != (self.layers[-1].name,):
             return False
         return self.edges == tuple((name,) for name in (self.inputs[0], *(layer.name for layer in self.layers[:-1])))
@@ -297,14 +297,14 @@ class Network:
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """Shapes of all layers without names, weights and scales, as a comparable key.
+        """Hashable key of the shapes of all layers, without names, weights and scales.
 
         The keys of two networks of the same shape are equal.
         """
         return tuple(layer.geometry for layer in self.layers)
 
     def part(self, begin: int, end: int) -> Network:
-        """Return the layers ``begin`` to ``end``, between two cuts, as a network.
+        """Return the layers with indices ``begin`` to ``end - 1``, between two cuts, as a network.
 
         If these are all layers, this network itself. If several of the layers read the map that crosses the first cut,
         a copy of it is the first layer (`copy_at`).
@@ -330,7 +330,7 @@ class Network:
         return Network(name=name, layers=layers, edges=edges)
 
     def uncut_text(self, cut: int) -> str:
-        """Return the error text why no cut is possible after the first ``cut`` layers, and where cuts are."""
+        """Return an error message: why no cut is possible after the first ``cut`` layers, and where one is."""
         crossing, layers = self.crossing(cut), self.layers
         maps = f"the maps of {', '.join(edge or 'the input' for edge in crossing)}"
         before, behind = [end for end in self.cuts if end < cut], [end for end in self.boundaries[1:] if end > cut]
@@ -356,7 +356,7 @@ class Network:
         return part if part is self else replace(part, name=self.name)
 
     def before_dense(self) -> Network:
-        """Return the network of the layers before the first fully connected layer of a chain.
+        """Return the layers of a chain before its first fully connected layer, as a network.
 
         ``left_out`` names the others.
 

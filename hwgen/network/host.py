@@ -1,8 +1,8 @@
-"""Host's part of an ONNX model: operators in front of the first integer tensor, and behind the last one.
+"""Host's part of an ONNX model: operators before the first integer tensor, and after the last one.
 
-The hardware reads and writes integers. NumPy computes QuantizeLinear in front of it (`hwgen.network.quantise`). The
-importer cuts the operators behind it (DequantizeLinear, Softmax, reshaping ..) off the model
-(`hwgen.network.onnx.tail`). ONNX Runtime runs them, so that outputs equal ONNX Runtime's in every bit.
+The hardware reads and writes integers. NumPy computes QuantizeLinear before it (`hwgen.network.quantise`). The importer
+cuts the operators after it (DequantizeLinear, Softmax, reshaping ..) off the model (`hwgen.network.onnx.tail`). ONNX
+Runtime runs them, so that outputs equal ONNX Runtime's in every bit.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ SETTINGS = {
     "session.disable_double_qdq_remover": "1",
     "session.qdq_matmulnbits_accuracy_level": "1",
 }
-"""Session settings under which ONNX Runtime's results equal hwgen's in every bit (docs/reference/numbers.md).
+"""ONNX Runtime session settings that make its results equal hwgen's in every bit (docs/reference/numbers.md).
 
-With them, the results behind the hardware do not depend on operators in front that a session can't see.
+With them, the results after the hardware do not depend on earlier operators that a session can't see.
 """
 _MAX_VALUES = 1 << 28
-"""Maximum number of tensor values in one batch that ONNX Runtime computes, for models with a fixed batch.
+"""Maximum number of input values in one batch for ONNX Runtime, for models with a fixed batch size.
 
 A batch is filled up if there are fewer frames.
 """
 _AT_A_TIME = 32
-"""Number of frames that ONNX Runtime computes at a time in a head or a remainder, which can contain convolutions.
+"""Number of frames per call of ONNX Runtime for host operators around the hardware, which may include convolutions.
 
 It is rounded to whole batches of a model with a fixed batch.
 """
 
 
 def inputs(network: Network) -> tuple[InputEnd, ...]:
-    """Return the inputs of a network's ONNX model, including inputs that only the host reads."""
+    """Return the inputs of a network's ONNX model, in order, including inputs that only the host reads."""
     if network.host is not None:
         return network.host.inputs
     names = zip(network.input_names, network.input_maps, strict=True)
@@ -55,13 +55,13 @@ def inputs(network: Network) -> tuple[InputEnd, ...]:
 
 
 def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
-    """Return the ONNX model's inputs that the hardware reads, by name, each with the hardware's feature map."""
+    """Return the ONNX model's inputs that the hardware reads, by name: pairs of the input and its feature map."""
     ends = (end for end in inputs(network) if end.taken)
     return {end.name: (end, source) for end, source in zip(ends, network.input_maps, strict=True)}
 
 
 def input_frames(network: Network, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Convert the hardware's input maps ``(n, C, H, W)`` to integer frames of the model's inputs that it reads."""
+    """Convert the hardware's input maps ``(n, C, H, W)`` to integer frames ``(n, ..)`` of the model's inputs."""
     ends = [end for end, _ in taken(network).values()]
     return [
         values.reshape(len(values), *end.shape) if end.layout is None else end.layout.to_frames(values)
@@ -70,7 +70,7 @@ def input_frames(network: Network, maps: Sequence[np.ndarray]) -> list[np.ndarra
 
 
 def output_maps(network: Network, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Convert the model's last integer tensors before its outputs, in order, to the hardware's output maps."""
+    """Convert the model's last integer tensors ``(n, ..)`` to the hardware's output maps ``(n, C, H, W)``."""
     ends = [None] * len(frames) if network.host is None else network.host.outputs
     return [
         values.reshape(len(values), *expected.shape)
@@ -81,21 +81,21 @@ def output_maps(network: Network, frames: Sequence[np.ndarray]) -> list[np.ndarr
 
 
 def integers(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
-    """Convert the hardware's output maps ``(n, C, H, W)`` to the ONNX model's last integer tensor before an output."""
+    """Convert one output's maps ``(n, C, H, W)`` from the hardware to the model's last integer tensor before it."""
     if network.host is None:
         return maps
     return _frames(network.host.outputs[output_index], maps)
 
 
 def _frames(end: OutputEnd, maps: np.ndarray) -> np.ndarray:
-    """Convert feature maps ``(n, C, H, W)`` to frames of an ONNX tensor, in the tensor's shape and order of values."""
+    """Convert feature maps ``(n, C, H, W)`` to frames ``(n, ..)`` of an ONNX tensor, in its shape and value order."""
     return maps.reshape(len(maps), *end.shape) if end.layout is None else end.layout.to_frames(maps)
 
 
 def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
     """Compute one output of the ONNX model on the host, ``(n, ...)``, from the hardware's maps ``(n, C, H, W)``.
 
-    ONNX Runtime computes the operators behind the last integer tensor. If the model takes any number of frames, all
+    ONNX Runtime computes the operators after the last integer tensor. If the model takes any number of frames, all
     frames are one batch. Otherwise each batch has the model's number of frames, and copies of the last frame fill the
     last batch. A model that takes any number, but does not return one row per frame, gets single frames. An output
     whose number of rows depends on the frame's values is an array of ``n`` arrays.
@@ -114,7 +114,7 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
 
 
 def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Run the operators in front of a model's first quantisers on frames of its inputs, each ``(n, ...)``.
+    """Run the operators before a model's first quantisers on input frames ``(n, ...)``; return the quantisers' inputs.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def ragged(network: Network) -> frozenset[str]:
 
 
 def rows(network: Network) -> bool:
-    """Return whether each row of each output of the ONNX model is one frame."""
+    """Return whether, in every output of the ONNX model, each row along the first dimension is one frame."""
     if network.host is None:
         return True
     remainder = network.host.remainder
@@ -154,7 +154,7 @@ def rows(network: Network) -> bool:
 
 
 def as_by_runtime(network: Network, name: str, values: np.ndarray) -> np.ndarray:
-    """Return an output ``(n, ...)`` as the tensor that ONNX Runtime gives for a batch of ``n`` frames.
+    """Convert an output with one row per frame to the tensor that ONNX Runtime returns for the batch of ``n`` frames.
 
     The frames need not be the rows of that tensor. An output whose number of rows depends on the frame's values remains
     an array of ``n`` arrays, but for a single frame.
@@ -174,7 +174,7 @@ def as_by_runtime(network: Network, name: str, values: np.ndarray) -> np.ndarray
 
 
 def as_objects(frames: Sequence[np.ndarray]) -> np.ndarray:
-    """Return an array ``(n,)`` of objects: one array for each of ``n`` frames, whose shapes can differ."""
+    """Return a NumPy object array ``(n,)`` that holds one array per frame, whose shapes can differ."""
     objects = np.empty(len(frames), object)
     for index, values in enumerate(frames):
         objects[index] = values
@@ -184,7 +184,7 @@ def as_objects(frames: Sequence[np.ndarray]) -> np.ndarray:
 def all_outputs(
     network: Network, maps: Sequence[np.ndarray], frames: Sequence[np.ndarray], prepared: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Compute all outputs of the ONNX model on the host, each ``(n, ...)``, from all output maps of the hardware.
+    """Compute all outputs of the ONNX model, each ``(n, ...)``, on the host from the hardware's output maps.
 
     An output whose number of rows depends on the frame's values is an array of ``n`` arrays.
 
@@ -226,7 +226,9 @@ def all_outputs(
 
 
 def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
-    """Convert frames of an input that the hardware reads to float32, in the model's shape; others to the input's type.
+    """Convert a model input's frames to the type that host operators read: float32 if the hardware reads the input.
+
+    Other inputs keep the model's type.
 
     Integers that a user gave for floats become their real values.
     """
@@ -241,7 +243,7 @@ def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
 
 
 def _parts(network: Network, count: int) -> Iterator[slice]:
-    """Yield slices of ``count`` frames for one call of ONNX Runtime each: whole batches, apart from the last slice.
+    """Yield slices of ``count`` frames, one per call of ONNX Runtime: whole batches, except the last slice.
 
     A frame thus keeps its position in the batch. A constant of the model can have another value for each position.
     """
@@ -258,7 +260,7 @@ def _run_onnx(
     rows: bool = True,
     are_ragged: Sequence[bool] = (),
 ) -> list[np.ndarray]:
-    """Run an ONNX Runtime session on input tensors ``(n, ...)``, in batches that the model accepts.
+    """Run an ONNX Runtime session on inputs ``(n, ...)``, in batches that the model accepts; return its outputs.
 
     Parameters
     ----------
@@ -308,10 +310,10 @@ def _in_batches(
 def describe(network: Network) -> dict[str, Any]:
     """Return the JSON description of a network's inputs, outputs and host operators for ``plan.json``.
 
-    Tensors have name, shape, type, scale and zero point. A tensor in another order than its map also has ``map``
-    (C, H, W), ``parts`` (factors of the map's dimensions), and ``order`` (their permutation). An input whose integers
-    the model clips has ``limits``. With several inputs, they are the list ``inputs``. With several outputs, they are
-    the list ``outputs``, each with the model's name and the operators behind it.
+    Tensors have name, shape, type, scale and zero point. A tensor in another order than its map also has ``map`` (C, H,
+    W), ``parts`` (factors of the map's dimensions), and ``order`` (their permutation). An input whose integers the
+    model clips has ``limits``. With several inputs, they are the list ``inputs``. With several outputs, they are the
+    list ``outputs``, each with the model's name and the operators after it.
     """
     host, several = network.host, len(network.output_layers) > 1
     tensors = []
@@ -337,18 +339,18 @@ def describe(network: Network) -> dict[str, Any]:
 
 
 def part_of(network: Network) -> Remainder | None:
-    """Return the remainder that the host computes if hardware computes only a part of a model, else ``None``."""
+    """Return the operators after the hardware if hardware computes only a part of a model, else ``None``."""
     remainder = None if network.host is None else network.host.remainder
     return None if remainder is None or remainder.whole else remainder
 
 
 def _part(remainder: Remainder) -> dict[str, Any]:
-    """Return the entries of ``plan.json`` that describe which part of a model the hardware computes."""
+    """Return entries for ``plan.json``: the tensors where the hardware's part of the model ends, and its MAC share."""
     return {"until": list(remainder.tensors), "macs_covered": remainder.macs_covered}
 
 
 def _list_host_operators(network: Network) -> list[str]:
-    """Return one flat list of the ONNX operators' names that the host computes behind the hardware, for all outputs."""
+    """Return the names of the ONNX operators that the host computes after the hardware, of all outputs in one list."""
     if network.host is not None and network.host.remainder is not None:
         return list(network.host.remainder.operators)
     return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]
@@ -382,7 +384,7 @@ def part_line(network: Network) -> str:
 
 
 def _shortened(operators: Iterable[str]) -> tuple[str, ...]:
-    """Return each operator's name once, behind the number of its occurrences, if several, as in ``2 Relu``."""
+    """Return each operator's name once, with the number of its occurrences if there are several, as in ``2 Relu``."""
     return tuple(name if count == 1 else f"{count} {name}" for name, count in Counter(operators).items())
 
 
@@ -402,7 +404,7 @@ def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: 
 
 
 def session_options(optimised: bool) -> onnxruntime.SessionOptions:
-    """Return the ONNX Runtime session options under which its results equal hwgen's in every bit.
+    """Return ONNX Runtime session options that make its results equal hwgen's in every bit.
 
     With ``optimised``, ONNX Runtime computes in integers where it can.
     """
@@ -418,7 +420,7 @@ def session_options(optimised: bool) -> onnxruntime.SessionOptions:
 
 
 def new_session(model: str | bytes, optimised: bool) -> onnxruntime.InferenceSession:
-    """Return an ONNX Runtime session of a model, with `session_options`, whose sums of products do not saturate.
+    """Return a CPU session of ONNX Runtime for a model, if possible with sums of products that do not saturate.
 
     On x86 processors without VNNI, ONNX Runtime adds two 8-bit products in 16 bits. Its precise mode avoids this, but
     can't load some models with int8 activations; their sums can saturate.
@@ -434,7 +436,7 @@ def new_session(model: str | bytes, optimised: bool) -> onnxruntime.InferenceSes
 
 
 class _Session:
-    """ONNX Runtime session for operators of a model that the host computes; ``where`` they are, for messages."""
+    """ONNX Runtime session for a model's operators that the host computes; ``where`` names their place in errors."""
 
     def __init__(
         self,

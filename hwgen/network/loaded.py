@@ -10,7 +10,7 @@ from hwgen.network.graph import Network
 
 
 def loaded(network: Network) -> Network:
-    """Mark the layers of a network whose constants the hardware loads at run time, and return the new network.
+    """Return a network whose layers with loadable constants are marked to load them at run time.
 
     The hardware then loads weights, biases and scales of convolutions, and scales of global average pools and of
     additions. The constants of all other layers are fixed. A network that is loaded already is returned unchanged.
@@ -29,7 +29,7 @@ def loaded(network: Network) -> Network:
 
 
 def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
-    """Return a network whose convolutions have the weight widths of an existing design, ``weight_bits`` by layer name.
+    """Return a network whose convolutions have the weight widths (bits, by layer name) of an existing design.
 
     Weights can need fewer bits than the hardware has; the other bits are sign bits.
     """
@@ -41,5 +41,5 @@ def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
 
 
 def is_loaded(network: Network) -> bool:
-    """Return whether the hardware of a network loads weights at run time."""
+    """Return whether a network is marked for hardware that loads weights at run time."""
     return any(layer.loaded for layer in network.layers)

@@ -1,4 +1,4 @@
-"""Feature maps, integer types, and sliding windows."""
+"""Descriptions of feature maps, integer types and sliding windows, with their size limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def signed_bits(low: int, high: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerType:
-    """Integer type of ``bits`` bits, in two's complement or unsigned."""
+    """Integer type with ``bits`` bits, signed (two's complement) or unsigned."""
 
     bits: int
     signed: bool
@@ -39,7 +39,7 @@ class IntegerType:
         return np.dtype(f"{'' if self.signed else 'u'}int{width}")
 
     def narrowed(self, *values: int) -> IntegerType:
-        """Return the narrowest integer type of the same signedness that holds ``values``; signed, at least 2 bits."""
+        """Return the narrowest integer type of the same signedness that holds ``values``; at least 2 bits if signed."""
         low, high = min(values), max(values)
         bits = max(signed_bits(low, high), 2) if self.signed else max(high.bit_length(), 1)
         return IntegerType(bits=bits, signed=self.signed)
@@ -55,21 +55,21 @@ UINT16 = IntegerType(bits=16, signed=False)
 INT32 = IntegerType(bits=32, signed=True)
 
 MAX_SIDE = 65_535
-"""Maximum number of channels, rows or columns of a feature map, padding included: the range of 16-bit counters."""
+"""Maximum number of channels, rows or columns of a feature map, padding included, for 16-bit counters."""
 MAX_PIXELS = 1 << 24
 """Maximum number of pixels of a feature map, padding included (4,096 x 4,096).
 
 The exact schedule has an entry per pixel.
 """
 MAX_WEIGHTS = 1 << 28
-"""Maximum number of weights of a network: 2 GiB in the golden model, twice as many as VGG-16 has.
+"""Maximum number of weights in a network: 2 GiB in the golden model, about twice as many as VGG-16 has.
 
 VGG-16 is counted with its classifier.
 """
 
 
 def check_map(what: str, channels: int, height: int, width: int) -> None:
-    """Refuse a feature map that exceeds `MAX_SIDE` channels, rows or columns, or `MAX_PIXELS` pixels.
+    """Raise an error for a feature map with over `MAX_SIDE` channels, rows or columns, or over `MAX_PIXELS` pixels.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def check_map(what: str, channels: int, height: int, width: int) -> None:
 
 
 def check_window(what: str, window: Window, channels: int, height: int, width: int) -> None:
-    """Refuse a sliding window if its padded map is too large, or its kernel, stride or dilation exceeds `MAX_SIDE`.
+    """Raise an error for a sliding window whose padded map is too large, or whose sizes exceed `MAX_SIDE`.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class FeatureMap:
 
     @property
     def values(self) -> int:
-        """Number of values of the feature map in one frame."""
+        """Number of values in the feature map per frame: channels times height times width."""
         return self.channels * self.height * self.width
 
     def __str__(self) -> str:
@@ -134,13 +134,15 @@ class FeatureMap:
 
 
 def covered(taps: int, dilation: int) -> int:
-    """Return the number of pixels along an axis that a kernel of ``taps`` taps at distance ``dilation`` covers."""
+    """Return how many pixels a dilated kernel spans along an axis: ``(taps - 1) * dilation + 1``."""
     return (taps - 1) * dilation + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Sliding window: kernel, stride, padding and dilation. Pairs are (vertical, horizontal).
+    """Sliding window of a layer: kernel size, stride, padding and dilation, each per axis.
+
+    Pairs are (vertical, horizontal).
 
     ``kernel`` counts taps, and ``dilation`` is the distance between neighbouring taps: a 3 x 3 kernel with dilation 2
     covers 5 x 5 pixels and reads 9 of them. ``padding`` is (top, left, bottom, right), as in ONNX. It includes the
@@ -170,10 +172,10 @@ class Window:
         return rows, columns
 
     def reach(self, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read.
+        """Return begin and end of the input rows (axis 0) or columns that the outputs ``begin`` to ``end`` read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included: they
-        are negative, or behind the map.
+        are negative, or past the map's end.
         """
         before = self.padding[axis]
         return begin * self.stride[axis] - before, (end - 1) * self.stride[axis] - before + self.extent[axis]

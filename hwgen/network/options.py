@@ -1,7 +1,7 @@
-"""Options of a model: how it is read, with one entry per option.
+"""Options for reading a model (calibration, bits, input shape ..), with one entry per option.
 
 An entry is a field of `ModelOptions`. The command line, the checks of Python's arguments and the documentation are made
-from these entries, as from those of a plan's options (`hwgen.options`).
+from these entries, like a plan's options (`hwgen.options`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from hwgen.network.pixels import Pixels
 
 EXACT, ROUNDED = "exact", "rounded"
-"""Values of ``averages``: average pools as ONNX Runtime adds floats, or as means of integers that are rounded once."""
+"""Values of the option ``averages``: average pools with ONNX Runtime's float32 roundings, or means rounded once."""
 
 
 class Argument(ValueKind):
-    """Kind of values that the function ``check`` of `hwgen.arguments` accepts, which is imported when it is needed."""
+    """Kind of option values that a function of `hwgen.arguments` accepts; ``check`` is the function's name."""
 
     def __init__(self, check: str, must_be: str, metavar: str):
         super().__init__(must_be, must_be, metavar)
@@ -38,7 +38,7 @@ class Argument(ValueKind):
 
 
 class RawPixels(ValueKind):
-    """Kind of raw pixels with their preprocessing, for which the command line has several options."""
+    """Kind of option values that are `Pixels` (raw pixels with preprocessing), several options in the command line."""
 
     flag = "--input-type"
 
@@ -73,7 +73,7 @@ class RawPixels(ValueKind):
 
 
 class OpenSizes(ValueKind):
-    """Kind of sizes of a tensor, ``224x320``."""
+    """Kind of option values that are sizes of a tensor's open dimensions, as in ``224x320``."""
 
     def __init__(self) -> None:
         super().__init__("sequence of int", "positive integers, as in 224x320", "SIZES")
@@ -88,7 +88,7 @@ class OpenSizes(ValueKind):
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    """Convert numbers with commas between them to a tuple, or raise ArgumentTypeError."""
+    """Parse numbers separated by commas, and return them as a tuple of floats, or raise ArgumentTypeError."""
     with suppress(ValueError):
         return tuple(map(float, text.split(",")))
     raise argparse.ArgumentTypeError(f"must be a number, or numbers with commas between them, not {text!r}")
@@ -96,7 +96,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelOptions:
-    """Options with which a model is read; ``None`` for each that is not given.
+    """Options for reading a model; ``None`` for each option that is not given.
 
     Raises
     ------
@@ -144,9 +144,9 @@ class ModelOptions:
 
     @property
     def given_names(self) -> tuple[str, ...]:
-        """Names of the options that are given."""
+        """Names of the model options that are given, that is, not ``None``."""
         return tuple(name for name, value in vars(self).items() if value is not None)
 
 
 AS_IT_IS = ModelOptions()
-"""Options of a model that is read without any."""
+"""Model options with no option given: the model is read as it is."""

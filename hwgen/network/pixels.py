@@ -1,4 +1,4 @@
-"""Raw pixels as inputs of a model: the floats that they stand for, as an image preprocessing makes them."""
+"""Raw 8-bit pixels as inputs of a model, and the floats that image preprocessing makes of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANGES = (1, 255)
 
 @dataclass(frozen=True)
 class Pixels:
-    """Raw pixels of 8 bits as input of a model, from 0 to 255.
+    """Preprocessing of raw 8-bit pixels (0 to 255) at a model's input: mean, deviation and range.
 
     The model reads ``(pixel / 255 - mean) / deviation`` in float32, as torchvision's ``ToTensor`` and ``Normalize`` do.
 
@@ -24,7 +24,7 @@ class Pixels:
     mean, deviation : tuple of float
         Mean and standard deviation of each channel, or one for all channels, rounded to float32.
     range : int
-        Float of a white pixel in front of mean and deviation: 1, or 255 for ``(pixel - mean) / deviation``.
+        Float of a white pixel before mean and deviation are applied: 1, or 255 for ``(pixel - mean) / deviation``.
 
     Raises
     ------
@@ -56,12 +56,12 @@ class Pixels:
             raise InputError(f"mean and deviation give floats beyond float32: {self.mean!r}, {self.deviation!r}")
 
     def check_channels(self, count: int, where: str, last: int | None = None) -> None:
-        """Refuse means or deviations whose number is neither 1 nor the number of channels of an input.
+        """Raise InputError if the number of means or deviations is neither 1 nor an input's number of channels.
 
         Parameters
         ----------
         count : int
-            Number of channels, the size of the input's first axis behind the batch.
+            Number of channels, the size of the input's first axis after the batch.
         where : str
             Beginning of messages.
         last : int, optional
@@ -82,7 +82,7 @@ class Pixels:
                 )
 
     def floats(self) -> np.ndarray:
-        """Return the float32 numbers that the model reads, ``(channels, 256)``, or ``(1, 256)`` if all are alike."""
+        """Return the model's float32 input for each pixel value: ``(channels, 256)``, or ``(1, 256)`` if equal."""
         pixels = np.arange(256, dtype=np.float32)
         if self.range == 1:
             pixels = pixels / np.float32(255)
@@ -91,7 +91,7 @@ class Pixels:
 
 
 def _float32(value: object) -> float:
-    """Return a number rounded to float32; NaN if it is no number, and infinity if it is beyond float32."""
+    """Return a number rounded to float32; NaN for any other value, infinity for a number beyond float32."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return math.nan
     try:

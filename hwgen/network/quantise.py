@@ -1,4 +1,4 @@
-"""Quantisation: of float models by ONNX Runtime's quantiser, and of float input frames like QuantizeLinear."""
+"""Quantisation of float models (by ONNX Runtime's quantiser), and of float input frames (like QuantizeLinear)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _DTYPES = {
         for name in ("bool", "float16", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
     },
 }
-"""NumPy types by the names of ONNX Runtime's types. The others have no NumPy type."""
+"""NumPy types by ONNX Runtime's type names, such as ``tensor(float)``. The others have no NumPy type."""
 Ranges = dict[str, tuple[np.float32, np.float32]]
 """Type of a mapping from the names of float tensors to their ranges (minimum and maximum)."""
 
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
-"""Type of a model's input frames: an array; for several inputs, one array each, in order or by the model's names."""
+"""Type of a model's input frames: an array, or for several inputs one array each, in order or by input name."""
 
 
 def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Check a user's input frames for a network's ONNX model, and return one array per input, in the model's order.
+    """Return a user's input frames as one array per input of the ONNX model, in the model's order, after a check.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
 
 
 def through_head(network: Network, x: Inputs) -> Inputs:
-    """Run the operators that the host computes in front of a model's first quantisers, if it has such operators.
+    """Run a model's host operators before its first quantisers on frames, and return the quantisers' inputs.
 
     Returns
     -------
@@ -71,13 +71,13 @@ def through_head(network: Network, x: Inputs) -> Inputs:
 
 
 def given_ends(network: Network) -> tuple[InputEnd, ...]:
-    """Return the inputs of a network's ONNX model, for which a user gives frames."""
+    """Return the inputs of a network's ONNX model that a user gives frames for."""
     head = None if network.host is None else network.host.head
     return host.inputs(network) if head is None else head.inputs
 
 
 def checked_frames(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Check a user's frames, and return one array per input of the model, in the model's order.
+    """Check a user's frames (types, shapes, values), and return one array per model input, in the model's order.
 
     Raises
     ------
@@ -95,14 +95,14 @@ def checked_frames(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
 
 
 def check_types(network: Network, x: Inputs, remedy: str) -> None:
-    """Refuse integers of a map's type for a model's float input, which would count as quantised already.
+    """Raise InputError for integer frames at a model's float input: they would count as already quantised.
 
     A network without a model of its own accepts both.
 
     Parameters
     ----------
     remedy : str
-        Option or argument with which such integers are accepted, for the error message.
+        Option or argument that accepts such integers, for the error message.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def check_types(network: Network, x: Inputs, remedy: str) -> None:
 
 
 def check_as_declared(network: Network, x: Mapping[str, np.ndarray], remedy: str) -> None:
-    """Refuse frames whose type or shape is not the one that a model declares for an input.
+    """Raise InputError for frames whose type or shape differs from the model's declaration of the input.
 
     A network without a model of its own accepts what `prepare_inputs` accepts.
 
@@ -139,18 +139,18 @@ def check_as_declared(network: Network, x: Mapping[str, np.ndarray], remedy: str
 
 
 def _frames_by_input(network: Network, x: Inputs) -> Iterator[tuple[InputEnd, np.ndarray, str]]:
-    """Return each input for which a user gives frames, with its frames and the text that begins its errors."""
+    """Yield, per input that a user gives frames for: the input, its frames, and the text that begins its errors."""
     ends = given_ends(network)
     return zip(ends, _by_end(network, ends, x), _labels(network, [end.name for end in ends]), strict=True)
 
 
 def _types(network: Network) -> dict[str, str]:
-    """Return the ONNX type of each input, by name; empty for a network without a model of its own."""
+    """Return the ONNX type of each model input, by name; empty for a network without an ONNX model."""
     return {} if network.host is None else {info.name: info.type for info in network.host.input_infos}
 
 
 def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.ndarray, ...]:
-    """Check input frames for some inputs, and return one array per input, in their order."""
+    """Return input frames as one array per given input, in their order; refuse unequal numbers of frames."""
     names = [end.name for end in ends]
     listed = f"{len(names)} inputs ({', '.join(names)})" if len(names) > 1 else f"one input ({names[0]})"
     if isinstance(x, Mapping) and set(x) != set(names):
@@ -171,14 +171,14 @@ def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.n
 
 
 def _in_order(x: Inputs, names: Sequence[str]) -> list[Any]:
-    """Return a list of each input's frames: of a mapping in the order of ``names``, otherwise in the given order."""
+    """Return each input's frames in a list: a mapping's in the order of ``names``, a sequence's in its own order."""
     if isinstance(x, Mapping):
         return [x[name] for name in names]
     return [*x] if isinstance(x, list | tuple) else [x]
 
 
 def _labels(network: Network, names: Sequence[str]) -> list[str]:
-    """Return a list with the text that begins the error messages of each model input."""
+    """Return, for each model input, the text that begins its error messages."""
     return [f"{network.name}: input" + (f" {name}" if len(names) > 1 else "") for name in names]
 
 
@@ -206,7 +206,7 @@ def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
 
 
 def check_inputs(network: Network, x: Inputs) -> None:
-    """Refuse input frames that `prepare_inputs` refuses, without memory for the integers of all frames."""
+    """Raise InputError for frames that `prepare_inputs` refuses, without memory for all frames' integers."""
     ends, sources = host.inputs(network), host.taken(network)
     labels = _labels(network, [end.name for end in ends])
     for end, values, what in zip(ends, by_input(network, x), labels, strict=True):
@@ -217,7 +217,7 @@ def check_inputs(network: Network, x: Inputs) -> None:
 
 
 def _check_left(end: InputEnd, x: np.ndarray, what: str) -> None:
-    """Refuse frames of wrong type, shape or with non-finite values, for a model input that only the host reads.
+    """Raise InputError if frames for a model input that only the host reads have a wrong type, shape or value.
 
     Floats of any width are accepted for floats.
     """
@@ -229,7 +229,7 @@ def _check_left(end: InputEnd, x: np.ndarray, what: str) -> None:
 
 
 def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> None:
-    """Refuse frames of wrong shape, type or values, for a model input that the hardware reads."""
+    """Raise InputError if frames for a model input that the hardware reads have a wrong type, shape or value."""
     if x.dtype not in (np.float16, np.float32, np.float64, expected.type.dtype):
         raise InputError(f"{what} must be float32 or {expected.type.dtype}, not {x.dtype}")
     if end.layout is not None or x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
@@ -244,7 +244,7 @@ def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> Non
 
 
 def as_model(network: Network, x: Inputs, prepared: Sequence[np.ndarray], floats: Collection[str]) -> list[np.ndarray]:
-    """Return frames of each of a model's inputs in the type in which ONNX Runtime takes them.
+    """Return the frames of each model input, converted to the type that ONNX Runtime reads.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ def as_model(network: Network, x: Inputs, prepared: Sequence[np.ndarray], floats
 
 
 def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> np.ndarray:
-    """Check the frames of one model input, and return them as the hardware's integer maps.
+    """Check the frames of one model input, and return them as the hardware's integer maps ``(n, C, H, W)``.
 
     If nothing changes, this is a view of the frames, which can be mapped.
     """
@@ -278,7 +278,7 @@ def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> 
 
 
 def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
-    """Convert frames of a model input, integers or floats, to the hardware's integer maps."""
+    """Convert frames of a model input, integers or floats, to the hardware's integer maps ``(n, C, H, W)``."""
     if x.dtype == expected.type.dtype:
         return _maps(end, expected, x)
     assert expected.scale is not None
@@ -289,7 +289,7 @@ def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
 
 
 def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarray:
-    """Arrange an ONNX input's integers as the hardware's feature maps, clipped if the model clips its input."""
+    """Rearrange an ONNX input's integers as feature maps ``(n, C, H, W)``, clipped if the model clips its input."""
     limited = np.clip(integers, *end.limits) if end.limits else integers
     return limited.reshape(len(limited), *expected.shape) if end.layout is None else end.layout.to_maps(limited)
 
@@ -297,7 +297,7 @@ def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarr
 def quantise(
     model: onnx.ModelProto, calibration: Inputs, where: str, bits: int = 8, ranges: Ranges | None = None
 ) -> onnx.ModelProto:
-    """Quantise a float ONNX model by ONNX Runtime's ``quantize_static``, and return it as a QDQ model.
+    """Quantise a float ONNX model with ONNX Runtime's ``quantize_static``, and return the QDQ ONNX model.
 
     Activations become uint8, weights int8 with one scale per output channel; with 16 ``bits``, uint16 and int16. Before
     that, ONNX Runtime's basic graph optimisations fold batch normalisations into convolutions.
@@ -356,7 +356,7 @@ def quantise(
                 weight_type=QuantType.QInt8 if bits == 8 else QuantType.QInt16,
                 extra_options={
                     "TensorQuantOverrides": _overrides(ranges or {}),
-                    "ForceQuantizeNoInputCheck": True,  # otherwise pools behind functions of one value stay in floats
+                    "ForceQuantizeNoInputCheck": True,  # otherwise pools after functions of one value stay in floats
                 },
             )
         except OSError:  # the cause is the folder, not the model
@@ -373,7 +373,7 @@ def _overrides(ranges: Ranges) -> dict[str, list[dict[str, np.ndarray]]]:
 
 
 def run(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
-    """Return the first output of a float ONNX model with one input, computed frame by frame like calibration.
+    """Return the first output of a float ONNX model with one input, run frame by frame, as in calibration.
 
     Parameters
     ----------
@@ -392,7 +392,10 @@ def run(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
 
 
 def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dict[str, np.ndarray]:
-    """Check a float model's calibration frames, and return them by input name. Refuse frames that do not fit."""
+    """Check a float model's calibration frames, and return them as a dictionary by input name.
+
+    Refuse frames that do not fit.
+    """
     sources = {value.name: input_shape(value, where) for value in data_inputs(model)}
     if not sources:
         raise ModelError(f"{where}: a model must have an input")
@@ -415,7 +418,7 @@ def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dic
 
 
 def _optimised(given: Path, folder: Path) -> onnx.ModelProto:
-    """Apply ONNX Runtime's basic graph optimisations, which use ONNX's own operators only, to the file of a model."""
+    """Apply ONNX Runtime's basic graph optimisations, which add no operators of its own, to a model file."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""Requantisation: turns the accumulators of a layer into output integers, by a factor or by thresholds."""
+"""Requantisation: conversion of a layer's accumulators to output integers, by a factor or by thresholds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Requantisation:
 
     ``significand`` (24 bits, in ``[2**23, 2**24)``) and ``shift`` (0 or more) are int64 arrays with one entry per
     output channel. Together they are the float32 number ``x_scale * w_scale / y_scale``. ``low`` and ``high`` are the
-    bounds behind the zero point: the range of the output type, or narrower with a fused Relu or Clip.
+    bounds after the zero point is added: the range of the output type, or narrower with a fused Relu or Clip.
 
     With ``float32``, the accumulator is rounded to float32 before the product, and the product before it is rounded to
     an integer, as in ONNX Runtime's integer kernels. All roundings are to nearest, ties to even. Without ``float32``,
@@ -28,17 +28,17 @@ class Requantisation:
     float32: bool = False
 
     def of(self, channels: slice) -> Requantisation:
-        """Return the requantisation rule restricted to some output channels."""
+        """Return the requantisation rule of the output channels ``channels`` (a slice)."""
         return replace(self, significand=self.significand[channels], shift=self.shift[channels])
 
     def outputs(self, accumulators: np.ndarray, bound: int) -> np.ndarray:
-        """Return the int64 output integers for accumulators of at most ``bound`` in magnitude, as `requantise` does."""
+        """Return the int64 output integers ``(M, n)`` for accumulators ``(M, n)`` of magnitudes up to ``bound``."""
         return requantise(accumulators, self, bound)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Thresholds:
-    """Rule that counts thresholds: ``low`` plus how many of a channel's thresholds an accumulator reaches.
+    """Requantisation rule by thresholds: the output is ``low`` plus how many thresholds the accumulator reaches.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Thresholds:
     high: int
 
     def of(self, channels: slice) -> Thresholds:
-        """Return the thresholds of some output channels."""
+        """Return the threshold rule of the output channels ``channels`` (a slice)."""
         return replace(self, first=self.first[channels])
 
     def outputs(self, accumulators: np.ndarray, bound: int) -> np.ndarray:
@@ -63,7 +63,7 @@ class Thresholds:
 
 
 Rule = Requantisation | Thresholds
-"""Type of the rules that turn accumulators into output integers."""
+"""Type of the rules that convert accumulators to output integers: a factor, or thresholds."""
 
 
 def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: int) -> np.ndarray:

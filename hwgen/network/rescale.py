@@ -1,4 +1,4 @@
-"""Conversion of float32 factors to significands and shifts, and search of 1x1 convolutions that equal tables."""
+"""Conversion of float32 factors to significands and shifts, and search for 1x1 convolutions that equal tables."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from hwgen.network.onnx.values import Addend, Map
 from hwgen.network.requantise import Requantisation, requantise
 
 MAX_BIAS = (1 << 47) - 1
-"""Maximum magnitude of a layer's integer bias, in steps of ``x_scale * w_scale``.
+"""Maximum magnitude of a layer's integer bias, in accumulator LSBs (``x_scale * w_scale``).
 
 With 16 bits, usual biases can exceed int32.
 """
 RARELY = 200
-"""Reciprocal of the maximum fraction of a channel's outputs that `fit_table` lets differ by 1, with over 8 bits."""
+"""Minimum number of a channel's table entries per entry that `fit_table` lets differ by 1, with over 8 bits."""
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
 _MAX_SUMS = 1 << 16
-"""Maximum number of sums whose means `fit_mean` computes."""
+"""Maximum number of possible sums that `fit_mean` checks the rounding of."""
 _SLACK = 2.0**-22
-"""Relative distance of a mean from a half that the roundings of float32 can bridge."""
+"""Relative distance from a tie (a half) within which float32's roundings can turn a mean into a tie."""
 
 
 def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 24-bit significands and the shifts that represent float32 requantisation factors.
+    """Return float32 requantisation factors as 24-bit significands and shifts: ``significand / 2**shift``.
 
     They are for accumulators up to ``bound`` in magnitude. With a factor from 2**18 on, every accumulator except 0
-    saturates an output of up to 16 bits. Such factors become 2**18. Shifts are limited to the first shift with which
-    every accumulator gives 0.
+    saturates an output of up to 16 bits. Such factors become 2**18. Shifts are limited to the smallest shift that gives
+    0 for every accumulator.
     """
     fraction, exponent = np.frexp(np.minimum(factor.astype(np.float64), 2.0**18))
     significand = np.ldexp(fraction, 24).astype(np.int64)
@@ -43,7 +43,7 @@ def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quotient(source: Map, count: int) -> Requantisation:
-    """Return the rule that divides sums of ``count`` integers of a map by ``count``, and rounds to the map's type."""
+    """Return the requantisation rule that divides sums of ``count`` integers of a map by ``count``, and rounds."""
     factor, kind = np.full(source.channels, 1 / count, np.float32), source.type
     significand, shift = multiplier(factor, count << kind.bits)
     return Requantisation(significand=significand, shift=shift, zero_point=0, low=kind.minimum, high=kind.maximum)
@@ -58,7 +58,7 @@ def fit_table(
     output: tuple[int, int, int],
     bits: int,
 ) -> tuple[np.ndarray, int] | None:
-    """Search a requantised 1x1 convolution that maps, in each channel, each integer of a type to its ``wanted`` output.
+    """Search a requantised 1x1 depthwise convolution that equals a table: a ``wanted`` output per integer and channel.
 
     The search compares ``clip(round((w * x + b) * significand / 2**shift) + zero)`` with ``wanted`` for many weights
     ``w``. The bias ``b`` is the offset in steps of ``w``, rarely one more or less. The factor is adjusted if ``wanted``
@@ -104,7 +104,7 @@ def _fit(
     output: tuple[int, int, int],
     bits: int,
 ) -> np.ndarray | None:
-    """Search weights, biases and factors as `fit_table` does, for a fixed zero point; ``None`` if there are none."""
+    """Return weights, biases, significands and shifts for `fit_table`, for a fixed output zero point, or ``None``."""
     zero, low, high = output
     wide = bits > 8
     # With weight w, offsets are multiples of 1 / w steps.
@@ -117,7 +117,7 @@ def _fit(
         left = np.arange(begin, min(begin + rows, len(offsets)))
         for weight, more in itertools.product(weights, (0, 1, -1)):
             targets = wanted[left]
-            # Bounds of the products with which the outputs, before saturation, are the targets.
+            # Bounds of the products that give the targets as outputs, before saturation.
             lower = np.where(targets == low, -np.inf, targets - zero - 0.5)
             upper = np.where(targets == high, np.inf, targets - zero + 0.5)
             bias = np.clip(np.rint(offsets[left] / x_scale * weight) + more, -limit - 1, limit).astype(np.int64)
@@ -155,7 +155,7 @@ def _fitting_factor(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, nomi
 
 @dataclass(frozen=True)
 class FittedMean:
-    """Sum of integers, each times ``weight``, and the rule that turns the sum into their rounded mean.
+    """Way to compute a rounded mean: each integer times ``weight`` is summed, and ``rule`` requantises the sum.
 
     ``ties``: whether means can be halfway between two outputs, as exactly as float32 tells.
     """
@@ -172,9 +172,9 @@ def fit_mean(
     output: tuple[int, int, int],
     channels: int,
 ) -> FittedMean:
-    """Search the requantisation that rounds means of integers as float32 does, halves to even, for each possible sum.
+    """Search a requantisation rule that rounds means of integers as float32 does, ties to even, for every possible sum.
 
-    The sum is rounded once to float32, divided by the count and then by the output's scale. Where no rule gives all
+    The sum is rounded once to float32, divided by the count and then by the output's scale. If no rule gives all
     outputs, the result is the rule with the fewest others, which differ by 1.
 
     Parameters
@@ -192,7 +192,7 @@ def fit_mean(
     """
     zero, low, high = output
     factor = scales[0] / (scales[1] * count)
-    # Beyond some sums the outputs saturate. Where very many are left, some of them stand for all.
+    # Beyond some sums the outputs saturate. If very many are left, some of them stand for all.
     first = max(count * reach[0], math.floor((low - zero - 1) / factor))
     last = min(count * reach[1], math.ceil((high - zero + 1) / factor))
     sums = np.unique(np.linspace(first, last, min(last - first + 1, _MAX_SUMS)).astype(np.int64))
@@ -211,7 +211,7 @@ def fit_mean(
 def _fitting_mean(
     sums: np.ndarray, wanted: np.ndarray, factor: float, output: tuple[int, int, int], bound: int
 ) -> FittedMean:
-    """Return the weight and the rule of one channel with the fewest outputs that are not the ``wanted`` ones."""
+    """Return the weight and the rule of one channel whose outputs differ from ``wanted`` for the fewest sums."""
     zero, low, high = output
     lower = np.where(wanted == low, -np.inf, wanted - zero - 0.5)[None]
     upper = np.where(wanted == high, np.inf, wanted - zero + 0.5)[None]

@@ -1,8 +1,8 @@
-"""Networks that have only the shapes of their layers, without weights and quantisation, for exploration.
+"""Networks with only the shapes of their layers, without weights and quantisation, for exploration.
 
-Exploration groups and tiles layers, for which shapes suffice. Shapes come from the tables of built-in networks
+Exploration groups and tiles layers; shapes suffice for it. Shapes come from the tables of built-in networks
 (`hwgen.network.zoo.tables`), from an ONNX file, or from a ``light`` model of the onnx package
-(`hwgen.network.onnx.model_shapes`). By default, a chain ends in front of its first fully connected layer: each output
+(`hwgen.network.onnx.model_shapes`). By default, a chain ends before its first fully connected layer: each output
 depends on the whole map, so that fusion gains nothing. ``left_out`` names the missing layers.
 """
 
@@ -30,7 +30,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
-    """Return the layer shapes of a model's first chain of convolutions and pools, up to a dense layer, as a network.
+    """Return the first chain of convolutions and pools of a model, up to a dense layer, as a network of shapes only.
 
     The model is an ``.onnx`` file or a built-in network. With ``dense``, fully connected layers are included, and the
     classifier of a built-in chain. The name of a built-in network can have a prefix and a size, as in
@@ -63,7 +63,7 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
 
 
 def graph(source: str | os.PathLike[str]) -> Network:
-    """Return the layer shapes of a model as a network with all branches, up to its fully connected layers.
+    """Return a model up to its fully connected layers, with all branches, as a network of shapes only.
 
     The source is as for `load`. A model that is a chain, or has unknown operators, is loaded as there.
 
@@ -120,7 +120,7 @@ def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) 
 
 
 def min_size(windows: Sequence[Window]) -> tuple[int, int]:
-    """Return the minimum height and width of an image for which every window of a chain of layers fits."""
+    """Return the minimum height and width of an image that every window of a chain of layers fits into."""
     rows = columns = 1
     for window in reversed(windows):
         top, left, bottom, right = window.padding

@@ -1,4 +1,4 @@
-"""Lookup tables with which hardware adds two quantised maps exactly as ONNX Runtime rounds."""
+"""Search for lookup tables that let hardware add two quantised maps with exactly ONNX Runtime's rounding."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FAR = 1 << 60
 
 @dataclass(frozen=True)
 class Shares:
-    """Tables that add two quantised maps: each operand's contribution, in ``2**-fraction``, and rounding thresholds.
+    """Lookup tables for adding two quantised maps: each operand's share, in ``2**-fraction`` LSBs, and thresholds.
 
-    ``rounding`` has, by the low bits of the sum's integer part, the fraction from which on a sum is rounded up.
+    ``rounding`` has, by the low bits of the sum's integer part, the smallest fraction that is rounded up.
     """
 
     tables: tuple[tuple[int, ...], tuple[int, ...]]
@@ -76,7 +76,7 @@ def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares |
 
 
 def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """Search rounding thresholds with which the tables ``a`` and ``b`` give an Add's outputs; ``None`` if none do.
+    """Search rounding thresholds for the tables ``a`` and ``b`` that give an Add's outputs; ``None`` if none do.
 
     Outputs increase with the real sum. If the tables are fine enough, outputs also increase with the tables' sum. The
     rounding threshold is then between the maximum sum with one output and the minimum sum with the next output.

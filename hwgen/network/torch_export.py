@@ -1,4 +1,4 @@
-"""Export of PyTorch modules to ONNX. PyTorch is imported only here, and hwgen does not require it."""
+"""Export of PyTorch modules to float ONNX models. PyTorch is imported only here, and hwgen does not require it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hwgen.network.onnx import file
 
 
 def arrays(values: Any) -> Any:
-    """Return tensors of PyTorch, one or several in a sequence or mapping, as NumPy arrays; other values unchanged."""
+    """Convert PyTorch tensors, also in a sequence or mapping, to NumPy arrays; return other values unchanged."""
     if isinstance(values, Mapping):
         return {name: arrays(value) for name, value in values.items()}
     if isinstance(values, list | tuple):
@@ -25,7 +25,7 @@ def arrays(values: Any) -> Any:
 
 
 def exported(module: Any, example: Any, where: str) -> onnx.ModelProto:
-    """Export a module by PyTorch's own exporter, and return the float ONNX model.
+    """Export a module with PyTorch's own exporter, and return the float ONNX model.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def exported(module: Any, example: Any, where: str) -> onnx.ModelProto:
     Raises
     ------
     ToolError
-        If torch or onnxscript, on which its exporter depends, is not installed.
+        If torch or onnxscript, which its exporter needs, is not installed.
     ModelError
         If PyTorch can't export the module.
     """
@@ -65,7 +65,7 @@ def exported(module: Any, example: Any, where: str) -> onnx.ModelProto:
 
 @contextmanager
 def _evaluating(module: Any) -> Iterator[None]:
-    """Put a module into evaluation mode, and each of its parts back into its own mode afterwards."""
+    """Put a PyTorch module into evaluation mode in the ``with`` block, and restore its submodules' modes after it."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:

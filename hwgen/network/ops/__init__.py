@@ -1,4 +1,4 @@
-"""Operator classes: one class for each kind of layer, registered by its name.
+"""Layer classes of a quantised network, one for each operator, registered by the operator's name.
 
 >>> " ".join(sorted(KINDS)[:9])
 'add averagepool concat conv copy crop depthtospace fixedpoint globalaveragepool'
@@ -24,7 +24,7 @@ _MOVES: tuple[type[Op], ...] = (Upsample, Resample, Interpolate, Select, Crop, P
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *JOINS, Copy, *_MOVES, Lookup, LRN)}
 
 POOLS: dict[str, type[Op]] = {name: op for op in _POOLS for name in op.operators}
-"""Operator classes of pools, by the names of their ONNX operators."""
+"""Layer classes of pools, by the names of the ONNX operators that they compute."""
 
 __all__ = [
     "JOINS",

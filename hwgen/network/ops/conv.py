@@ -16,9 +16,9 @@ from hwgen.network.ops.op import Op
 from hwgen.network.requantise import Rule
 
 _LOADED_BITS = (2, 4, 8, 9)
-"""Possible widths of weights that hardware loads at run time, in bits.
+"""Allowed widths of weights that hardware loads at run time, in bits.
 
-They are those of the integer types, and of unsigned 8 bits less the zero point.
+They are the widths of the integer types, and of unsigned 8 bits less the zero point.
 """
 _BLOCK = 1 << 21
 """Number of values that the golden convolution processes at once (im2col matrix or weights): 16 MiB of float64."""
@@ -91,7 +91,7 @@ class Conv(Op):
 
     @cached_property
     def weight_bits(self) -> int:
-        """Width of the widest weight, in bits; if weights are loaded at run time, a width for all of their type."""
+        """Width of the widest weight, in bits; if weights are loaded at run time, the width of their type."""
         bits = max(signed_bits(*self.weight_range), 2)
         if not self.loaded:
             return bits
@@ -126,7 +126,7 @@ class Conv(Op):
         return self.input.zero_point
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """Return the golden output of the convolution for one frame, as `Op.compute` defines it.
+        """Return the golden output of the convolution for one frame: integers ``(M, H, W)`` of the output's type.
 
         The convolution is a matrix product over im2col columns, a block of output rows at a time, in float64: exact as
         long as no partial sum can reach 2**53, which is checked from the weights. Slower int64 steps in beyond that.
@@ -155,7 +155,7 @@ class Conv(Op):
         return result
 
     def _checked_bound(self) -> int:
-        """Check that sums fit 61 bits if requantised, otherwise int64 and the output type; return the sums' bound."""
+        """Return the accumulators' upper bound; refuse one over 61 bits if requantised, else over the output's type."""
         bound = self.accumulator_bound
         bits = 64 if self.requantisation is None else 61
         if bound >= 1 << (bits - 1):
@@ -167,7 +167,7 @@ class Conv(Op):
         return bound
 
     def _im2col(self, padded: np.ndarray, first: int, last: int, exact: type) -> np.ndarray:
-        """Return the windows of some output rows, less the zero point, as an im2col matrix ``(taps, pixels)``.
+        """Return the input windows of some output rows, less the zero point, as an im2col matrix ``(taps, pixels)``.
 
         The rows are ``first`` to ``last``.
         """

@@ -1,4 +1,4 @@
-"""Layer that computes a short program of fixed-point operations on the values of several maps, and quantises once.
+"""Layer that computes a short program of fixed-point operations, value by value, on maps, and quantises once.
 
 It stands for the float operators between a convolution and the next quantiser. ONNX Runtime computes these in float32;
 this layer computes them on integers whose unit is a small power of two. A step's unit is not stored: the steps'
@@ -21,15 +21,14 @@ from hwgen.network.ops.join import MAX_BITS, Join
 from hwgen.network.requantise import Requantisation, requantise
 
 MAX_VALUE_BITS = 60
-"""Maximum width, in bits, of every value and product in a program of fixed-point operations: the golden model has
-int64."""
+"""Maximum width, in bits, of every value and product in a fixed-point program, because the golden model uses int64."""
 
 Range = tuple[int, int]
-"""Minimum and maximum of an integer."""
+"""Type of an integer's range: its minimum and its maximum."""
 
 
 def shifted(values: Any, shift: int) -> Any:
-    """Return integers divided by ``2**shift`` and rounded to the nearest integer, ties upwards; multiplied if negative.
+    """Divide integers by ``2**shift``, rounding to nearest, ties upwards; a negative ``shift`` multiplies.
 
     ``values`` is an int or an int64 array.
     """
@@ -37,7 +36,7 @@ def shifted(values: Any, shift: int) -> Any:
 
 
 def _by_channel(constants: np.ndarray) -> np.ndarray:
-    """Return constants, one for all channels or one per channel, as an array ``(1 or C, 1, 1)``."""
+    """Reshape constants, one for all channels or one per channel, to an array ``(1 or C, 1, 1)``."""
     return constants[:, None, None]
 
 
@@ -52,7 +51,7 @@ def _products(first: Range, second: Range) -> Range:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operation(ABC):
-    """Base class of operations on fixed-point values: each output value depends on the operands at its own place.
+    """Base class of value-by-value fixed-point operations: a result depends on the operands at the same place.
 
     Parameters
     ----------
@@ -66,12 +65,12 @@ class Operation(ABC):
 
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
-        """Constants with one entry for all channels or one per channel, along the first axis."""
+        """Constants of the operation: arrays with one entry for all channels, or one per channel, along axis 0."""
         return ()
 
     @abstractmethod
     def range(self, *ranges: Range) -> Range:
-        """Return the smallest and largest result for operands in given ranges; bounds can be wider than the results.
+        """Return lower and upper bounds on the operation's result for operands in given ranges.
 
         Raises
         ------
@@ -81,12 +80,12 @@ class Operation(ABC):
 
     @abstractmethod
     def compute(self, *values: np.ndarray) -> np.ndarray:
-        """Return the step's golden result for operands of int64 arrays ``(C, H, W)`` or ``(C, 1, 1)``."""
+        """Return the operation's golden result, int64, for operands ``(C, H, W)`` or ``(C, 1, 1)``, int64."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table(Operation):
-    """Any function of one operand of few values: the result for each of its integers.
+    """Fixed-point operation: any function of one operand that has few values, as a table of results.
 
     Parameters
     ----------
@@ -120,7 +119,7 @@ class Table(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shift(Operation):
-    """Division by ``2**shift``, rounded to the nearest integer, ties upwards; multiplication if ``shift`` is negative.
+    """Fixed-point operation: division by ``2**shift``, rounded to nearest, ties upwards; or multiplication if negative.
 
     Parameters
     ----------
@@ -142,7 +141,7 @@ class Shift(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Factor(Operation):
-    """Product with a constant, divided by ``2**shift`` and rounded to the nearest integer, ties upwards.
+    """Fixed-point operation: product with a constant, divided by ``2**shift`` and rounded to nearest, ties upwards.
 
     Parameters
     ----------
@@ -172,7 +171,7 @@ class Factor(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offset(Operation):
-    """Sum with a constant.
+    """Fixed-point operation: sum of a value and a constant.
 
     Parameters
     ----------
@@ -198,7 +197,7 @@ class Offset(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plus(Operation):
-    """Sum of two values, or the first one less the second one.
+    """Fixed-point operation: sum or difference of two values.
 
     Parameters
     ----------
@@ -221,7 +220,7 @@ class Plus(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Times(Operation):
-    """Product of two values, divided by ``2**shift`` and rounded to the nearest integer, ties upwards.
+    """Fixed-point operation: product of two values, divided by ``2**shift`` and rounded to nearest, ties upwards.
 
     Parameters
     ----------
@@ -235,7 +234,7 @@ class Times(Operation):
 
     @staticmethod
     def rounded(products: Range, shift: int) -> Range:
-        """Return the range of products from ``products[0]`` to ``products[1]`` after the division by ``2**shift``.
+        """Return the range of results of `Times` for products in the range ``products``, divided by ``2**shift``.
 
         Raises
         ------
@@ -255,7 +254,7 @@ class Times(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Extremum(Operation):
-    """Maximum or minimum of two values.
+    """Fixed-point operation: maximum or minimum of two values.
 
     Parameters
     ----------
@@ -278,7 +277,7 @@ class Extremum(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Limits(Operation):
-    """Value limited to constant bounds.
+    """Fixed-point operation: a value clipped to constant bounds.
 
     Parameters
     ----------
@@ -303,7 +302,7 @@ class Limits(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve(Operation):
-    """Function of one value by quadratic polynomials on equal segments; constant before the first and after the last.
+    """Fixed-point operation: function of one value by quadratic polynomials on equal segments, constant outside.
 
     An operand is first limited to the segments. With its position ``t`` in the segment ``i``, the result is ``(c0[i] +
     (c1[i] + (c2[i] * t >> segment_bits)) * t) >> (segment_bits + guard)``. Shifts round down: ``c0`` contains the half
@@ -340,7 +339,7 @@ class Curve(Operation):
         fractions: tuple[int, int],
         guard: int = 3,
     ) -> Curve:
-        """Return the curve of a function of real numbers, interpolated at three Chebyshev nodes of each segment.
+        """Return a `Curve` that approximates a real function, interpolated at three Chebyshev nodes per segment.
 
         Parameters
         ----------
@@ -368,12 +367,12 @@ class Curve(Operation):
 
     @property
     def high(self) -> int:
-        """Last operand of the last segment."""
+        """Largest operand inside the curve's last segment."""
         return self.low + (self.coefficients.shape[1] << self.segment_bits) - 1
 
     @property
     def stages(self) -> tuple[Range, Range]:
-        """Ranges of ``c1 + (c2 * t >> segment_bits)`` and of the result before its shift, over all segments."""
+        """Ranges of the slope ``c1 + (c2 * t >> segment_bits)`` and of the unshifted result, over all segments."""
         position, (constant, linear, square) = (0, (1 << self.segment_bits) - 1), map(_range_of, self.coefficients)
         low, high = (end >> self.segment_bits for end in _products(square, position))
         slope = linear[0] + low, linear[1] + high
@@ -399,7 +398,7 @@ class Curve(Operation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FixedPoint(Join):
-    """Layer that computes a program of fixed-point steps for each value, with one final requantisation or none.
+    """Layer that computes a program of fixed-point operations for each value, with one final requantisation or none.
 
     Parameters
     ----------
@@ -448,7 +447,7 @@ class FixedPoint(Join):
 
     @property
     def spread(self) -> int:  # type: ignore[override]
-        """Number of one-pixel inputs combined with all pixels: 1 if only the last input has one pixel, else 0."""
+        """Number of one-pixel inputs broadcast to all pixels: 1 if only the last input has one pixel, else 0."""
         return int(self.inputs[-1].shape[1:] == (1, 1) != self.input.shape[1:])
 
     @property
@@ -460,7 +459,7 @@ class FixedPoint(Join):
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
-        """Minimum and maximum of each value: of the inputs, then of the steps' results.
+        """Range of each value in the program: first of each input, then of each operation's result.
 
         Raises
         ------

@@ -16,7 +16,7 @@ from hwgen.network.ops.op import with_clipped_ends
 from hwgen.network.requantise import Requantisation, requantise
 
 MAX_FLOAT_PARTS = 16
-"""Largest number of parts of a pixel along an axis with which an `Interpolate` computes floats."""
+"""Maximum number of subdivisions of a pixel along an axis for an `Interpolate` layer that computes floats."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,19 +98,19 @@ class Interpolate(Resample):
 
     @property
     def offset(self) -> int:
-        """Integer that stands for 0 at the input of the sum."""
+        """Input integer that is subtracted before the weighted sum, so that it counts as 0."""
         return 0 if self.truncated else self.input.zero_point
 
     @property
     def terms(self) -> np.ndarray:
-        """Real value of each integer of the input's type, as ONNX Runtime dequantises them, float32."""
+        """Float32 value that each integer of the input's type represents, as ONNX Runtime dequantises it, in order."""
         integer_type = self.input.type
         integers = np.arange(integer_type.minimum, integer_type.maximum + 1) - self.input.zero_point
         return integers.astype(np.float32) * np.float32(self.x_scale)
 
     @property
     def ties(self) -> float:
-        """Share of exact sums halfway between two integers, for equal scales and random integers at the input."""
+        """Share (0 to 1) of sums exactly halfway between two integers, for equal scales and random input integers."""
         if self.x_scale != self.y_scale:
             return 0.0
         parts, share = self.axis_parts[0] * self.axis_parts[1], 0.0
@@ -143,7 +143,7 @@ class Interpolate(Resample):
         return self.rounded(total).astype(self.output.type.dtype)
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
-        """Return the outputs of weighted sums, int64: of float32 reals ``in_floats``, otherwise of integers."""
+        """Convert weighted sums (of float32 values if ``in_floats``, else of integers) to output integers, int64."""
         if self.requantisation is not None:
             bound = max(-self.input.type.minimum, self.input.type.maximum) * self.axis_parts[0] * self.axis_parts[1]
             return requantise(sums.reshape(self.channels, -1), self.requantisation, bound).reshape(sums.shape)

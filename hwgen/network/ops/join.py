@@ -15,7 +15,7 @@ from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_line
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Maximum width, in bits, of the integers of maps for layers whose output is tabulated for every input integer.
+#: Maximum width, in bits, of the integers in the maps of layers whose output is tabulated for every input integer.
 MAX_BITS = 8
 
 
@@ -38,7 +38,7 @@ class Join(Op):
 
     channelwise = valuewise = True
     spread = 0
-    """Number of the last inputs that have one pixel only, which is combined with all pixels of the other inputs."""
+    """Number of inputs, last in order, that have one pixel, which is broadcast to all pixels of the others."""
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
@@ -54,7 +54,7 @@ class Join(Op):
 
     @classmethod
     def of_maps(cls, name: str, maps: Sequence[FeatureMap]) -> Join:
-        """Return a layer for planning that combines several maps of which only the shapes are known, as uint8.
+        """Return a layer for planning that combines several maps with only their shapes known, as uint8.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Join(Op):
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
-        """Return placeholders for this operator's constructor parameters, for a layer with known shapes only."""
+        """Return placeholders for this layer class's constructor parameters, for a layer with only shapes known."""
         return {}
 
     @property
@@ -84,7 +84,7 @@ class Join(Op):
         return (self.input, *self.more)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read (`Op`).
+        """Return begin and end of the input rows (axis 0) or columns that the outputs ``begin`` to ``end`` read.
 
         An input of one pixel is always covered by that pixel.
         """
@@ -102,13 +102,13 @@ class Join(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
+        """Padding value of the input map; no output depends on it, because the window is 1x1."""
         return self.input.type.minimum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Copy(Join):
-    """Layer that copies a map, inserted behind a network's input that several layers read."""
+    """Layer that copies a map, inserted after a network's input that several layers read."""
 
     kind = "copy"
     valuewise = False
@@ -149,7 +149,7 @@ class LabelledJoin(Join):
 
     @property
     def _takes_wide(self) -> bool:
-        """Whether maps can have more than `MAX_BITS` bits."""
+        """Whether this layer accepts maps with integers of more than `MAX_BITS` bits."""
         return False
 
     @classmethod
@@ -165,7 +165,7 @@ class Add(LabelledJoin):
     ----------
     fused : bool
         Whether ONNX Runtime computes the sum by its integer kernel QLinearAdd, which adds the zero point before the sum
-        is rounded to an integer. Otherwise, for example with a Relu in front of the quantiser, the inputs are
+        is rounded to an integer. Otherwise, for example with a Relu before the quantiser, the inputs are
         dequantised, added and quantised by float32 operators.
     loaded : bool
         Whether the hardware loads scales and zero points at run time. These are then the initial ones.
@@ -207,7 +207,7 @@ class Add(LabelledJoin):
 
     @property
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Contributions of each input's integers to an Add's sum before rounding, in output steps: two float64 arrays.
+        """Contribution of each integer of each input to an Add's unrounded sum, in output LSBs: two float64 arrays.
 
         ``table`` increases with the sum of both contributions. If the zero point is added before rounding, the second
         share contains it.
@@ -220,7 +220,7 @@ class Add(LabelledJoin):
 
     @cached_property
     def _reals(self) -> np.ndarray:
-        """Unrounded float32 sum, in output steps, of each pair of input integers, ``[a, b]``, in ascending order."""
+        """Unrounded float32 sums, in output LSBs, of all pairs of input integers, ``[a, b]``, both ascending."""
         (a, b), (of_a, of_b, result) = self.values, self.labels
         if self.fused:
             return qlinear_add(a[:, None], of_a, b[None], of_b, result)
@@ -273,7 +273,7 @@ class Sub(Add):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sum(LabelledJoin):
-    """Layer that adds several quantised maps of at most 8 bits in float32, one after the other.
+    """Layer that adds several quantised maps of at most 8 bits in float32, in order (ONNX Sum).
 
     The parameters are those of `LabelledJoin`.
 
@@ -347,7 +347,7 @@ class Mul(LabelledJoin):
 
     @property
     def spread(self) -> int:  # type: ignore[override]
-        """Number of one-pixel inputs combined with all pixels: 1 if only the second input has one pixel, else 0."""
+        """Number of one-pixel inputs broadcast to all pixels: 1 if only the second input has one pixel, else 0."""
         return int(self.more[0].shape[1:] == (1, 1) != self.input.shape[1:])
 
     @property
@@ -376,14 +376,14 @@ class Mul(LabelledJoin):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recoded(LabelledJoin):
-    """Base class of layers that first requantise each input map to the output's scale, by a table.
+    """Base class of layers that first requantise each input map to the output's scale, by a lookup table.
 
     Maps of more than `MAX_BITS` bits must all have the output's type, scale and zero point.
     """
 
     @property
     def _takes_wide(self) -> bool:
-        """Whether no value changes: all maps have the output's type and label, and the bounds are those of the type."""
+        """Whether no value changes, so that any width is accepted: types, scales, zero points and bounds are equal."""
         kind = self.output.type
         whole = self.low <= kind.minimum and kind.maximum <= self.high
         return whole and {source.type for source in self.inputs} == {kind} and len(set(self.labels)) == 1

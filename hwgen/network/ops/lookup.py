@@ -1,4 +1,4 @@
-"""Layer that looks each value up in a table of the outputs for every integer of the map's type."""
+"""Layer that replaces each value by its entry in a table with one output per integer of the map's type."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Lookup(Op):
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Convert the layer's constructor parameters to those for the narrower input type ``kind``: a shorter table.
+        """Convert the layer's constructor parameters for the narrower input type ``kind``, with a shorter table.
 
         The table keeps the entries for the values of this type.
         """
@@ -77,7 +77,7 @@ class Lookup(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
+        """Padding value of the input map; no output depends on it, because the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

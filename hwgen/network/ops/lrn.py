@@ -1,4 +1,4 @@
-"""Local response normalisation (LRN) across channels, in float32 and in the order in which ONNX Runtime computes it."""
+"""Local response normalisation (LRN) across channels, in float32 and in ONNX Runtime's order of operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIGNIFICAND_BITS = 24
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scale:
-    """Base of LRN's power: ``bias + alpha / size * (sum of squares)``, summed over a window of channels.
+    """Model of the base of LRN's power: ``bias + alpha / size * (sum of squares)`` over a window of channels.
 
     ONNX Runtime computes a running sum. From one channel to the next, it adds the term that enters the window, and
     subtracts the term that leaves it. Each step rounds to float32.
@@ -32,7 +32,7 @@ class Scale:
     bias : float
         Constant term, a positive float32 number.
     size : int
-        Number of channels in a window, odd: as many before a channel as behind it.
+        Number of channels in a window, odd: as many before a channel as after it.
     channels : int
         Number of channels of the map. There are no terms beyond the map.
     terms : ndarray
@@ -41,7 +41,7 @@ class Scale:
     Raises
     ------
     ConfigError
-        If the size is even, the bias is no positive float32 number, or the roundings of many channels could make the
+        If the size is even, the bias is not a positive float32 number, or the roundings of many channels could make the
         scale zero.
     """
 
@@ -73,7 +73,7 @@ class Scale:
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """Terms of LRN's sum, in float32 steps at the bias, int64, for each distance of an input from its zero point.
+        """Terms of LRN's sum, int64, in float32 ULPs at the bias, by the input's distance from its zero point.
 
         They are used only if the sum is `steady`.
         """
@@ -81,7 +81,7 @@ class Scale:
 
     @cached_property
     def steady(self) -> bool:
-        """Whether float32 rounds every term of LRN's running sum equally, so that the order of additions is irrelevant.
+        """Whether each term of LRN's running sum is rounded independently of the sum, so that the order is irrelevant.
 
         All sums then have the same unit as the bias, and no term is halfway between two multiples of the unit. Then
         every term is rounded independently of the sum, and the subtracted value equals the added value. The scale is
@@ -94,7 +94,7 @@ class Scale:
 
     @property
     def max_sum(self) -> float:
-        """Maximum exact value of LRN's running sum, with one term more than the window has.
+        """Maximum exact value of LRN's running sum, which holds one term more than the window has.
 
         A term is added before another one is subtracted.
         """
@@ -108,7 +108,7 @@ class Scale:
 
     @cached_property
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Minimum and maximum base of LRN's power for each distance of an input from its zero point, as float32 bits.
+        """Minimum and maximum base of LRN's power, as float32 bit patterns, by an input's distance from its zero point.
 
         Both arrays are int64. The input is the middle of its window, so its term is part of the base.
         """
@@ -124,11 +124,11 @@ class Scale:
 
     @property
     def passed(self) -> int:
-        """Maximum intermediate value of LRN's running sum, with its rounding errors, as bits of a float32 number."""
+        """Upper bound on LRN's running sum, including rounding errors, as the bit pattern of a float32 number."""
         return int(to_bits(np.nextafter(np.float32(self.max_sum + self._error), np.float32(np.inf))))
 
     def of(self, magnitudes: np.ndarray) -> np.ndarray:
-        """Compute LRN's base, float32 ``(C, H, W)``, for a frame given by its values' distances from the zero point."""
+        """Return the base of LRN's power, float32 ``(C, H, W)``, for a frame of distances from the zero point."""
         terms = self.terms[magnitudes]
         scales = np.empty_like(terms)
         total = np.full(terms.shape[1:], self.bias, np.float32)
@@ -145,7 +145,7 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Falls:
-    """Thresholds, per input's distance from its zero point, at which LRN's base moves the output by one step.
+    """Thresholds of LRN's base where the output falls by one LSB, by the input's distance from its zero point.
 
     The base of the power is the *scale* (`Scale`), a threshold a *fall*, and the magnitude an input's distance from its
     zero point. An output's distance from its zero point decreases as the scale grows. Scales are given as bits of
@@ -159,9 +159,9 @@ class Falls:
         Index of each magnitude's first fall, int64 ``(magnitudes + 1,)``: magnitude ``v`` has the falls ``first[v]`` to
         ``first[v + 1]``.
     at : ndarray
-        Scale of each fall, from which on the distance is one less, int64 ``(falls,)``; increasing in each magnitude.
+        Scale of each fall; at larger scales the distance is one less, int64 ``(falls,)``; increasing in each magnitude.
     ripples : ndarray
-        Exceptions behind each fall, int64 ``(falls,)``: with bit ``d`` set, the distance is not one less at scale
+        Exceptions after each fall, int64 ``(falls,)``: with bit ``d`` set, the distance is not one less at scale
         ``at + d``, because ONNX Runtime's power is greater there than at the scale before.
 
     Raises
@@ -186,11 +186,11 @@ class Falls:
 
     @property
     def owner(self) -> np.ndarray:
-        """Input magnitude (distance from the zero point) to which each threshold of LRN's base belongs."""
+        """Input magnitude (distance from the zero point) that each threshold of LRN's base belongs to, as an array."""
         return np.repeat(np.arange(len(self.last_distance)), self.count)
 
     def of(self, magnitudes: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return outputs, as distances from the zero point, int64, for such distances of inputs and for LRN's bases."""
+        """Return LRN's outputs for inputs and bases; inputs and outputs are distances from the zero point, int64."""
         bits = to_bits(scale)
         behind = np.searchsorted(self._ordered, magnitudes.astype(np.int64) << 32 | bits, side="right")
         fallen = behind - self.first[magnitudes]
@@ -204,7 +204,7 @@ class Falls:
 
     @cached_property
     def _ordered(self) -> np.ndarray:
-        """Sort keys of all thresholds (falls) of LRN's power base: input magnitude in the upper half, then base."""
+        """Sorted keys of all thresholds of LRN's base: the input magnitude in the upper half, the base in the lower."""
         return self.owner << 32 | self.at
 
 
@@ -267,7 +267,7 @@ class LRN(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
+        """Padding value of the input map; no output depends on it, because the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
@@ -279,7 +279,7 @@ class LRN(Op):
 
 
 def magnitudes(minimum: int, maximum: int, zero: int) -> int:
-    """Return the number of different distances from the zero point of the integers ``minimum`` to ``maximum``."""
+    """Return the number of input magnitudes: the distances from the zero point of integers from minimum to maximum."""
     return max(maximum - zero, zero - minimum) + 1
 
 

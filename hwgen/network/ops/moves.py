@@ -52,7 +52,7 @@ class Crop(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pad(Crop):
-    """Layer that surrounds a map with constant padding. A negative padding removes rows or columns at that side.
+    """Layer that pads a map with a constant (ONNX Pad). A negative padding removes rows or columns at that side.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ class Select(Op):
     Raises
     ------
     ConfigError
-        If an index is no input channel, the number of indices differs from the output channels, or the window is not
-        1x1.
+        If an index is not an input channel, the number of indices differs from the output channels, or the window is
+        not 1x1.
     """
 
     index: tuple[int, ...]
@@ -137,7 +137,9 @@ class Select(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Upsample(Op):
-    """Layer that upsamples a map to nearest neighbours, by whole factors. Type, scale and zero point pass through.
+    """Layer that upsamples a map by whole factors, by repeating rows and columns (nearest neighbour).
+
+    Type, scale and zero point pass through.
 
     Parameters
     ----------
@@ -184,7 +186,9 @@ class Upsample(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resample(Op):
-    """Layer that reads a map at constant rows and columns. Type, scale and zero point pass through.
+    """Layer that resamples a map: each output row and column copies an input row and column from a constant list.
+
+    Type, scale and zero point pass through.
 
     It is a Resize to nearest neighbours by factors that are not whole, a Pad that repeats or reflects pixels, or a
     selection of rows and columns in any order.
@@ -247,7 +251,7 @@ class Resample(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Blocks(Op):
-    """Base class of layers that rearrange the channels of one pixel into a block of pixels, or back.
+    """Base class of DepthToSpace and SpaceToDepth: channels of one pixel become a block of pixels, or back.
 
     Type, scale and zero point pass through.
 

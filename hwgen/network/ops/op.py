@@ -1,7 +1,7 @@
-"""Base class of all layers: maps, amount of work, dependencies of outputs on inputs, and golden model.
+"""Base class of all layers: maps, numbers of MACs and weights, which inputs an output needs, and the golden model.
 
-An operator is a subclass of `Op`, and answers the questions of golden model, planner and importer. So no other code
-tests which operator a layer has. Each template has its own registry of hardware, by the operator's class.
+An operator is a subclass of `Op`, and answers the questions of golden model, planner and importer. Therefore no other
+code tests which operator a layer has. Each template has its own registry of hardware, by the operator's class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hwgen.network.maps import MAX_SIDE, UINT8, FeatureMap, IntegerType, Window,
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Op(ABC):
-    """Base class of a layer: input map, output map, and the window that slides over the input map.
+    """Base class of a network's layers: an input map, an output map, and a sliding window over the input map.
 
     Parameters
     ----------
@@ -44,28 +44,28 @@ class Op(ABC):
     kind: ClassVar[str]
     """Name of the layer's operator in plans, tables and messages, for example ``conv``."""
     operators: ClassVar[tuple[str, ...]]
-    """ONNX operators that this class of layers computes: the float operator first, then integer operators."""
+    """Names of the ONNX operators that this layer class computes: the float operator first, then integer ones."""
     channelwise: ClassVar[bool] = False
     """Whether each output channel depends only on the input channel of the same index."""
     selects: ClassVar[bool] = False
-    """Whether each output value is one of the input values, so that type, scale, zero point and bounds stay equal."""
+    """Whether each output value is one of the input values (as in a max pool), so that the type and scale stay."""
     keeps_type: ClassVar[bool] = False
     """Whether the output map has the input map's type, scale and zero point.
 
     True for `selects`, and for constant padding.
     """
     copies: ClassVar[bool] = False
-    """Whether the output map equals the input map."""
+    """Whether the output map equals the input map, value by value."""
     channels_first: ClassVar[bool] = False
     """Whether the layer's ONNX operators require the channels as the second dimension of their input."""
     valuewise: ClassVar[bool] = False
-    """Whether each output value depends only on the input values at the same place, in the same channel."""
+    """Whether each output value depends only on the input values at the same pixel and channel."""
     concatenates: ClassVar[bool] = False
     """Whether the output map holds the channels of the input maps, one map after the other."""
     in_fixed_point: ClassVar[bool] = False
     """Whether the layer computes in fixed point what ONNX Runtime computes in float32, before one quantiser."""
     loadable: ClassVar[bool] = False
-    """Whether hardware can load the layer's constants at run time, if its parameter ``loaded`` says so."""
+    """Whether this kind of layer can load its constants at run time, as its parameter ``loaded`` then chooses."""
     loaded = False
     """Whether the hardware loads the layer's constants at run time."""
     groups = 1
@@ -83,7 +83,7 @@ class Op(ABC):
     def shaped(
         cls, *, name: str, channels: int, outputs: int, height: int, width: int, window: Window, groups: int = 1
     ) -> Op:
-        """Return a layer for planning of which only the sizes are known: uint8 maps, and all weights zero.
+        """Return a layer with only its sizes known, for planning: with uint8 maps, and zeros for all weights.
 
         Parameters
         ----------
@@ -122,17 +122,17 @@ class Op(ABC):
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        """Return placeholders for this operator's constructor parameters, for a layer of which only sizes are known."""
+        """Return placeholders for this layer class's constructor parameters, for a layer with only sizes known."""
         return {}
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Convert the layer's constructor parameters for input type ``before`` to those for the narrower ``kind``."""
+        """Convert the layer's constructor parameters for input type ``before`` to the narrower input type ``kind``."""
         return parameters
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        """Convert the layer's constructor parameters so that it clips outputs as well; ``None`` if this is impossible.
+        """Return the layer's constructor parameters changed so that it also clips outputs; ``None`` if impossible.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class Op(ABC):
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """Shape of the layer without name, weights and scales, as a comparable key.
+        """Hashable key of the layer's shape, without name, weights and scales.
 
         The keys of two layers of the same shape are equal.
         """
@@ -213,7 +213,7 @@ class Op(ABC):
 
     @property
     def by_channel(self) -> bool:
-        """Whether a `valuewise` layer computes another function in each channel."""
+        """Whether a `valuewise` layer's function differs from channel to channel."""
         return False
 
     @property
@@ -233,7 +233,7 @@ class Op(ABC):
 
     @property
     def macs(self) -> int:
-        """Number of multiply-accumulates per frame, padding included."""
+        """Number of the layer's multiply-accumulates per frame, padding included."""
         return self.weight_count * self.output_height * self.output_width
 
     @property
@@ -253,11 +253,11 @@ class Op(ABC):
         Raises
         ------
         ConfigError
-            If sums can exceed the range in which they are exact.
+            If sums can exceed the range of exact sums.
         """
 
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """Return begin and end of input rows (axis 0) or columns that outputs ``begin`` to ``end`` read inside the map.
+        """Return begin and end of the rows (axis 0) or columns inside the map that outputs ``begin`` to ``end`` read.
 
         Both intervals are half-open. Outputs whose windows are entirely in the padding need an empty interval.
         """
@@ -273,11 +273,11 @@ class Op(ABC):
         return self.window.reach(axis, begin, end)
 
     def holds_unchanged(self, input_index: int) -> bool:
-        """Return whether the output of a layer that `concatenates` holds an input's integers as they are."""
+        """Return whether the output of a layer that `concatenates` contains the integers of an input unchanged."""
         return False
 
     def pace(self, input_index: int, axis: int) -> Fraction:
-        """Return the distance of successive outputs in input rows (axis 0) or columns; 0 if each output needs all."""
+        """Return the stride between outputs in input rows (axis 0) or columns, as a fraction; 0 if each needs all."""
         return Fraction(self.window.stride[axis])
 
     def _padded(self, frame: np.ndarray) -> np.ndarray:
@@ -287,5 +287,5 @@ class Op(ABC):
 
 
 def with_clipped_ends(parameters: dict[str, Any], low: int, high: int) -> dict[str, Any]:
-    """Clip the output bounds ``low`` and ``high`` among a layer's constructor parameters further; return a new dict."""
+    """Return a layer's constructor parameters with the output bounds ``low`` and ``high`` clipped further."""
     return {**parameters, **{end: min(max(parameters[end], low), high) for end in ("low", "high")}}

@@ -1,6 +1,6 @@
-"""Pool layers: maximum, and averages computed as ONNX Runtime's integer kernels do.
+"""Pool layers: maximum pools, and average pools with the results of ONNX Runtime's integer kernels.
 
-Averages of windows are computed in float32, those of whole maps in integers.
+Averages of windows are computed in float32, averages of whole maps in integers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hwgen.network.requantise import Requantisation, requantise
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaxPool(Op):
-    """Layer that computes the maximum of each channel in each window.
+    """Max pool layer: the maximum of each channel over each window.
 
     Padding has the minimum of the input type. Type and zero point pass through.
     """
@@ -119,11 +119,11 @@ class AveragePool(Op):
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Divisor of the sum of each output pixel's window, int64 ``(H, W)``."""
+        """Divisor of each output pixel's window sum, int64 ``(H, W)``: taps inside the map, or all taps."""
         return np.full_like(self._taps_inside, self.taps) if self.include_padding else self._taps_inside
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """Return the golden output of the average pool for one frame, as `Op.compute` defines it."""
+        """Return the golden output of the average pool for one frame: integers ``(C, H, W)`` of the output's type."""
         zero = self.input.zero_point
         padded = (self._padded(maps[0]).astype(np.int64) - zero).astype(np.float32) * np.float32(self.x_scale)
         (kernel_rows, kernel_columns), (down, right) = self.window.kernel, self.window.stride
@@ -135,7 +135,7 @@ class AveragePool(Op):
         return self.rounded(total, self.counts)
 
     def rounded(self, total: np.ndarray, count: np.ndarray | int) -> np.ndarray:
-        """Convert float32 window sums, each of ``count`` values, to the pool's output integers."""
+        """Convert float32 window sums, each of ``count`` values, to the average pool's output integers."""
         kind = self.output.type
         with np.errstate(over="ignore"):
             quotient = total / np.asarray(count, np.float32) / np.float32(self.y_scale)
@@ -178,7 +178,7 @@ class SumPool(Op):
         return self.input.zero_point
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """Return the golden output of the pool for one frame, as `Op.compute` defines it."""
+        """Return the golden output of the pool for one frame: integers ``(C, H, W)`` of the output's type."""
         kind, zero = self.input.type, self.input.zero_point
         padded = self._padded(maps[0]).astype(np.int64) - zero
         down, right = self.window.stride
