@@ -3,17 +3,17 @@
 The reference is the latency and the interval of line buffers with rows to spare and endless FIFOs, in a run of any
 number of frames. The search has two parts:
 
-1. The rows of the line buffers. A layer gets the fewest rows with which the last output of every frame keeps its cycle.
+1. The rows of the line buffers. A layer gets the fewest rows that let the last output of every frame keep its cycle.
 2. The FIFO depths, one FIFO after the other. A FIFO gets the smallest depth that keeps latency and interval, given all
    other depths. In a graph the FIFO that would hold the most bits is first.
 
-Two conditions keep the interval. No frame follows the frame before it at a greater distance than in the reference. No
+Two conditions keep the interval. No frame follows the previous frame at a greater distance than in the reference. No
 layer takes longer, on average over the last frames, than the interval or than in the reference. A slower layer would
 consume its lead over the other layers, and then its outputs would be late.
 
 A slip of all frames but the first loses nothing, because no interval precedes the second frame. A slip that later
-frames make up for loses nothing either. But a slip can let other FIFOs slip too. So the search repeats the second part
-until no FIFO can be shallower. The test is the exact schedule, not a simulation.
+frames make up for loses nothing either. But a slip can let other FIFOs slip too. Therefore the search repeats the
+second part until no FIFO can be shallower. The test is the exact schedule, not a simulation.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from hwgen.schedule.solve import (
 #: overwrites the window.
 IN_FLIGHT = 8
 
-#: Largest number of cycles by which a trial of a FIFO depth can delay the end of a frame. The limit ends a failing
-#: trial soon.
+#: Maximum number of cycles that a trial of a FIFO depth may delay the end of a frame. The limit ends a failing trial
+#: soon.
 MAX_SLIP_CYCLES = 64
 
-#: Share of an endless FIFO's lower bound, as a divisor, by which the second trial of its depth exceeds the first one.
+#: Divisor of the lower bound of a FIFO's depth: the second trial is deeper than the first by this share of it.
 FIRST_STEP = 64
 
 
@@ -71,7 +71,7 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of an accelerator's buffers, and the cycles that the search for them has computed.
+    """Line-buffer rows and FIFO depths of an accelerator's layers, with the latency and interval that they reach.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def sizes_of(config: AcceleratorConfig, frames: int | None = None) -> Sizes:
 
 
 def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Sizes:
-    """Return the sizes of `sizes_of`, from schedules that keep all rows, or ``kept`` strips of rows."""
+    """Return the result of `sizes_of`, from schedules of all map rows, or of only ``kept`` strips of rows."""
     if frames is None:
         if kept is None:
             check_events(config, MIN_SETTLED_FRAMES)  # refuse early: a schedule of three frames can take long already
@@ -130,7 +130,7 @@ def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -
     deadline = target + MAX_SLIP_CYCLES
     deadline[0] = target[0]
     deadlines = _Deadlines(schedule, deadline)
-    undecided, before = _order(schedule), None
+    undecided, before = _search_order(schedule), None
     while undecided and before != schedule.depths:
         before = list(schedule.depths)
         for fifo in list(undecided):
@@ -144,11 +144,11 @@ def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -
     return Sizes(schedule.rows, depths, schedule.cycles.latency, steady)
 
 
-def _order(schedule: Schedule) -> list[int]:
-    """Return the indices of all FIFOs in the order in which the search reduces their depths.
+def _search_order(schedule: Schedule) -> list[int]:
+    """Return the indices of all FIFOs, in the order that the search for minimum depths follows.
 
-    In a graph the FIFO that would hold the most bits is first: a shallower skip connection can need a deeper FIFO
-    beside it. A chain has no such choice and keeps its order.
+    In a graph the FIFO that would hold the most bits is first: a shallower skip connection can need a deeper FIFO on
+    the parallel path. A chain has no such choice and keeps its order.
     """
     config = schedule.config
     fifos = range(len(config.links))
@@ -170,10 +170,10 @@ def _paces(schedule: Schedule) -> Times:
 
 
 class _Trials(Schedule):
-    """Schedule of an accelerator with endless FIFOs, in which smaller FIFOs and line buffers are tried.
+    """Schedule of an accelerator with endless FIFOs, for trials of smaller FIFO depths and fewer line-buffer rows.
 
-    If rows are left out, a trial is not ended by an event that is late. Another schedule, of the first frame alone,
-    then ends most of the trials that fail.
+    If rows are left out, a late event does not end a trial. Another schedule, of the first frame only, then ends most
+    of the trials that fail.
     """
 
     def __init__(self, config: AcceleratorConfig, frames: int, kept: int | None):
@@ -183,7 +183,9 @@ class _Trials(Schedule):
         self.mark()
 
     def meets(self, deadline: Times, latest: Times, index: int, **size: int) -> bool:
-        """Reduce a size, and return whether each frame ends by its deadline; the schedule may be left unfinished.
+        """Reduce a FIFO's depth or a line buffer's rows, and return whether each frame ends by its deadline.
+
+        The schedule may be left unfinished.
 
         Parameters
         ----------
@@ -236,7 +238,7 @@ class _Deadlines:
         self._depths = list(schedule.depths)
 
     def sharpen(self) -> bool:
-        """Recompute each event's latest allowed cycle with the present FIFO depths, if due; return whether it was due.
+        """Recompute each event's latest allowed cycle with the current FIFO depths, if due; return whether it was due.
 
         The recomputation is due once failed trials have moved as many events as the schedule has. If rows are left out,
         it takes little time, and is due once a depth has changed.
@@ -253,7 +255,7 @@ class _Deadlines:
         return self._schedule.credits_used(fifo, self._latest)
 
     def are_met(self, fifo: int, depth: int) -> bool:
-        """Reduce a FIFO's depth, and return whether all events are in time; the schedule may be left unfinished."""
+        """Reduce a FIFO's depth and return whether all events meet their deadlines; can leave the schedule unsolved."""
         on_time = self._schedule.meets(self._deadline, self._latest, fifo, depth=depth)
         if not on_time:
             self._wasted += self._schedule.moved
@@ -263,10 +265,10 @@ class _Deadlines:
 def _minimum_depth(
     schedule: _Trials, fifo: int, floor: int, target: Times, deadlines: _Deadlines, paces: Times
 ) -> bool:
-    """Reduce one FIFO to the least depth that costs no time; return whether less also fails when other FIFOs shrink.
+    """Reduce one FIFO to the smallest depth that costs no time; return whether that depth is final.
 
-    A bisection runs between a lower bound and the depth in use. The lower bound is the depth with which all events
-    are in time if no other event moves. It is usually sufficient, so it is the first trial.
+    A bisection runs between a lower bound and the depth in use. The lower bound is the depth that lets all events be in
+    time if no other event moves. It is usually sufficient, so it is the first trial.
 
     If rows are left out, one trial may prove nothing. It counts as a failure if a deeper FIFO is proved to fail.
 
@@ -298,7 +300,7 @@ def _minimum_depth(
     """
     low, high = (max(depth, floor) for depth in (deadlines.depth_bound(fifo), schedule.credits_used(fifo)))
     unsettled = None
-    # If rows are left out, a deep FIFO would make rows wait for others far away, of which less can be proved.
+    # If rows are left out, a deep FIFO would make rows wait for others far away, and less can be proved of these.
     is_endless = schedule.is_cut and low < high
     if not is_endless:
         schedule.shrink(fifo, depth=high)
@@ -332,7 +334,7 @@ def _minimum_depth(
 
 
 def _costs_nothing(schedule: Schedule, on_time: bool, target: Times, paces: Times) -> bool:
-    """Return whether no frame is later, against its target, than the frame before it, and no stream falls behind."""
+    """Return whether no frame loses time against its target after the previous frame, and no stream falls behind."""
     if not on_time:
         return False
     slips = schedule.frame_ends[1:] - target[1:]

@@ -1,7 +1,7 @@
 """Decorators that compile the scheduler's loops over millions of events with Numba, once that pays.
 
-Importing Numba and compiling the loops takes some seconds, more than interpreting the loops for a small network. So
-Numba is imported when the first function is compiled. All calls give the same results, interpreted or compiled.
+Importing Numba and compiling the loops takes some seconds, more than interpreting the loops for a small network.
+Numba is therefore imported when the first function is compiled. Interpreted and compiled calls give the same results.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-#: Largest number of events of a call that is interpreted, and CPU seconds in which calls are interpreted altogether:
+#: Maximum number of events of a call that is interpreted, and maximum CPU seconds of all interpreted calls together:
 #: less than compiling the functions takes.
 MAX_INTERPRETED_EVENTS, MAX_INTERPRETED_S = 1 << 17, 3.0
 
 
 class _Compiled:
-    """Function that Numba compiles when Python, or another function that is compiled, first calls the function.
+    """Function that Numba compiles to machine code at its first call from Python or from another compiled function.
 
     Machine code is kept on disk for the next process, if there is a folder for that.
 
@@ -42,7 +42,7 @@ class _Compiled:
 
     @cached_property
     def machine_code(self) -> Callable[..., Any]:
-        """Function as Numba's ``njit`` wraps it."""
+        """The function wrapped in Numba's ``njit``, which compiles it when it is first called."""
         from numba import njit
         from numba.core.options import DefaultOptions
 
@@ -59,7 +59,7 @@ class _Compiled:
 
     @property
     def _numba_type_(self) -> Any:
-        """Type of the function in Numba, by which other compiled functions call it."""
+        """Numba's type of the function, which lets other compiled functions call it."""
         from numba import types
 
         return types.Dispatcher(self.machine_code)
@@ -72,7 +72,7 @@ class _CompiledLater(_Compiled):
     """
 
     interpreted_s = 0.0
-    """CPU seconds in which calls of all these functions have been interpreted."""
+    """Total CPU seconds of all interpreted calls of functions of this class so far."""
 
     def __call__(self, *arguments: Any) -> Any:
         times = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
@@ -85,13 +85,13 @@ class _CompiledLater(_Compiled):
             _CompiledLater.interpreted_s += time.process_time() - begin
 
     def _is_worth_compiling(self, events: int) -> bool:
-        """Return whether a call with so many events is better compiled."""
+        """Return whether a call for ``events`` events is faster compiled, compilation included, than interpreted."""
         short = events <= MAX_INTERPRETED_EVENTS and _CompiledLater.interpreted_s < MAX_INTERPRETED_S
         return not short or "machine_code" in vars(self) or self._is_on_disk
 
     @cached_property
     def _is_on_disk(self) -> bool:
-        """Whether an earlier process has compiled the function."""
+        """Whether an earlier process has left the function's machine code in Numba's cache on disk."""
         source = Path(self.function.__code__.co_filename)
         kept = os.environ.get("NUMBA_CACHE_DIR")
         folders = Path(kept).glob(f"{source.parent.name}_*") if kept else [source.parent / "__pycache__"]
@@ -99,7 +99,7 @@ class _CompiledLater(_Compiled):
 
     @cached_property
     def interpreted(self) -> Callable[..., Any]:
-        """Function without Numba, which calls the other functions of its module without Numba as well."""
+        """Python version of the function, which calls the Python versions of its module's other compiled functions."""
         names = dict(self.function.__globals__)
         for name, value in self.function.__globals__.items():
             if isinstance(value, _Compiled):
@@ -108,10 +108,10 @@ class _CompiledLater(_Compiled):
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function in Numba's ``njit``, with machine code cached on disk where possible.
+    """Wrap a function in Numba's ``njit``, with machine code cached on disk if possible.
 
-    Numba looks only at the function's own file when it decides whether the code is stale. So a compiled function calls
-    none of another file.
+    Numba looks only at the function's own file when it decides whether the code is stale. Therefore a compiled function
+    calls no function of another file.
     """
     return _Compiled(function, cache=True)
 

@@ -1,6 +1,6 @@
 """Exact cycles of the engine: each burst on the memory port, and each job's load, computation, drain and store.
 
-The model covers the circuit in front of a memory without gaps (docs/reference/engine.md, "Memory port" and "Cycles of
+The model covers the circuit connected to a memory without gaps (docs/reference/engine.md, "Memory port" and "Cycles of
 the core"). It advances from burst to burst and, inside the core, from pixel group to pixel group.
 `hwgen.schedule.engine_loops` holds the compiled loops.
 """
@@ -28,11 +28,11 @@ from hwgen.gateware.engine.port import check_pace
 from hwgen.gateware.engine.steps import Steps
 from hwgen.schedule import engine_loops as loops
 
-#: Numbers of the memory port's users (fetch, store and load unit) in the first column of `EngineCycles.bursts`.
+#: Codes of the units that use the memory port (fetch, store, load), in the first column of `EngineCycles.bursts`.
 FETCH, STORE, LOAD = loops.FETCHES, loops.STORES, loops.LOADS
-#: Number of the load unit of the map memory, whose bursts are not on the port.
+#: Code of the unit that loads maps from the on-chip map memory, whose bursts are not on the memory port.
 KEPT_LOAD = loops.KEPT_LOADS
-#: Names of job fields: a load's map, weights and parameters, a store's outputs, and the jobs for which a load waits.
+#: Names of job fields for a load's map, weights and parameters, a store's outputs, and the jobs that a load waits for.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words")
 _MAP_TEAMS = ("x_teams", "x_team_stride", "x_top", "x_advance", "x_height")
 _WEIGHTS = ("w_address", "w_steps", "w_blocks")
@@ -77,18 +77,18 @@ class MemoryTiming:
 
     @classmethod
     def at(cls, beat_cycles: Fraction | int) -> MemoryTiming:
-        """Return the timing of a memory with the default latencies, in which a beat takes ``beat_cycles`` cycles."""
+        """Return the timing of a memory with the default latencies that moves a beat in ``beat_cycles`` cycles."""
         cycles = Fraction(beat_cycles)
         return cls(pace=cycles.numerator, pace_beats=cycles.denominator)
 
     @property
     def beat_cycles(self) -> Fraction:
-        """Cycles per beat."""
+        """Cycles per beat of the memory port, as a fraction."""
         return Fraction(self.pace, self.pace_beats)
 
     @property
     def is_simultaneous(self) -> bool:
-        """Whether reads and writes are moved at the same time, a beat per cycle each."""
+        """Whether the memory moves a read beat and a write beat in the same cycle."""
         return self.pace_beats > self.pace
 
 
@@ -129,8 +129,8 @@ class EngineCycles:
     groups: np.ndarray
 
 
-def _box_table(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
-    """Return boxes of words in memory as a table for `loops.split`, one row per box, sorted by job.
+def _make_box_table(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
+    """Return boxes (rectangles of words in memory) as a table for `loops.split`, one row per box, sorted by job.
 
     Each box is a tuple of columns over all jobs, in the order of `loops.BOX`. Later fields are 0.
     """
@@ -144,7 +144,7 @@ def _box_table(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.n
 
 
 def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return three arrays: the number of memory bursts of each box, and the beats and the bytes of each burst."""
+    """Return, for boxes of words in memory, the number of bursts per box, and the beats and bytes of each burst."""
     counts = loops.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
     sizes = config.burst_words, LANES, config.word_beats, config.bus_words
@@ -153,7 +153,7 @@ def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.n
 
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
     """Return an array of the number of bytes of feature maps that each job reads from memory."""
-    boxes = _box_table([_map_box(jobs)], len(jobs))
+    boxes = _make_box_table([_map_box(jobs)], len(jobs))
     counts, _, sizes = bursts_of(config, boxes)
     return _sums(counts, sizes)
 
@@ -168,7 +168,7 @@ def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | int, ...]:
     """Return the boxes of feature maps that jobs load from memory, as one array over all jobs per field of a box.
 
-    ``kept`` boxes are those in the map memory; otherwise the boxes are in off-chip memory.
+    With ``kept``, the boxes are in the map memory, otherwise in off-chip memory.
     """
     address, row_stride, block_stride, blocks, rows, words = columns(jobs, "load", _MAP)
     (is_kept,) = columns(jobs, "load", ("x_kept",))
@@ -176,7 +176,7 @@ def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | i
     return (*box, 1, 0, *columns(jobs, "load", _MAP_TEAMS))
 
 
-def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
+def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
     """Return the boxes of maps, weights and parameters in memory that jobs load, one table row per box.
 
     A box without words has no bursts.
@@ -187,18 +187,18 @@ def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
     weight_box = (weights, 0, LANES * step_words, np.maximum(blocks, 1), 1, step_words, 1)
     block_words = np.where(dealt, LANES, words)
     parameter_box = (parameters, 0, LANES * LANES, np.where(dealt, words // LANES, 1), 1, block_words)
-    return _box_table([_map_box(jobs), weight_box, parameter_box], len(jobs))
+    return _make_box_table([_map_box(jobs), weight_box, parameter_box], len(jobs))
 
 
-def _loaded_kept(jobs: Sequence[Job]) -> np.ndarray:
+def _kept_load_boxes(jobs: Sequence[Job]) -> np.ndarray:
     """Return the boxes of maps in the map memory that jobs load, one table row per job."""
-    return _box_table([_map_box(jobs, kept=True)], len(jobs))
+    return _make_box_table([_map_box(jobs, kept=True)], len(jobs))
 
 
-def _boxes_of(jobs: Sequence[Job]) -> np.ndarray:
-    """Return where each job's maps are: bits of `loops.BOX_AT_PORT` and the constants behind it.
+def _memory_bits(jobs: Sequence[Job]) -> np.ndarray:
+    """Return, for each job, bits that tell which memory its input and output maps are in (`loops.BOX_AT_PORT` etc.).
 
-    A job without outputs stays with the memory of the job before.
+    A job without outputs keeps the memory of the previous job.
     """
     blocks, is_kept = columns(jobs, "load", ("x_blocks", "x_kept"))
     boxes = np.where(blocks == 0, 0, np.where(is_kept, loops.BOX_KEPT, loops.BOX_AT_PORT))
@@ -209,15 +209,15 @@ def _boxes_of(jobs: Sequence[Job]) -> np.ndarray:
     return boxes | memory * loops.OUTPUT_KEPT | turns * loops.OUTPUT_TURNS
 
 
-def _stored(jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes of output maps in either memory that jobs store, one table row per job."""
+def _store_boxes(jobs: Sequence[Job]) -> np.ndarray:
+    """Return the boxes of outputs that jobs store, off chip or in the map memory, one table row per job."""
     box = (*columns(jobs, "store", _STORE), 1, 1, *columns(jobs, "store", _STORE_TEAMS))
-    return _box_table([box], len(jobs))
+    return _make_box_table([box], len(jobs))
 
 
-def _fetched(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
+def _fetch_boxes(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
     """Return the boxes in memory that hold the job descriptors of a program at ``base``, one table row per job."""
-    return _box_table([(base + job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
+    return _make_box_table([(base + job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class _Unit:
 
     @classmethod
     def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
-        """Divide the boxes that one unit of the memory port transfers into bursts, and return these with their marks.
+        """Divide the boxes that one unit transfers into bursts, and return these, marked as first or last of a job.
 
         A job that moves nothing has one burst of zero beats.
         """
@@ -250,7 +250,7 @@ class _Unit:
         return cls(beats.astype(np.int32), owners.astype(np.int32), marks.astype(np.uint8), moved)
 
     def with_kept(self, config: EngineConfig, is_kept: np.ndarray) -> _Unit:
-        """Return the bursts of the store unit, if the outputs of some jobs are for the map memory.
+        """Return the store unit's bursts, with the beats of outputs that some jobs write to the map memory.
 
         A word is one beat there.
         """
@@ -294,12 +294,12 @@ class EngineSchedule:
         """
         jobs, config, memory = len(self._jobs), self._config, self._memory
         core = CoreSchedule(config, self._finish_latency, self._jobs)
-        boxes = _fetched(config, self._base, jobs), _stored(self._jobs), _loaded(config, self._jobs)
+        boxes = _fetch_boxes(config, self._base, jobs), _store_boxes(self._jobs), _load_boxes(config, self._jobs)
         units = [_Unit.of(config, unit_boxes, jobs) for unit_boxes in boxes]
         job_boxes = None
         if config.has_map_memory:
-            job_boxes = _boxes_of(self._jobs)
-            units.append(_Unit.of(config.rows, _loaded_kept(self._jobs), jobs))
+            job_boxes = _memory_bits(self._jobs)
+            units.append(_Unit.of(config.rows, _kept_load_boxes(self._jobs), jobs))
             units[STORE] = units[STORE].with_kept(config, job_boxes & loops.OUTPUT_KEPT > 0)
         sizes = loops.PortSizes(
             jobs=jobs,
@@ -364,13 +364,13 @@ def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
 class CoreSchedule:
     """Exact cycles of the engine's compute core (array and drain), computed from the cycles of its inputs.
 
-    The core's inputs can depend on its earlier outputs. So the schedule advances from event to event, a few for each
-    pixel group, and its user reports the inputs meanwhile::
+    The core's inputs can depend on its earlier outputs. Therefore the schedule advances from event to event, a few for
+    each pixel group, and its user reports the inputs meanwhile::
 
         schedule = CoreSchedule(config, 9, jobs)
         schedule.offer_compute(0)
         schedule.offer_drain(0)
-        schedule.load(120)  # another job counts as loaded from cycle 120 on
+        schedule.load(120)  # another job counts as loaded starting at cycle 120
         schedule.advance(200)  # no other input before cycle 200
         schedule.computed  # first cycle in which each computed job counts as such
 
@@ -417,11 +417,11 @@ class CoreSchedule:
         self.tables = loops.core_of(sizes, table)
 
     def _times(self, row: int) -> np.ndarray:
-        """Return the known cycles of one kind of event (such as job computed) in the core, one entry per job."""
+        """Return the known cycles of one type of event of the core (such as job computed), one entry per job."""
         return self.tables.times[row, : self.tables.known[row]]
 
-    def _count(self, name: str) -> int:
-        """Return a number in the core's state, such as that of pixel groups that have begun."""
+    def _state_entry(self, name: str) -> int:
+        """Return an entry of the core's state by name, such as the number of pixel groups that have begun."""
         return int(self.tables.state[name][0])
 
     @property
@@ -440,28 +440,28 @@ class CoreSchedule:
     @property
     def groups(self) -> np.ndarray:
         """Cycles of the array's first and last step for each pixel group (one output pixel per lane), ``(n, 2)``."""
-        return self.tables.groups[: self._count("num_groups")]
+        return self.tables.groups[: self._state_entry("num_groups")]
 
     def offer_compute(self, cycle: int) -> None:
-        """Record that the next job is offered to the array from ``cycle`` on.
+        """Record that the next job is offered to the array, starting at cycle ``cycle``.
 
         If the array has not accepted the previous job by then, the offer begins when it has.
         """
         loops.offer(self.tables, loops.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
-        """Record that the next job is offered to the drain from ``cycle`` on.
+        """Record that the next job is offered to the drain, starting at cycle ``cycle``.
 
         If the drain has not accepted the previous job by then, the offer begins when it has.
         """
         loops.offer(self.tables, loops.DRAIN, cycle)
 
     def load(self, cycle: int) -> None:
-        """Record that the operands of one more job count as loaded from ``cycle`` on."""
+        """Record that the operands of one more job count as loaded, starting at cycle ``cycle``."""
         loops.count(self.tables, loops.LOADED, cycle)
 
     def store(self, cycle: int) -> None:
-        """Record that the results of one more job count as stored from ``cycle`` on."""
+        """Record that the results of one more job count as stored, starting at cycle ``cycle``."""
         loops.count(self.tables, loops.STORED, cycle)
 
     @property

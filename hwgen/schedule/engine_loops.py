@@ -3,8 +3,8 @@
 `hwgen.schedule.engine` defines the events and holds the tables. Cycles are int64;
 `NEVER` stands for a cycle that is not known yet.
 
-Machine code that Numba keeps beside this file names the classes of the tables. Give the file another name together with
-such a class: the kept code of an earlier version can't be read otherwise.
+Machine code that Numba keeps next to this file names the classes of the tables. Give the file another name together
+with such a class: the kept code of an earlier version can't be read otherwise.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ Records = Any
 
 # The compute core.
 
-#: Rows of `CoreTables.times`: cycles in which the parts of a job for the array and for the drain are offered and
-#: accepted, and in which the job is loaded, stored, computed and drained.
+#: Row indices of `CoreTables.times`: cycles when a job is offered to the array and accepted by it, offered to the drain
+#: and accepted by it, and when the job counts as loaded, stored, computed and drained.
 COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(8)
 _CORE_TIMES = 8
-#: Indices of the two queues of a compute core: parts of jobs for the array, and parts of jobs for the drain.
+#: Indices of the two job queues of a compute core: for the array, and for the drain.
 COMPUTE, DRAIN = range(2)
 
 
 def _record(*names: str, kind: type = np.int64) -> np.dtype:
-    """Return the type of a record of integers."""
+    """Return the NumPy type of a record with the given integer fields, int64 by default."""
     return np.dtype([(name, kind) for name in names])
 
 
-#: Fields of a job: those of its part for the array (pixel groups of all folds, and of one), and of its part for the
-#: drain (with the pixels of a beat, and the cycles of the fixed unit's program).
+#: NumPy type of a job in the core's tables: fields for the array (pixel groups of all folds, and of one), and for the
+#: drain (with the pixels of a beat, and the cycles of the fixed-point unit's program).
 CORE_JOB = _record(
     *("groups", "fold_groups", "steps", "opens", "ends", "walk"),
     *("blocks", "fold_blocks", "pixels", "wait_stored", "beat_pixels", "run"),
 )
-#: Parts of jobs that a queue has given, and the cycle from which its unit is free.
+#: NumPy type of a job queue's state: number of jobs that its unit has begun, and first cycle when the unit is free.
 _QUEUE = _record("taken", "free_from")
-#: Present state of the array: the job, its groups that have not begun, the last step so far, and the numbers of groups
-#: that took a slot, that have begun, that have complete sums, that were drained, and of cycles yielded; the first step
-#: of the last fold that began as the last one of its job. Present state of the drain: the job, its pixels in this fold
-#: that have not begun, its blocks in this fold and later ones, groups begun, whether a group is being drained, its
-#: first and last selection, and the cycle of the last job's ``finished``.
+#: NumPy type of the core's state. Of the array: the job, its groups that have not begun, the last step so far, and the
+#: numbers of groups that took a slot, that have begun, that have complete sums, that were drained, and of cycles
+#: yielded; the first step of the last fold that began as the last one of its job. Of the drain: the job, its pixels in
+#: this fold that have not begun, its blocks in this fold and later ones, groups begun, whether a group is being
+#: drained, its first and last selection, and the cycle of the last job's ``finished``.
 _CORE_STATE = _record(
     *("job", "left", "last_step", "opened", "num_groups", "num_complete", "num_released", "num_yielded", "last_fold"),
     *("drain_job", "pixels_left", "blocks_left", "begun", "selects", "selected_first", "selected_last", "finished"),
 )
-#: Cycle from which the sums of a pixel group can be selected, cycle in which its slot is free, and cycles of its first
-#: and last output beat.
+#: NumPy type of a pixel group's sums: cycles when they can first be selected and when their slot becomes free, and
+#: cycles of the group's first and last output beat.
 _SUMS = _record("complete", "released", "first_beat", "last_beat")
 
 
@@ -91,16 +91,16 @@ class CoreSizes(NamedTuple):
 
 
 class CoreTables(NamedTuple):
-    """Tables in which compiled loops compute the cycles of the engine's compute core: sizes, state and results.
+    """State and result arrays of the compiled loops that compute the cycles of the engine's compute core.
 
     Attributes
     ----------
     sizes : CoreSizes
         Sizes and latencies of the circuit.
     state : record (1,)
-        Present state of array and drain.
+        Current state of array and drain.
     queues : record (2,)
-        Present state of both queues.
+        Current state of both queues.
     jobs : record (jobs,)
         Parts of each job (`CORE_JOB`).
     times : int64 (8, jobs)
@@ -127,7 +127,7 @@ class CoreTables(NamedTuple):
 
 
 def core_of(sizes: CoreSizes, jobs: np.ndarray) -> CoreTables:
-    """Return the tables of the engine's compute core before its first cycle, for jobs of the type `CORE_JOB`."""
+    """Return the state and result arrays of the compute core before its first cycle, for jobs of type `CORE_JOB`."""
     groups = jobs["groups"]
     core = CoreTables(
         sizes=sizes,
@@ -165,7 +165,7 @@ def _accept_job(core: CoreTables, queue: int) -> None:
 
 @inner
 def _offer_job(core: CoreTables, queue: int, cycle: int) -> None:
-    """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
+    """Record that the next job is offered to the core's array (or drain), starting at cycle ``cycle``."""
     _append_time(core, COMPUTE_OFFERED + 2 * queue, cycle)
     _accept_job(core, queue)
 
@@ -181,8 +181,8 @@ def _begin_job(core: CoreTables, queue: int, cycle: int) -> int:
 
 
 @inner
-def _next_start(core: CoreTables) -> int:
-    """Return the cycle before the array begins a pixel group or skips a job without any; `NEVER` if unknown."""
+def _cycle_before_start(core: CoreTables) -> int:
+    """Return the cycle before the array begins its next pixel group, or skips an empty job; `NEVER` if unknown."""
     state = core.state[0]
     if state.left:
         job, cycle = state.job, state.last_step
@@ -248,7 +248,7 @@ def _hold_drain(core: CoreTables, cycle: int) -> None:
 
 @inner
 def _next_drain(core: CoreTables) -> int:
-    """Return the cycle of the last sum of the pixel group in the drain; without one, the cycle before the next begins.
+    """Return the cycle when the drain selects its pixel group's last sum, or else the cycle before the next group.
 
     The result is `NEVER` if the cycle is unknown. A job without sums counts as drained in the cycle after the result.
     """
@@ -325,14 +325,14 @@ def _end_group(core: CoreTables, cycle: int) -> None:
 @inner
 def _next_event(core: CoreTables) -> int:
     """Return the cycle of the compute core's next event (start or end of a pixel group or job); `NEVER` if unknown."""
-    return min(_next_start(core), _next_drain(core))
+    return min(_cycle_before_start(core), _next_drain(core))
 
 
 @inner
 def _advance_core(core: CoreTables, until: int) -> None:
     """Compute all events of the engine's core (starts and ends of pixel groups and jobs) before cycle ``until``."""
     while True:
-        start, drain = _next_start(core), _next_drain(core)
+        start, drain = _cycle_before_start(core), _next_drain(core)
         if min(start, drain) >= until:
             return
         if start <= drain:
@@ -346,13 +346,13 @@ def _advance_core(core: CoreTables, until: int) -> None:
 
 @compiled_in_place
 def offer(core: CoreTables, queue: int, cycle: int) -> None:
-    """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
+    """Record that the next job is offered to the core's array (or drain, by ``queue``), starting at cycle ``cycle``."""
     _offer_job(core, queue, cycle)
 
 
 @compiled_in_place
 def count(core: CoreTables, row: int, cycle: int) -> None:
-    """Record that another job counts as loaded, or as stored (by ``row``), for the compute core from ``cycle`` on."""
+    """Record that one more job counts as loaded, or as stored (by ``row``), starting at cycle ``cycle``."""
     _append_time(core, row, cycle)
 
 
@@ -370,8 +370,8 @@ def advance(core: CoreTables, until: int) -> None:
 
 # Bursts of the memory port.
 
-#: Box in memory that `split` divides into bursts: its job, address and shape; boxes of several teams of cores, their
-#: distance in memory, and the rows of the map, as in `hwgen.gateware.engine.job.Load`.
+#: NumPy type of a box (rectangle of words in memory) that `split` divides into bursts: its job, address and shape, and
+#: the boxes of further teams of cores, as in `hwgen.gateware.engine.job.Load`.
 BOX = _record(
     *("job", "address", "row_stride", "block_stride", "blocks", "rows", "words", "wide", "writes"),
     *("teams", "team_stride", "top", "advance", "height"),
@@ -382,14 +382,14 @@ FIRST_OF_JOB, LAST_OF_JOB, FIRST_OF_BOX = 1, 2, 4
 
 @inner
 def _is_skipped(box: Any, team: int, row: int) -> bool:
-    """Return whether a row of a team's box lies outside of the map, so that it is a burst without words."""
+    """Return whether a row that a team of cores would load is outside the map, so that it is a burst without words."""
     index = box.top + team * box.advance + row
     return box.height > 0 and (index < 0 or index >= box.height)
 
 
 @inner
 def _row_address(box: Any, team: int, block: int, row: int) -> int:
-    """Return the byte address of a row of a team's box."""
+    """Return the byte address of a row of the box that a team of cores transfers."""
     return box.address + team * box.team_stride + block * box.block_stride + row * box.row_stride
 
 
@@ -447,49 +447,49 @@ def split(
 
 # The memory port.
 
-#: Users of the memory port (fetch of jobs, store unit, load unit), in the order of priority, and the load unit of the
-#: map memory.
+#: Indices of the units that use the memory port (fetch of jobs, store, load), in the order of priority, and of the load
+#: unit of the map memory.
 FETCHES, STORES, LOADS, KEPT_LOADS = range(4)
-#: Rows of `PortTables.times`: arrival of a job, offers of its parts to load, compute, drain and store, and the ends of
-#: its parts in the load and the store unit. With a map memory, also: offer and end of its part in the load unit of the
-#: map memory, and the cycles in which each of both load units has loaded it.
+#: Row indices of `PortTables.times`: cycles when a job arrives, when it is offered to load unit, array, drain and store
+#: unit, and when load unit and store unit accept it. With a map memory, also: when the load unit of the map memory is
+#: offered the job and accepts it, and when each of both load units has loaded it.
 _CAME, _OFFERED, _LOAD_TAKEN, _STORE_TAKEN, _KEPT_OFFERED, _KEPT_TAKEN, _LOADED_BY = 0, 1, 5, 6, 7, 8, 9
 _PORT_TIMES = 11
-#: Bits of a job's boxes: a map that the port loads, a map that is loaded from the map memory, outputs for the map
-#: memory, outputs for another memory than those of the job before.
+#: Bits that tell where a job's maps are: an input map that the port loads, or that the map memory holds; outputs for
+#: the map memory; outputs for another memory than the previous job's.
 BOX_AT_PORT, BOX_KEPT, OUTPUT_KEPT, OUTPUT_TURNS = 1, 2, 4, 8
-#: Numbers of jobs that must be computed, and stored, before a job is loaded; and which boxes the job has, on an engine
-#: with a map memory (bits of `BOX_AT_PORT`).
+#: NumPy type of a job in the port's tables: numbers of jobs that must be computed, and stored, before it is loaded; and
+#: where its maps are, on an engine with a map memory (bits such as `BOX_AT_PORT`).
 _PORT_JOB = _record("wait_computed", "wait_stored", "boxes")
-#: Present state of the reads, or of the writes: cycle from which the port is free for them, time from which memory can
-#: move their next beat (in cycles divided by ``pace_beats``), and number of ended bursts.
+#: NumPy type of the state of reads, or of writes: first cycle when the port is free for them, first time when memory
+#: can move their next beat (in cycles divided by ``pace_beats``), and number of ended bursts.
 _CHANNEL = _record("free", "next_beat", "ended")
-#: Present state of the port: its credit (what the last cycle of a burst had left, in cycles divided by ``pace_beats``),
-#: the number of granted bursts, and the cycle of the last grant. Of the map memory: cycles from which its reader and
-#: its writer are free, and the end of the last burst that was written there.
+#: NumPy type of the state of the port: its credit (what the last cycle of a burst had left, in cycles divided by
+#: ``pace_beats``), the number of granted bursts, and the cycle of the last grant. Of the map memory: first cycles when
+#: its reader and its writer are free, and the end of the last burst that was written there.
 _PORT_STATE = _record("credit", "num_granted", "last", "reader_free", "writer_free", "kept_ended")
-#: Burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
+#: NumPy type of a burst: number of beats, index of its job, bits such as `FIRST_OF_JOB`.
 _BURST = _record("beats", "job", "marks", kind=np.int32)
-#: Present state of a unit: the next burst, the end of all bursts, the cycle in which the next burst was made, the cycle
-#: from which it waits for the port, and the cycle of the last grant.
+#: NumPy type of the state of a unit that uses the port: index of its next burst, end of its bursts, the cycle when the
+#: next burst was made, the first cycle when it waits for the port, and the cycle of the last grant.
 _UNIT = _record("next", "end", "asked", "waiting", "granted")
 
-#: Smallest number of cycles from a burst to the next burst of the same box, and to the first burst of the next box.
+#: Minimum number of cycles from a burst to the next burst of the same box, and to the first burst of the next box.
 _NEXT_BURST, _NEXT_BOX = 2, 3
-#: Cycles from the program's begin to the burst that fetches the first job; from a job's last word to the offer of its
-#: parts; from a job's last word to the burst that fetches the next job.
+#: Cycles from the program's start to the burst that fetches the first job; from a job's last word until units are
+#: offered the job; from a job's last word to the burst that fetches the next job.
 _FIRST_JOB, _OFFER, _NEXT_JOB = 3, 3, 4
-#: Cycles from a part's offer to its first burst, for a load and for a store.
+#: Cycles from the offer of a job to its first burst, for the load unit and for the store unit.
 _FIRST_LOAD, _FIRST_STORE = 3, 2
 #: Cycles from the end of a job's last burst until the job counts as loaded, and as stored.
 _LOADED, _STORED = 3, 1
 #: Cycles from a store's grant to its first word, without the latency of the output buffer.
 _WRITE = 3
 #: Cycles from the grant of a read of the map memory, without its beats, to the cycle before its last answer; and cycles
-#: in which a job that both load units have loaded counts as such, after the later one.
+#: from the later of both load units' ends until a job counts as loaded.
 _READ_KEPT, _JOINED = 2, 1
 
-#: Results of a run: all jobs are done, or jobs wait for each other.
+#: Results of `run`: all jobs are done, or jobs wait for each other forever.
 DONE, STUCK = range(2)
 
 
@@ -522,16 +522,16 @@ class PortSizes(NamedTuple):
 
 
 class PortTables(NamedTuple):
-    """Tables in which compiled loops compute the bursts on the engine's memory port: sizes, state and results.
+    """State and result arrays of the compiled loops that compute the bursts on the engine's memory port.
 
     Attributes
     ----------
     sizes : PortSizes
         Sizes and latencies.
     state : record (1,)
-        Present state of the port and of the map memory.
+        Current state of the port and of the map memory.
     channels : record (2,)
-        Present state of reads, and of writes.
+        Current state of reads, and of writes.
     jobs : record (jobs,)
         Waits and boxes of each job.
     times : int64 (11, jobs)
@@ -541,9 +541,9 @@ class PortTables(NamedTuple):
     bursts : record (n,)
         Bursts, unit by unit.
     units : record (4,)
-        Present state of each user of the port, and of the load unit of the map memory.
+        Current state of each user of the port, and of the load unit of the map memory.
     over : int64 (2, outstanding)
-        Cycles in which the last read bursts and the last written bursts end.
+        Cycles when the last read bursts and the last written bursts end.
     granted : int64 (n, 4)
         Unit, job, first cycle and end of each burst with beats, in order.
     """
@@ -561,7 +561,7 @@ class PortTables(NamedTuple):
 
 
 @inner
-def _note(port: PortTables, row: int, cycle: int) -> None:
+def _append_port_time(port: PortTables, row: int, cycle: int) -> None:
     """Append a cycle to a row of `PortTables.times`, the table of cycles by event and job."""
     port.times[row, port.known[row]] = cycle
     port.known[row] += 1
@@ -569,14 +569,14 @@ def _note(port: PortTables, row: int, cycle: int) -> None:
 
 @inner
 def _next_read_or_write(port: PortTables, writes: int) -> int:
-    """Return the cycle from which the limit of outstanding bursts permits another read (``writes`` 0) or write (1)."""
+    """Return the first cycle when fewer than the maximum of reads (``writes`` 0) or writes (1) are outstanding."""
     outstanding, ended = port.sizes.outstanding, port.channels[writes].ended
     return port.over[writes, ended % outstanding] + 1 if ended >= outstanding else 0
 
 
 @inner
 def _offer_parts(port: PortTables, core: CoreTables) -> None:
-    """Record when load unit, array, drain and store unit are offered jobs that have arrived, one after the other."""
+    """Record the cycles when load unit, array, drain and store unit are offered the jobs that have arrived."""
     for part in range(4):
         while True:
             job = port.known[_OFFERED + part]
@@ -601,7 +601,7 @@ def _offer_parts(port: PortTables, core: CoreTables) -> None:
                 else:
                     before = port.times[_STORE_TAKEN, job - 1]
                 cycle = max(cycle, before + 1)
-            _note(port, _OFFERED + part, cycle)
+            _append_port_time(port, _OFFERED + part, cycle)
             if part == 1:
                 _offer_job(core, COMPUTE, cycle)
             elif part == 2:
@@ -610,18 +610,18 @@ def _offer_parts(port: PortTables, core: CoreTables) -> None:
 
 @inner
 def _offer_kept(port: PortTables) -> None:
-    """Record when the load unit of the map memory is offered jobs that have arrived, one after the other."""
+    """Record the cycles when the load unit of the map memory is offered the jobs that have arrived, in order."""
     while True:
         job = port.known[_KEPT_OFFERED]
         if job >= port.known[_CAME] or job > port.known[_KEPT_TAKEN]:
             return
         cycle = port.times[_CAME, job] + _OFFER
-        _note(port, _KEPT_OFFERED, max(cycle, port.times[_KEPT_TAKEN, job - 1] + 1) if job else cycle)
+        _append_port_time(port, _KEPT_OFFERED, max(cycle, port.times[_KEPT_TAKEN, job - 1] + 1) if job else cycle)
 
 
 @inner
 def _fetch_ready(port: PortTables) -> int:
-    """Return the earliest cycle of a grant of the port to the next burst that fetches a job; `NEVER` if unknown."""
+    """Return the earliest cycle when the port can be granted to the next fetch of a job; `NEVER` if unknown."""
     unit = port.units[FETCHES]
     if unit.next == unit.end:
         return NEVER
@@ -646,9 +646,9 @@ def _fetch_ready(port: PortTables) -> int:
 
 @inner
 def _store_ready(port: PortTables, core: CoreTables) -> int:
-    """Return the earliest cycle of a grant to the next burst that stores results; `NEVER` if unknown.
+    """Return the earliest cycle when the port can be granted to the next burst of the store unit; `NEVER` if unknown.
 
-    A job whose outputs are for another memory than those before waits until all earlier jobs are stored.
+    A job whose outputs are for another memory than the previous job's waits until all earlier jobs are stored.
     """
     unit = port.units[STORES]
     if unit.next == unit.end:
@@ -676,7 +676,7 @@ def _is_kept_store(port: PortTables) -> bool:
 
 @inner
 def _load_ready(port: PortTables, core: CoreTables, user: int) -> int:
-    """Return the earliest cycle of a grant to the next burst that a load unit loads; `NEVER` if unknown.
+    """Return the earliest cycle when a load unit's next burst can be granted; `NEVER` if unknown.
 
     ``user`` is the load unit of the port (`LOADS`), or of the map memory. A job with a map in one of the two memories
     waits until the other unit has loaded all earlier jobs.
@@ -716,12 +716,12 @@ def _request(port: PortTables, user: int, offered: int, first: int, taken: int, 
     cycle = max(unit.asked + after, unit.granted + 1, port.times[offered, job] + first, met + 1)
     unit.asked, unit.waiting = cycle, cycle + 1
     if marks & LAST_OF_JOB:
-        _note(port, taken, cycle)
+        _append_port_time(port, taken, cycle)
 
 
 @inner
 def _occupy(port: PortTables, channel: int, now: int, beats: int) -> None:
-    """Record from when on the port is free after a burst that is granted in cycle ``now``, and the credit then.
+    """Record the first free cycle of the port after a burst that is granted in cycle ``now``, and the credit left.
 
     If memory moves two beats per cycle, only the burst's own channel, reads (0) or writes (1), is occupied.
     """
@@ -737,7 +737,7 @@ def _occupy(port: PortTables, channel: int, now: int, beats: int) -> None:
 
 @inner
 def _done_at(port: PortTables, channel: int, first: int, beats: int) -> int:
-    """Return the cycle in which memory moves the last beat of a burst whose first beat can move in cycle ``first``.
+    """Return the cycle when memory moves the last beat of a burst whose first beat can move in cycle ``first``.
 
     A beat that memory could have moved a cycle earlier begins a new count of fractions. A channel moves at most one
     beat per cycle.
@@ -774,7 +774,7 @@ def _grant(port: PortTables, core: CoreTables, user: int, now: int) -> None:
     port.channels[channel].ended += 1
     if port.bursts[burst].marks & LAST_OF_JOB:
         if user == FETCHES:
-            _note(port, _CAME, over)
+            _append_port_time(port, _CAME, over)
         elif user == STORES:
             _append_time(core, STORED, over + _STORED)
         elif port.sizes.has_map_memory:
@@ -785,8 +785,8 @@ def _grant(port: PortTables, core: CoreTables, user: int, now: int) -> None:
 
 @inner
 def _note_loaded(port: PortTables, core: CoreTables, by: int, cycle: int) -> None:
-    """Record that one of both load units (0: of the port) has loaded its next job, and the jobs that both have."""
-    _note(port, _LOADED_BY + by, cycle)
+    """Record that load unit ``by`` (0: port, 1: map memory) has loaded a job, and which jobs both units have loaded."""
+    _append_port_time(port, _LOADED_BY + by, cycle)
     while core.known[LOADED] < min(port.known[_LOADED_BY], port.known[_LOADED_BY + 1]):
         job = core.known[LOADED]
         _append_time(core, LOADED, max(port.times[_LOADED_BY, job], port.times[_LOADED_BY + 1, job]) + _JOINED)
@@ -794,7 +794,7 @@ def _note_loaded(port: PortTables, core: CoreTables, by: int, cycle: int) -> Non
 
 @inner
 def _grant_kept(port: PortTables, core: CoreTables, user: int, now: int) -> None:
-    """Grant the map memory to the next burst of the store unit, or of its load unit, as `_grant` does the port."""
+    """Grant the map memory to the next burst of a unit (store, or load of maps), and record the resulting cycles."""
     unit, state = port.units[user], port.state[0]
     burst = unit.next
     beats = port.bursts[burst].beats
@@ -871,7 +871,7 @@ def port_of(
     units: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
     boxes: np.ndarray | None = None,
 ) -> PortTables:
-    """Return the tables of the engine's memory port before its first cycle.
+    """Return the state and result arrays of the engine's memory port before its first cycle.
 
     Parameters
     ----------

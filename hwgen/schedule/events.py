@@ -1,8 +1,8 @@
 """Scheduled events (transfers, computation starts) of each sort of layer, and the earlier events that they wait for.
 
-A layer takes beats, starts output folds and stores beats in its FIFO. A Regroup behind the FIFO can change the width of
-the beats. `LayerEvents` holds the waits that all layers share. Its subclasses state how a layer takes beats, and what
-the first fold of a window waits for.
+A layer accepts beats, starts output folds and stores beats in its FIFO. A Regroup after the FIFO can change the width
+of the beats. `LayerEvents` holds the waits that all layers share. Its subclasses state how a layer accepts beats, and
+what the first fold of a window waits for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDLESS = 1 << 40
 
 @dataclass(frozen=True)
 class Origin:
-    """Cycles in which the beats of a stream are offered, relative to the events of another sequence.
+    """Cycles when a stream's beats become valid, as delays after the events of another sequence.
 
     With ``q, r = divmod(beat, len(index))``, beat ``beat`` is offered ``delay[r]`` cycles after event ``index[r] + q *
     ahead`` of the sequence ``source``.
@@ -49,7 +49,7 @@ class Origin:
         Parameters
         ----------
         beats : Times
-            Indices of the beats in their frame. A negative index is a beat of the frame before.
+            Indices of the beats in their frame. A negative index is a beat of the previous frame.
         in_frame : int
             Number of beats per frame.
         """
@@ -67,7 +67,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Ports:
-    """Keys of the event sequences at a layer's inputs and outputs: beats taken, beats offered, computations started.
+    """Keys of the event sequences of a layer: accepted and offered input beats, computation starts, output beats.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Ports:
 
 
 class LayerEvents(ABC, Generic[Config]):
-    """Base class of one layer's scheduled events (beats taken, computations started) and constraints on their cycles.
+    """Base class of one layer's scheduled events (accepted beats, computation starts) and constraints on their cycles.
 
     Indices and counts of events refer to one frame.
     """
@@ -99,7 +99,7 @@ class LayerEvents(ABC, Generic[Config]):
         self.beats_stored = config.stored_beats
         self.beats_out = tuple(config.windows * output.folds for output in config.outputs)
         self.folds = config.windows * config.window.output_folds
-        #: Number of beats of each output FIFO, per window, that are claimed up to and including each output fold.
+        #: Cumulative number of entries of each output FIFO that a window's output folds reserve, up to each fold.
         self._claimed = [np.cumsum(claims) for claims in config.claims]
 
     @abstractmethod
@@ -125,25 +125,25 @@ class LayerEvents(ABC, Generic[Config]):
         )
 
     def space(self, ports: Ports, rows: int) -> Wait | None:
-        """Return the constraint of input beats on room in ``rows`` line-buffer rows; ``None`` without a line buffer."""
+        """Return the constraint of input beats on free space in ``rows`` line-buffer rows; ``None`` without one."""
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return a mapping from the key of each internal event sequence, such as tile starts, to length and least gap.
+        """Return a mapping from the key of each internal event sequence, such as tile starts, to length and gap.
 
-        The length is the number of events per frame, and the gap is in cycles.
+        The length is the number of events per frame, and the gap the minimum distance of two events, in cycles.
         """
         return {}
 
     def beats(self, ports: Ports) -> tuple[Any, ...]:
         """Return the keys of the layer's event sequences that consist of input beats.
 
-        An early beat still waits for the beats before it.
+        An early beat still waits for the previous beats.
         """
         return ports.taken
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the key of the event sequence in which the layer computes, and the cycles that each event takes."""
+        """Return the key of the sequence of the layer's computations, and the number of cycles that each one takes."""
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any, output: int) -> Origin:
@@ -178,7 +178,7 @@ def back_of(depth: int | None) -> int:
 
 
 class LineEvents(LayerEvents[LayerConfig]):
-    """Scheduled events (transfers, computation starts) of a layer behind a line buffer."""
+    """Scheduled events (transfers, computation starts) of a layer that reads its windows from a line buffer."""
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.window
@@ -204,7 +204,7 @@ class LineEvents(LayerEvents[LayerConfig]):
         ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
         pixels = (np.arange(source.height)[:, None] * source.width + ends).ravel()
         releasing = np.searchsorted(window.grid.released(*window.grid.windows).ravel(), pixels, side="right")
-        releasing[pixels < window.grid.skipped] = -1  # released by the last window of the frame before
+        releasing[pixels < window.grid.skipped] = -1  # released by the last window of the previous frame
         return Wait(
             ports.taken[0],
             ports.starts,
@@ -227,7 +227,7 @@ class LineEvents(LayerEvents[LayerConfig]):
 class JoinEvents(LayerEvents[JoinLayerConfig]):
     """Scheduled events of a layer without a line buffer, such as a join of two branches.
 
-    The events are transfers and computation starts. The layer takes a beat in the cycle in which its step starts.
+    The events are transfers and computation starts. The layer accepts a beat in the cycle when its step starts.
     """
 
     def waits(self, ports: Ports) -> list[Wait]:
@@ -242,13 +242,13 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
         return waits
 
     def _fold_of_beat(self, port: int) -> Times:
-        """Return, by beat of input ``port``, the index of the output fold at whose start the join takes the beat."""
+        """Return, for each beat of input ``port``, the index of the output fold whose start accepts the beat."""
         shape, index = self.config.join.taking(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
 
 
 class CollectEvents(LayerEvents[CollectLayerConfig]):
-    """Scheduled events of a layer that collects all beats of a pixel before it sends any of them.
+    """Scheduled events of a layer that stores all beats of a pixel before it computes or sends any of them.
 
     All beats of the next pixel but the last can arrive meanwhile.
     """
@@ -257,8 +257,8 @@ class CollectEvents(LayerEvents[CollectLayerConfig]):
         window = self.config.collects
         (taken,), (offered,), beats = ports.taken, ports.offered, window.input.folds
         pixels = np.arange(window.windows)
-        # The last beat of a pixel is taken after all steps of the pixel before. The other beats are taken after all
-        # steps of the pixel before that one.
+        # The last beat of a pixel is accepted after all steps of the previous pixel, the other beats after all steps of
+        # the pixel before the previous one.
         steps = np.repeat(pixels * window.output_folds - 1, beats)
         steps.reshape(-1, beats)[:, :-1] -= window.output_folds
         waits = [
@@ -292,7 +292,7 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
         channels, ahead = sums.input.channels, sums.ahead
         pixels = np.arange(sums.windows)[:, None]
         # State after a window has moved n times in its pixel: the last channel that the window has taken, and the last
-        # channel that is sent before the next move. The latter can belong to the pixel before.
+        # channel that is sent before the next move. The latter can belong to the previous pixel.
         move = np.arange(channels + ahead)
         into = (pixels * channels + np.minimum(move, channels - 1)).ravel()
         before = (pixels * channels + np.maximum(move - ahead, 0) - 1).ravel()
@@ -310,7 +310,7 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
 
     @property
     def _count(self) -> int:
-        """Number of moves per frame of the layer's sliding window over channels."""
+        """Number of moves, per frame, of the window that slides over the channels of each pixel."""
         sums = self.config.sums
         return sums.windows * (sums.input.channels + sums.ahead)
 
@@ -349,7 +349,7 @@ class ReorderEvents(LayerEvents[ReorderLayerConfig]):
 
 
 class ResampleEvents(LayerEvents[ResampleLayerConfig]):
-    """Scheduled events of a layer that reads a map at constant rows and columns, through a ring of input rows."""
+    """Scheduled events of a resampling layer, which reads fixed rows and columns of a map from a ring of input rows."""
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.resample
@@ -390,9 +390,9 @@ class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
     """
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the key of the beats that the layer takes, which are its events of work, and 1: the cycles of each.
+        """Return the key of the sequence of accepted input beats, the layer's computations, and 1, the cycles of each.
 
-        The layer adds each beat in the cycle in which it takes the beat.
+        The layer adds each beat in the cycle when it accepts the beat.
         """
         return ports.taken[0], 1
 
@@ -410,7 +410,7 @@ class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
 
 
 class RegroupEvents:
-    """Scheduled events of beats that pass a Regroup (width converter) between a FIFO and its reader."""
+    """Timing constraints of beats that pass a Regroup (width converter) between a FIFO and its reader."""
 
     def __init__(self, config: RegroupConfig):
         self._counts, self._sizes = len(config.counts), len(config.sizes)
@@ -418,7 +418,7 @@ class RegroupEvents:
 
     def entering(self, left: Any, taken: Any) -> Wait:
         """Return the constraint that a beat enters a Regroup (width converter) after its reader took earlier beats."""
-        # Beats enter in order, so each beat waits for everything that the beats before it wait for.
+        # Beats enter in order, so each beat waits for everything that the previous beats wait for.
         before = np.maximum.accumulate(-1 - self._waiting)
         return Wait(left, taken, before, self._sizes, data=False)
 

@@ -2,9 +2,9 @@
 
 Every beat of a tile, kept or new, is a step of the reuse buffer. Steps follow each other at least a cycle apart;
 `hwgen.gateware.pyramid.timing` states what delays them. Only some steps are events here. ``offered`` holds the steps
-that bring a new beat, as early as the beat is offered and the beats before it allow. ``first`` holds the first step of
-each tile that its windows need, and ``complete`` the last step of each tile. The layer takes a beat in the cycle of its
-step, or a cycle earlier if a register precedes the tile buffers.
+that bring a new beat, as early as the beat is valid and the earlier beats allow. ``first`` holds the first step of
+each tile that its windows need, and ``complete`` the last step of each tile. The layer accepts a beat in the cycle of
+its step, or a cycle earlier if a register precedes the tile buffers.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     def __init__(self, config: PyramidLayerConfig):
         super().__init__(config)
         self._register = config.reuse.latency if config.reuse.needed else 0
-        #: Step of the reuse buffer in which each new input beat enters, in the order of the beats.
+        #: Step of the reuse buffer at which each new input beat of a frame enters, in the order of the beats.
         self._new = np.concatenate(_new_steps(config))
         first, last, filled, waits, walks = zip(*tiles_of(config.pyramids, config.window.window_cycles), strict=True)
-        #: First and last step of each tile; whether the tile needs input beats, and whether it waits (as in `Tile`).
+        #: Per tile: first and last step of the reuse buffer, whether it needs input beats, whether it waits (`Tile`).
         self._first, self._last = np.array(first), np.array(last)
         self._filled, self._waits = np.array(filled), np.array(waits)
-        #: Number of output folds up to the last fold of each tile.
+        #: Cumulative number of a frame's output folds (started windows) up to and including each tile.
         self._folds = np.cumsum(np.array(walks) // config.window.steps)
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
@@ -79,7 +79,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
         """Return the constraints on the first beat that each tile of a layer stores, and on the tile's completion.
 
-        A tile waits for the tile before it and for its own input beats.
+        A tile waits for the previous tile and for its own input beats.
         """
         tiles = np.arange(len(self._first))
         frame_steps, beats = self.config.reuse.cycles, len(self._new)
@@ -102,14 +102,14 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _taking_waits(self, taken: Any, offered: Any, first: Any, by_step: Origin) -> list[Wait]:
-        """Return the constraints on the cycles in which a tiled layer takes its input beats."""
+        """Return the constraints on the cycles when a layer that works tile by tile accepts its input beats."""
         filled = np.flatnonzero(self._filled)
         begun = np.searchsorted(self._first[filled], self._new, side="left" if self._register else "right")
-        # Before a frame's first tile with a beat, the tile is the last such tile of the frame before.
+        # Before a frame's first tile with a beat, the tile is the last such tile of the previous frame.
         tile = np.concatenate([[filled[-1] - len(self._first)], filled])[begun]
         held = self._new - self._step(self._first, tile, self.config.reuse.cycles)
         if self._register:
-            # The register takes a beat as the beat before leaves the register.
+            # The register accepts a beat as the previous beat leaves it.
             return [
                 Wait(taken, first, tile, len(self._first), held - 1, data=False),
                 by_step.waited_for(taken, after=self._register - 1),
@@ -123,7 +123,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     def _filled_before(self, tiles: Times) -> Times:
         """Return, for each tile, the index of the last tile before it whose windows need input beats.
 
-        A negative index is a tile of the frame before.
+        A negative index is a tile of the previous frame.
         """
         filled = np.flatnonzero(self._filled)
         before = np.searchsorted(filled, tiles, side="left")
@@ -134,9 +134,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
     @staticmethod
     def _step(steps: Times, entries: Times, frame_steps: int) -> Times:
-        """Return the reuse buffer's step ``steps[entry]`` of each entry, counted from the present frame's beginning.
+        """Return the reuse buffer's step ``steps[entry]`` of each entry, counted from the current frame's start.
 
-        A negative index is an entry of the frame before.
+        A negative index is an entry of the previous frame.
         """
         frames, positions = np.divmod(entries, len(steps))
         return steps[positions] + frames * frame_steps

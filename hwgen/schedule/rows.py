@@ -1,8 +1,8 @@
 """Schedules of tall feature maps with fewer rows, and the proof that the rows that are left out change no result.
 
-Rows inside a map wait for each other in the same way, whatever their index. So the schedule of a tall map is mostly the
-same few rows again and again. A `RowCut` leaves the same share of rows out of the middle of every map of a graph, by
-whole *strips*: the fewest rows that have a whole number of rows in every map. Only the tables of waits are cut. Around
+Rows inside a map wait for each other in the same way, whatever their index. The schedule of a tall map is therefore
+mostly the same few rows again and again. A `RowCut` leaves the same share of rows out of the middle of every map of a
+graph, by whole *strips*: the fewest rows that are a whole number in every map. Only the tables of waits are cut. Around
 the cut, they must repeat strip by strip.
 
 The solved schedule of the rows that are kept is then *proved* to be a part of the whole schedule (`RowCut.proved`):
@@ -38,18 +38,18 @@ from hwgen.schedule.compiled import compiled
 from hwgen.schedule.events import ENDLESS
 from hwgen.schedule.settle import NO_WAIT, System, Times, Wait
 
-#: Numbers of strips after which a schedule can repeat. The number of strips left out is a multiple of all of them.
+#: Numbers of strips (groups of map rows) after which a schedule can repeat; what is left out is a multiple of all.
 PERIODS = (1, 2, 3, 4, 6)
 MULTIPLE = 12
 
 
 class UnsettledError(Exception):
-    """Error of a schedule whose kept rows do not prove what the rows that were left out do."""
+    """Error of a shortened schedule whose kept map rows do not prove the times of the rows that were left out."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a sequence of events: number per frame, and number per strip; no rows (0) after a whole map is pooled."""
+    """Map rows that a sequence of events covers, per frame and per strip; 0 per strip after a global pool."""
 
     count: int
     strip: Fraction
@@ -92,7 +92,7 @@ def _ratios(layer: LayerConfig) -> list[Fraction] | None:
 
 @dataclass(frozen=True)
 class Strips:
-    """Events of a sequence by rows: their number per frame and per strip, and the first one that is left out."""
+    """Numbers of events per frame and per strip of map rows of one sequence, and the first event that is left out."""
 
     events: int
     period: int
@@ -101,7 +101,7 @@ class Strips:
 
 @dataclass(frozen=True)
 class RowCut:
-    """Rows left out of a schedule: the strips of each sequence of events, and how many strips are missing.
+    """Map rows left out of a schedule to save time: how many strips, and the events per strip of each sequence.
 
     Parameters
     ----------
@@ -148,12 +148,12 @@ class RowCut:
         return cls(strips, missing, kept // 2 - 1, {})
 
     def events(self, key: Any) -> int:
-        """Return the number of events per frame of a sequence that are kept."""
+        """Return the number of events per frame of a sequence that the shortened schedule keeps."""
         strips = self.strips[key]
         return strips.events - self.missing * strips.period
 
     def short(self, index: int, wait: Wait) -> Wait:
-        """Return wait number ``index`` without the strips that are left out.
+        """Return a wait, the one with index ``index``, without the strips of map rows that are left out.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class RowCut:
         return replace(wait, index=np.concatenate([wait.index[:first], after]), ahead=ahead, delay=delay)
 
     def proved(self, system: System, waits: Sequence[Wait], frames: int) -> ProvedTimes:
-        """Prove the whole schedule from the solved system of the rows that are kept.
+        """Prove the times of the whole schedule from the solved system of the kept map rows, and return them.
 
         Parameters
         ----------
@@ -237,13 +237,13 @@ class RowCut:
         raise UnsettledError
 
     def is_stuck(self, system: System) -> bool:
-        """Return whether events of the system wait in a circle that the whole schedule has as well."""
+        """Return whether a deadlock of the shortened schedule is a deadlock of the whole schedule, too."""
         return all(
             system.reached(key) < self.strips[key].cut + self.zone * self.strips[key].period for key in system.circle()
         )
 
     def _reaches(self, system: System, waits: Sequence[Wait]) -> dict[int, tuple[Fraction, Fraction]]:
-        """Return the distances of `reaches` with ``lead`` and ``back``, without the waits for endless FIFOs."""
+        """Return `reaches` (distances of waits, in strips) with ``lead`` and ``back`` added; without endless FIFOs."""
         found = {}
         for index, (low, high) in self.reaches.items():
             wait, (lead, back) = waits[index], system.limits(index)
@@ -254,7 +254,7 @@ class RowCut:
         return found
 
     def _gains(self, system: System, frames: int, zone: int, period: int) -> dict[Any, Times] | None:
-        """Return, per sequence and frame, the cycles of ``period`` strips; ``None`` if the zone does not repeat."""
+        """Return, per sequence and frame, the cycles that ``period`` strips take; ``None`` if they do not repeat."""
         gains = {}
         for key, strips in self.strips.items():
             if strips.period:
@@ -269,7 +269,7 @@ class RowCut:
     def _shifts(
         self, system: System, waits: Sequence[Wait], frames: int, gains: Mapping[Any, Times], period: int
     ) -> dict[Any, Times]:
-        """Return by how many cycles each sequence's events are later after each cut; for `ProvedTimes`."""
+        """Return how many cycles later each sequence's events are in the whole schedule, after 0, 1 .. frames' cuts."""
         shifts = {key: np.append(0, np.cumsum(steps)) * (self.missing // period) for key, steps in gains.items()}
         for key in system.sequence_index:  # data waits lead from a sequence to one after it
             if key not in shifts:
@@ -280,7 +280,7 @@ class RowCut:
 
 @dataclass(frozen=True)
 class ProvedTimes:
-    """Proved times of a whole schedule, in relation to the times of the rows that are kept.
+    """Proved times of a whole schedule, as shifts in cycles of the times of a schedule with fewer map rows.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ class ProvedTimes:
     period : int
         Number of strips after which the times repeat.
     limit : int
-        Largest distance, in strips, over which an event's causes stay inside the zone that repeats.
+        Largest distance, in strips, between an event and its causes that stays inside the zone that repeats.
     shifts : dict of hashable to array
         Cycles by which a sequence's events after 0, 1 .. ``frames`` cuts are later in the whole schedule.
     """
@@ -303,11 +303,11 @@ class ProvedTimes:
     shifts: Mapping[Any, Times]
 
     def frame_ends(self, key: Any, times: Times) -> Times:
-        """Return the cycle of a sequence's last event in each frame, from the times of the events that are kept."""
+        """Return, for each frame, the cycle of a sequence's last event in the whole schedule, from the kept events."""
         return times.reshape(self.frames, -1)[:, -1].astype(np.int64) + self.shifts[key][1:]
 
     def whole(self, key: Any, times: Times) -> Times:
-        """Return the times of all events of a sequence from the times of the events that are kept."""
+        """Return the cycles of all events of a sequence in the whole schedule, from the times of the kept events."""
         strips, added = self.cut.strips[key], self.shifts[key]
         kept = times.reshape(self.frames, -1).astype(np.int64)
         if not strips.period:
@@ -320,7 +320,7 @@ class ProvedTimes:
 
     @property
     def last_rows(self) -> dict[Any, int]:
-        """Event of each sequence at which the zone of the last frame begins: from there, waits are the whole ones."""
+        """Index of each sequence's first event in the last frame's zone; waits after it are not shortened."""
         before = self.frames - 1
         strips = self.cut.strips
         return {
@@ -328,12 +328,12 @@ class ProvedTimes:
         }
 
     def is_local(self, key: Any, other: Any, events: int) -> bool:
-        """Return whether two sequences move alike, and ``events`` of the second one stay inside the zone."""
+        """Return whether two sequences shift alike, and ``events`` events of ``other`` fit the repeating zone."""
         alike = bool((self.shifts[key] == self.shifts[other]).all())
         return alike and events <= self.limit * self.cut.strips[other].period
 
     def begin(self, target: Any) -> int:
-        """Return the first event of the first frame whose times repeat after the cut: one period before the cut."""
+        """Return a sequence's first event, in the first frame, that repeats after the cut: one period before it."""
         strips = self.cut.strips[target]
         return strips.cut - self.period * strips.period
 
@@ -341,7 +341,7 @@ class ProvedTimes:
 def _is_consistent(
     proof: ProvedTimes, system: System, waits: Sequence[Wait], reaches: Mapping[int, tuple[Fraction, Fraction]]
 ) -> bool:
-    """Return whether the times of a `ProvedTimes` solve the whole system.
+    """Return whether shifted times are the solution of the whole schedule: each event as early as possible.
 
     Parameters
     ----------
@@ -363,12 +363,12 @@ def _is_consistent(
 
 
 def _is_solved(proof: ProvedTimes, system: System, waits: Sequence[Wait], later: Mapping[int, int], key: Any) -> bool:
-    """Return whether each event of one sequence happens as soon as everything that it waits for has happened.
+    """Return whether each event of one sequence, in the whole schedule, happens as soon as all its waits permit.
 
     Parameters
     ----------
     later : dict of int to int
-        By how many events each wait between sequences with rows is made stricter.
+        Number of events that make each wait between sequences with rows stricter.
     """
     target, times, shift = proof.cut.strips[key], system.times(key), proof.shifts[key]
     events, cut = proof.cut.events(key), target.cut if target.period else 0
@@ -396,7 +396,7 @@ def _is_solved(proof: ProvedTimes, system: System, waits: Sequence[Wait], later:
 
 @compiled
 def _earliest_times(times, shift, gap, without_rows):
-    """Return the earliest times of a sequence's events, as far as only the event before each one counts.
+    """Return the earliest times of a sequence's events if each one waits only for the previous event.
 
     ``without_rows`` is the number of events per frame of a sequence without rows, or else 0.
     """
@@ -412,8 +412,8 @@ def _earliest_times(times, shift, gap, without_rows):
 def _is_kept(causes, times, shift, source_times, source_shift, index, delays, wait, sizes, strictness):
     """Return whether a wait holds in the whole schedule, and raise ``causes`` to the times that it permits.
 
-    Times are those of the kept rows. ``shift`` and ``source_shift`` are the cycles by which events are later in the
-    whole schedule, after 0, 1 .. cuts.
+    Times are for the kept rows. ``shift`` and ``source_shift`` are how many cycles later events are in the whole
+    schedule, after 0, 1 .. cuts.
 
     Parameters
     ----------
@@ -423,8 +423,8 @@ def _is_kept(causes, times, shift, source_times, source_shift, index, delays, wa
         Kept events of the target per frame; first of them after the cut; kept events of the source per frame if the
         source has no rows, or else 0.
     strictness : tuple of int
-        Number of events by which the event that is waited for is later in the stricter wait, 0 if the wait is not made
-        stricter; and the event of the first frame at which the stricter wait begins.
+        Number of events that the stricter wait's source is later, 0 if the wait is not made stricter; and the event of
+        the first frame where the stricter wait begins.
     """
     every, lead, ahead, back = wait
     events, cut, without_rows = sizes

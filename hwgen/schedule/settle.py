@@ -1,7 +1,7 @@
 """Solver for the earliest cycles of hardware events (transfers, computation starts) that wait for each other.
 
-Events belong to *sequences*, such as the beats of one stream. An event happens a fixed number of cycles after the event
-before it in its sequence, or later. It also happens a number of cycles after certain events of other sequences, or
+Events belong to *sequences*, such as the beats of one stream. An event happens a fixed number of cycles after the
+previous event of its sequence, or later. It also happens a number of cycles after certain events of other sequences, or
 later (`Wait`). Sequences and waits repeat frame by frame. The times are the least fixed point of these maxima and sums.
 
 The first solution computes all events once: an event is computed when everything that it waits for has been. Afterwards
@@ -11,7 +11,7 @@ moves exceeds the number of events, all events are computed once more from the b
 once.
 
 Numba compiles the loops, but for a few events. There can be tens of millions of events, and each event can depend on
-the event before it.
+the previous event.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from hwgen.schedule.compiled import compiled_later as _compiled
 
 Times = np.ndarray  # int64 or int32, in cycles: one entry per event, in order of occurrence
 
-#: Delay of an event that waits for nothing, in a sequence whose other events wait.
+#: Delay, in cycles, that stands for no constraint: for single events of a `Wait` whose other events wait.
 NO_WAIT = -(1 << 60)
 
-#: Time, in cycles, that is before all events; and time that is after all events, in 32 and in 64 bits.
+#: Times, in cycles, that stand for "before all events", and "after all events" in 32 and in 64 bits.
 BEFORE_ALL = -1
 _AFTER_ALL = {np.dtype(np.int32): (1 << 31) - 1, np.dtype(np.int64): 1 << 62}
 
-#: Smallest latest allowed cycle: the smallest number of 32 bits, and before all events.
-_LEAST = -(1 << 31)
+#: Lower limit of latest allowed cycles: the smallest integer of 32 bits, before all events.
+_MIN_LATEST = -(1 << 31)
 
-#: Largest number of cycles by which a recomputation proceeds in one sequence ahead of pending events of others.
+#: Maximum number of cycles that a recomputation of one sequence runs ahead of pending events of other sequences.
 SLACK = 100
 
 #: Number of visits to sequences after which the loops return to Python, within about a second, so that Ctrl-C works.
 VISITS = 1 << 20
 
-#: Results of a compiled loop: all events are computed, an event is later than its latest time, events wait in a circle,
-#: the undo journal is full, times exceed 32 bits, or the loop paused.
+#: Status codes of a compiled loop: all events are computed, an event is later than its latest time, events wait in a
+#: circle, the undo journal is full, times exceed 32 bits, or the loop paused.
 _DONE, _LATE, _STUCK, _FULL, _WIDEN, _PAUSED = range(6)
 
-#: Columns of the table of sequences (see `System`), then columns of the table of waits (fields of `Wait`).
+#: Column indices of `System`'s table of event sequences, then column indices of its table of waits (fields of `Wait`).
 _FIRST, _COUNT, _GAP, _LOW, _HIGH, _AT = range(6)
 _TARGET, _SOURCE, _EVERY, _LEAD, _PERIOD, _AHEAD, _BACK, _INDEX, _DATA = range(9)
 
-#: Columns of the table of cursors, one row per wait: events until the next event that waits; how many of the next
-#: waiting events still wait for nothing; entry in the tables of indices and delays; offset that is added to the index
-#: of that entry; and the entry at which `_first_waiting_event` ended last.
+#: Column indices of the table of cursors, one row per wait: events until the next event that waits; how many of the
+#: next waiting events still wait for nothing; entry in the tables of indices and delays; offset that is added to the
+#: index of that entry; and the entry at which `_first_waiting_event` ended last.
 _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 
@@ -101,7 +101,7 @@ class Wait:
 
 
 class StuckError(Exception):
-    """Error of a schedule in which hardware events wait for each other in a circle."""
+    """Error of a schedule that deadlocks: hardware events wait for each other in a circle."""
 
 
 class System:
@@ -111,7 +111,7 @@ class System:
     ----------
     sequences : dict
         Number of events of each key, and the smallest distance of two consecutive events, in cycles. The order is such
-        that waits for data go from a sequence to one behind it.
+        that waits for data go from a sequence to a later one.
     waits : iterable of Wait
         Constraints between the sequences.
     """
@@ -135,7 +135,7 @@ class System:
 
     def _set_waits(self, waits: list[Wait]) -> None:
         self._order = sorted(range(len(waits)), key=lambda index: self.sequence_index[waits[index].target])
-        #: Row of ``_waits`` of each wait.
+        #: Row of the table ``_waits`` for each wait, by its index in ``waits``.
         self._rows = {index: row for row, index in enumerate(self._order)}
         rows, tables, delays, table_index = [], [], [], 0
         for wait in (waits[index] for index in self._order):
@@ -182,7 +182,7 @@ class System:
         self._sequences[target, [_LOW, _HIGH, _AT]] = 0, self._sequences[target, _COUNT], -1
 
     def limits(self, wait: int) -> tuple[int, int]:
-        """Return the present ``lead`` and ``back`` of a constraint, whose index is ``wait``."""
+        """Return the current ``lead`` and ``back`` of the constraint with index ``wait``, as numbers of events."""
         lead, back = self._waits[self._rows[wait], [_LEAD, _BACK]]
         return int(lead), int(back)
 
@@ -235,8 +235,8 @@ class System:
         Raises
         ------
         StuckError
-            If events wait for each other in a circle. Events from each sequence's `reached` on never happen. If these
-            events have a latest time, they count as late.
+            If events wait for each other in a circle. Each sequence's events starting at `reached` never happen. If
+            these events have a latest time, they count as late.
         """
         while True:
             journal = self._journal
@@ -263,7 +263,7 @@ class System:
                 return end == _DONE
 
     def reached(self, key: Any) -> int:
-        """Return the number of events of a sequence that happen, the first ones, if events wait in a circle."""
+        """Return how many events of a sequence, from its first, happen before the schedule deadlocks."""
         return int(self._sequences[self.sequence_index[key], _LOW])
 
     def circle(self) -> list[Any]:
@@ -448,7 +448,7 @@ def _solve(system, bounds, journal):
 
 @_compiled
 def _blocking(sequences, waits, tables, into, cursors, sequence):
-    """Return the sequence and the event without a known cycle for which the next event of a given sequence waits."""
+    """Return the sequence and the index of the event, not computed yet, that delays a sequence's next event."""
     for row in range(into[sequence], into[sequence + 1]):
         if cursors[row, _UNTIL] or cursors[row, _BEFORE]:
             continue
@@ -559,7 +559,7 @@ def _first_waiting_event(waits, tables, cursors, row, source):
     source += waits[row, _BACK]
     periods = max(-((tables[first + period - 1] - source) // ahead), 0)
     source -= periods * ahead
-    # All entries below ``low`` wait for earlier events, and no entry from ``high`` on does.
+    # All entries below ``low`` wait for earlier events, and no entry at or above ``high`` does.
     near, step = min(cursors[row, _NEAR], period - 1), 1
     if tables[first + near] < source:
         low = near + 1
@@ -585,14 +585,14 @@ def _first_waiting_event(waits, tables, cursors, row, source):
 
 @_compiled
 def _lower_latest(latest, sequences, waits, tables, delays, into):
-    """Lower ``latest`` to an upper bound of each event's latest allowed cycle, from constraints on data alone.
+    """Lower ``latest`` to an upper bound of each event's latest allowed cycle, by constraints on data only.
 
     The computation goes backwards from the deadlines. Constraints on room do not count.
     """
     for sequence in range(len(sequences) - 1, -1, -1):
         first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
         for event in range(first + count - 2, first - 1, -1):
-            latest[event] = min(latest[event], max(latest[event + 1] - gap, _LEAST))
+            latest[event] = min(latest[event], max(latest[event + 1] - gap, _MIN_LATEST))
         for row in range(into[sequence], into[sequence + 1]):
             if not waits[row, _DATA] or waits[row, _SOURCE] == sequence:
                 continue
@@ -601,7 +601,7 @@ def _lower_latest(latest, sequences, waits, tables, delays, into):
             for event in range(waits[row, _LEAD] * every, count, every):
                 source = tables[entry] + offset
                 if source >= 0 and delays[entry] > NO_WAIT:
-                    time = max(latest[first + event] - delays[entry], _LEAST)
+                    time = max(latest[first + event] - delays[entry], _MIN_LATEST)
                     latest[of_source + source] = min(latest[of_source + source], time)
                 entry += 1
                 if entry == waits[row, _INDEX] + waits[row, _PERIOD]:
@@ -628,7 +628,7 @@ def _lower_latest_exactly(latest, sequences, waits, tables, delays, into, out_of
             continue
         first, gap = sequences[sequence, _FIRST], sequences[sequence, _GAP]
         for event in range(first + min(high, sequences[sequence, _COUNT] - 1) - 1, first + low - 1, -1):
-            latest[event] = min(latest[event], max(latest[event + 1] - gap, _LEAST))
+            latest[event] = min(latest[event], max(latest[event + 1] - gap, _MIN_LATEST))
         for row in range(into[sequence], into[sequence + 1]):
             _limit_sources(latest, sequences, waits, tables, delays, row, low, high)
         left[sequence] = low
@@ -638,7 +638,7 @@ def _lower_latest_exactly(latest, sequences, waits, tables, delays, into, out_of
 
 @_compiled
 def _first_with_latest(waits, tables, out_of, readers, left, sequence, begins):
-    """Return the first event of a sequence from which on all events that wait for it have known latest cycles."""
+    """Return the first event of a sequence such that everything that waits for it, or later, has a latest cycle."""
     low = 0
     for reader in range(out_of[sequence], out_of[sequence + 1]):
         row = readers[reader]
@@ -654,7 +654,7 @@ def _first_with_latest(waits, tables, out_of, readers, left, sequence, begins):
 
 @_compiled
 def _limit_sources(latest, sequences, waits, tables, delays, row, low, high):
-    """Limit the latest times of a constraint's source events by those of target events ``low`` to ``high - 1``."""
+    """Lower the latest cycles of a constraint's source events to suit its target events ``low`` to ``high - 1``."""
     every, lead, period, begin = waits[row, _EVERY], waits[row, _LEAD], waits[row, _PERIOD], waits[row, _INDEX]
     target, origin = sequences[waits[row, _TARGET], _FIRST], sequences[waits[row, _SOURCE], _FIRST]
     n, stop = (high - 1) // every - lead, max(-(-low // every) - lead, 0)
@@ -667,7 +667,7 @@ def _limit_sources(latest, sequences, waits, tables, delays, row, low, high):
         if source < 0:
             break
         if delays[entry] > NO_WAIT:
-            time = max(latest[event] - delays[entry], _LEAST)
+            time = max(latest[event] - delays[entry], _MIN_LATEST)
             latest[origin + source] = min(latest[origin + source], time)
         entry -= 1
         if entry < begin:

@@ -1,12 +1,12 @@
 """Exact schedule of an accelerator, computed without simulation from the latencies of its components.
 
-An event is a beat taken, an output fold started, or a beat that leaves a FIFO. It happens as soon as everything that it
-waits for has happened. So its time is a maximum of earlier times plus constants that the components state. The times
-are the least solution of this system. They equal the hardware's cycles exactly when neither the source nor the sink
-stalls.
+An event is an accepted beat, a started output fold, or a beat that leaves a FIFO. It happens as soon as everything that
+it waits for has happened. Its time is thus a maximum of earlier times plus constants that the components state. The
+times are the least solution of this system. They equal the hardware's cycles exactly when neither the source nor the
+sink stalls.
 
-Streams have indices: first the input streams (`AcceleratorConfig.input_links`), then the stream behind each FIFO
-(`AcceleratorConfig.links`). In a chain stream ``n`` enters layer ``n``, and FIFO ``n`` is behind layer ``n``.
+Streams have indices: first the input streams (`AcceleratorConfig.input_links`), then the stream after each FIFO
+(`AcceleratorConfig.links`). In a chain stream ``n`` enters layer ``n``, and FIFO ``n`` follows layer ``n``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MAX_EVENTS = 3 << 27
 #: Number of events of a run, about a tenth of a second, above which rows are left out if the result can be proved.
 LONG_RUN_EVENTS = 1 << 19
 
-#: Numbers of strips of rows that are kept in such a run, one after the other, until the result is proved.
+#: Numbers of strips of map rows that a long run keeps, tried one after the other until the result is proved.
 KEPT_STRIPS = (20, 48, 112)
 
 #: Number of events of one layer that are processed at once when the credits of a FIFO are counted.
@@ -103,7 +103,7 @@ _EVENTS: dict[type[LayerConfig], type[layer_events.LayerEvents[Any]]] = {
 class Schedule:
     """Exact cycles of all transfers and computation starts of a streaming accelerator's layers over several frames.
 
-    Depths and rows can change afterwards. A smaller depth or fewer rows only move events later, so the present times
+    Depths and rows can change afterwards. A smaller depth or fewer rows only move events later, so the current times
     are a valid start for the next solution.
 
     Parameters
@@ -181,7 +181,7 @@ class Schedule:
         return System({key: (counts[key] * self.frames, gap) for key, (_, gap) in sequences.items()}, self._waits)
 
     def _without_rows(self, counts: dict[Any, int], kept: int) -> dict[Any, int]:
-        """Leave rows out of all waits, and return the number of events per frame that remain of each sequence.
+        """Leave rows of tall maps out of all waits, and return the events per frame that remain of each sequence.
 
         Raises
         ------
@@ -200,11 +200,11 @@ class Schedule:
 
     @property
     def is_cut(self) -> bool:
-        """Whether rows are left out of the schedule (`RowCut`)."""
+        """Whether rows of tall maps are left out of the schedule, to save time (`RowCut`)."""
         return self._cut is not None
 
     def _rows_of(self, key: Any, row_rates: Sequence[Fraction]) -> Rows:
-        """Return the rows of a sequence of events, from the rows per strip of all inputs and layers."""
+        """Return the map rows, per frame and per strip, of a sequence of events, given all maps' rows per strip."""
         entries = len(self.config.input_links)
         if key[0] == "taken" and key[1] < entries:
             link = self.config.input_links[key[1]]
@@ -219,7 +219,7 @@ class Schedule:
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
         """Return a mapping from the keys of a stream's sequences (beats leaving a FIFO, beats taken) to length and gap.
 
-        Without a Regroup (width converter) the reader takes the beats as they leave the FIFO: one sequence.
+        Without a Regroup (width converter) the reader accepts the beats as they leave the FIFO: one sequence.
         """
         stream, sequences = self._streams[stream_index], {}
         if self._regroup(stream) is not None:
@@ -235,20 +235,20 @@ class Schedule:
         )
 
     def _offers(self, stream_index: int) -> layer_events.Origin:
-        """Return when a stream behind a FIFO offers its beats to the reader, relative to earlier events (`Origin`)."""
+        """Return when a stream after a FIFO has valid beats for its reader, relative to earlier events (`Origin`)."""
         stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
             return regroup.leaving(("left", self._fifo_of(stream_index)))
         return self._layers[stream.source].stored(("starts", stream.source), stream.output)
 
     def _departures(self, fifo: int) -> Any:
-        """Return the key of the event sequence in which beats leave a FIFO."""
+        """Return the key of the sequence whose events are the beats that leave a FIFO."""
         if self._regroup(self.config.links[fifo]) is None:
             return "taken", self._stream_of(fifo)
         return "left", fifo
 
     def _stream_of(self, fifo: int) -> int:
-        """Return the index of the stream that leaves a FIFO."""
+        """Return the index, among all streams of the accelerator, of the stream that leaves a FIFO."""
         return fifo + len(self.config.input_links)
 
     def _fifo_of(self, stream: int) -> int:
@@ -295,16 +295,16 @@ class Schedule:
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
 
     def beats(self, layer: int) -> tuple[Any, ...]:
-        """Return the keys of a layer's event sequences in which a run of adjacent events shares one cause of delay.
+        """Return the keys of a layer's event sequences whose runs of adjacent events share one cause of delay.
 
-        An event of such a run merely follows the event before it. Its cause is whatever the first event of the run
+        An event of such a run merely follows the previous event. Its cause is whatever the first event of the run
         waited for.
         """
         ports = self._ports(layer)
         return *self._layers[layer].beats(ports), ports.starts
 
     def work(self, layer: int) -> tuple[Any, int]:
-        """Return the key of the event sequence in which a layer computes, and the number of cycles per event."""
+        """Return the key of the sequence of a layer's computations, and the number of cycles that each one takes."""
         return self._layers[layer].work(self._ports(layer))
 
     def source(self, layer: int, key: Any) -> int:
@@ -329,17 +329,17 @@ class Schedule:
 
     @property
     def taken(self) -> list[Times]:
-        """Cycles in which the reader takes the beats of each stream, one array per stream."""
+        """Cycle of each beat that a stream's reader accepts, one array per stream."""
         return [self._system.times(("taken", index)) for index in range(len(self._streams))]
 
     @property
     def left(self) -> list[Times]:
-        """Cycles in which beats leave each FIFO, one array per FIFO."""
+        """Cycle of each beat that leaves a FIFO, one array per FIFO."""
         return [self._system.times(self._departures(index)) for index in range(len(self.config.links))]
 
     @property
     def starts(self) -> list[Times]:
-        """Cycles in which each layer starts its output folds, one array per layer.
+        """Cycle of each output fold that a layer starts, one array per layer.
 
         An output fold is a set of output channels that are computed together.
         """
@@ -396,12 +396,12 @@ class Schedule:
                 return False
             if self._cut is not None:
                 raise UnsettledError from None
-            raise PlanError(self._stalled()) from None
+            raise PlanError(self._deadlock()) from None
         if self._proof is None:
             self._proof = self._cut.proved(self._system, self._waits, self.frames)
         return True
 
-    def _stalled(self) -> str:
+    def _deadlock(self) -> str:
         """Return the error message of a deadlock, which names a FIFO that is full while its reader waits."""
         names, message = [layer.name for layer in self.config.layers], ""
         for fifo, link in enumerate(self.config.links):
@@ -432,7 +432,7 @@ class Schedule:
         return self._system.moved
 
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
-        """Return the latest allowed cycle of each scheduled event, with which every frame meets its deadline.
+        """Return the latest allowed cycle of each scheduled event that lets every frame meet its deadline.
 
         If rows are left out of the schedule, only the rows of the last frame after the cut have such times, as if this
         frame alone had a deadline.
@@ -443,7 +443,7 @@ class Schedule:
             Latest cycle of the last output of each frame, shape ``(frames,)``.
         endless : bool
             Whether all line buffers and FIFOs count as endless. The result is then an upper bound of the true latest
-            times. Otherwise the present depths count, and the result is exact; it holds as long as depths only shrink.
+            times. Otherwise the current depths count, and the result is exact; it holds as long as depths only shrink.
         """
         bounds, proof = {}, self._proof
         for stream in self._streams_into[-1]:
@@ -456,7 +456,7 @@ class Schedule:
 
     @property
     def _last_shift(self) -> int:
-        """Cycles between a time in `latest` and the whole schedule's time, if rows are left out."""
+        """Cycles to add to the last frame's times to get the times of the whole schedule, if rows are left out."""
         assert self._proof is not None
         return int(self._proof.shifts["taken", self._streams_into[-1][0]][-1])
 
@@ -469,7 +469,7 @@ class Schedule:
             Index of the FIFO in ``config.links``.
         latest : Times, optional
             Latest times of all events. The result is then the number of credits without which some event is late. By
-            default the present times count.
+            default the current times count.
         """
         key, left_key = ("starts", self.config.links[fifo].source), self._departures(fifo)
         starts = self._system.times(key) if latest is None else self._system.part(key, latest)
@@ -504,7 +504,7 @@ class Schedule:
         return np.maximum.reduce([self._frame_ends(stream) for stream in self._streams_into[-1]])
 
     def _frame_ends(self, stream: int) -> Times:
-        """Return the cycle of the last beat of each frame that the reader of a stream takes."""
+        """Return, for each frame, the cycle of the last beat that a stream's reader accepts."""
         key = "taken", stream
         times = self._system.times(key)
         if self._proof is not None:
@@ -526,7 +526,7 @@ class Schedule:
 
     @property
     def _pattern_frames(self) -> int:
-        """Number of frames in which the schedule searches a repeating pattern of longer and shorter frames."""
+        """Longest repeating pattern of longer and shorter frames, in frames, that the schedule can detect."""
         return min(max((self.frames - 1) // 2, 1), MAX_PATTERN_FRAMES)
 
     def paces(self) -> Times:
@@ -570,7 +570,7 @@ def endless_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycl
 
 
 def _endless_cycles(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Cycles:
-    """Return the `endless_cycles` of a schedule that keeps all rows, or ``kept`` strips of rows."""
+    """Return the result of `endless_cycles`, from a schedule of all map rows, or of only ``kept`` strips of rows."""
     depths = [None] * len(config.links)
     cycles = Schedule(config, frames or 3, depths=depths, kept=kept).cycles
     if frames is None:
@@ -604,7 +604,7 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
 
 
 def with_few_rows(config: AcceleratorConfig, frames: int | None, compute: Callable[[int | None], T]) -> T:
-    """Return what a function computes of schedules with as few rows as prove the result.
+    """Return the result of ``compute`` for the fewest map rows whose schedule proves the result for all rows.
 
     Parameters
     ----------
@@ -614,7 +614,7 @@ def with_few_rows(config: AcceleratorConfig, frames: int | None, compute: Callab
         Largest number of frames, back to back.
     compute : callable
         Computes the result of schedules that keep so many strips of rows, ``None`` for all rows. A strip has the fewest
-        rows with which all maps have a whole number of them.
+        rows that are a whole number in each map.
     """
     events = sum(event_counts(config, MIN_SETTLED_FRAMES if frames is None else min(frames, MIN_SETTLED_FRAMES)))
     for kept in KEPT_STRIPS if events > LONG_RUN_EVENTS else ():
@@ -642,14 +642,14 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
 
     The result covers ``frames`` frames, or by default as many as the schedule needs to settle. An interval has settled
     once it has not changed for `enough_frames` and no layer consumes a lead. The first frames are left out, and two
-    equal distances alone are not enough: they can be part of a repeating pattern. Layers can alternately lose and gain
-    a lead. The search covers at most four times as many frames for them. So long runs cost no more than short ones.
+    equal distances are not enough: they can be part of a repeating pattern. Layers can alternately lose and gain a
+    lead. The search covers at most four times as many frames for them, so that long runs cost no more than short ones.
     """
     return with_few_rows(config, frames, lambda kept: _steady_cycles(config, frames, kept))
 
 
 def _steady_cycles(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Cycles:
-    """Return the `steady_cycles` of a schedule that keeps all rows, or ``kept`` strips of rows."""
+    """Return the result of `steady_cycles`, from schedules of all map rows, or of only ``kept`` strips of rows."""
     covered, limit = 3, min(frames or MAX_FRAMES, MAX_FRAMES)
     while True:
         covered = min(covered, limit)
@@ -675,7 +675,7 @@ _CHECKED_FRAMES = 3
 
 
 def check_stall(config: AcceleratorConfig) -> None:
-    """Refuse FIFO depths with which a graph of layers deadlocks. A chain never deadlocks.
+    """Refuse FIFO depths that let a graph of layers deadlock; a chain of layers never deadlocks.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 A layer works while the steps of an output fold run. Between two folds the layer waits for whatever the later fold
 waited for. The `Wait` that set the later fold's time tells whether that was data or room, and of which neighbour. A
-fold can also wait for a beat that the layer's own buffer had no space for. Then the layer waited for its own buffer. So
-the cycles of a layer's states add up to the cycles of the window.
+fold can also wait for a beat that the layer's own buffer had no space for. Then the layer waited for its own buffer.
+The cycles of a layer's states thus add up to the cycles of the window.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hwgen.schedule.solve import MAX_FRAMES, Cycles, Schedule, enough_frames, ev
 #: Largest number of events of all layers that a timeline schedules: about a second of computation.
 MAX_EVENTS = 1 << 25
 
-#: States of a layer: it takes a step; waits for a beat from a neighbour; waits for room in a FIFO; waits for its own
-#: buffer to release space; has no work left.
+#: States of a layer in a cycle: it computes; waits for a beat from a neighbour; waits for room in a FIFO; waits for its
+#: own buffer to release space; has no work left.
 WORK, INPUT, ROOM, BUFFER, DONE = "work", "input", "room", "buffer", "done"
 
 
@@ -42,7 +42,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class TimelineWindow:
-    """Part of a schedule in bins of cycles, with the time that each layer spends in each state and the FIFO fills.
+    """Part of a schedule, divided into bins of cycles: cycles of each layer in each state, and FIFO fill levels.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Timeline:
 
 
 class _Layer:
-    """Runs of cycles in which one layer works without a gap, and the cause of the wait in front of each run."""
+    """Runs of cycles that one layer computes without a gap, and the cause of the wait before each run."""
 
     def __init__(self, schedule: Schedule, layer: int):
         key, steps = schedule.work(layer)
@@ -164,7 +164,7 @@ class _Layer:
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:
-        """Return a mapping from each state of the layer to the number of cycles in it between neighbouring ``edges``.
+        """Return, for each state of the layer, the number of cycles in it between successive ``edges``.
 
         States that do not occur are left out.
         """
@@ -172,7 +172,7 @@ class _Layer:
         runs = np.searchsorted(self._begins, edges, side="right")
         ended = np.append(0, self._ends)[runs]
         totals = {State(WORK): self._sum_before(self._ends - self._begins, runs) - np.maximum(ended - edges, 0)}
-        # A cause belongs to the gap in front of its run. An edge can divide that gap.
+        # A cause belongs to the gap before its run. An edge can divide that gap.
         partial = np.where(runs < len(gaps), np.maximum(edges - ended, 0), 0)
         following = np.minimum(runs, len(gaps) - 1)
         for code, state in enumerate(self._causes.states):
@@ -187,7 +187,7 @@ class _Layer:
 
 
 class _Causes:
-    """Wait states of one layer (for input, for room, for its own buffer), and the state of each delayed event."""
+    """Analysis of why events of one layer were delayed: for input, for room in a FIFO, or for its own buffer."""
 
     def __init__(self, schedule: Schedule, layer: int):
         self._schedule, self._layer = schedule, layer
@@ -206,7 +206,7 @@ class _Causes:
         return self._states
 
     def of(self, key: Any, events: Times) -> _Causes:
-        """Set ``codes`` to the index in ``states`` of what delayed each event, and return this object.
+        """Set ``codes`` to the index in ``states`` of each event's cause of delay, and return this object.
 
         An event was delayed by a neighbour layer (input, full FIFO) or by the layer's own buffer.
         """
@@ -238,7 +238,7 @@ class _Causes:
         return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
     def _attribute_delays(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
-        """Attribute delays that no constraint explains, and return the earlier events to be traced in their place.
+        """Set the state of delays that no constraint explains; return earlier events to trace instead, as requests.
 
         An event in a run of events at the smallest distance has the cause of the first event of the run.
         """
@@ -252,7 +252,7 @@ class _Causes:
         return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
     def _heads(self, key: Any) -> Times:
-        """Return the indices of a sequence's events that do not follow the event before at the smallest distance."""
+        """Return the indices of a sequence's events that do not follow the previous event at the minimum distance."""
         if key in self._heads_of:
             return self._heads_of[key]
         times = self._schedule.times(key)
@@ -265,7 +265,7 @@ class _Causes:
         return self._heads_of[key]
 
     def _is_release(self, wait: Wait) -> bool:
-        """Return whether a constraint is on buffer space that the layer releases some cycles after a fold's start."""
+        """Return whether a constraint waits for buffer space that is released some cycles after a fold's start."""
         return wait.source == ("starts", self._layer) and bool(np.max(wait.delay) > 0)
 
     def _state(self, wait: Wait) -> State:
@@ -339,10 +339,10 @@ def _extend_to_steady_state(config: AcceleratorConfig, frames: int) -> Timeline:
     return timeline
 
 
-#: Approximate number of scheduled events, over all frames, of a lower map.
+#: Approximate number of scheduled events, over all frames, that a map is made lower for.
 TARGET_EVENTS = 1 << 23
 
-#: Output rows of the last layer: step between heights that are tried, and minimum.
+#: Output rows of the last layer on a lower map: step between heights that are tried, and minimum.
 STEP_ROWS, MIN_ROWS = 12, 48
 
 #: Smallest height of each layer's input for a lower map, as a multiple of the line buffer's rows.
@@ -350,9 +350,9 @@ MIN_BUFFERS = 4
 
 
 def lower(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
-    """Return the accelerator on a lower map; ``None`` if the map is hardly taller than that.
+    """Return an accelerator for a map of fewer rows, to save time; ``None`` if it would be hardly lower.
 
-    ``None`` as well if a layer works in tiles, or the layers are no chain.
+    ``None`` as well if a layer works in tiles, or the layers do not form a chain.
 
     Parameters
     ----------
