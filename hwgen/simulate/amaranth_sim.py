@@ -60,7 +60,7 @@ def _simulate(job: SimulationJob, component: wiring.Component) -> Raw:
 
 
 class _Bench:
-    """Test bench of a component: its module, clock domain and streams.
+    """Test bench of a component in Amaranth's simulator: module, clock domain, streams and sampled signals.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class _Bench:
             self.sampled += [tap.valid, _as_value(tap.payload), tap.busy]
 
     async def reset(self, ctx: Any) -> None:
-        """Reset the component for two cycles, without a valid or a ready."""
+        """Reset the component for two cycles, with all ``valid`` inputs and ``ready`` inputs low."""
         ctx.set(self.domain.rst, 1)
         for source, payload, noise in zip(self.sources, self.payloads, self.noise, strict=True):
             ctx.set(source.valid, 0)
@@ -102,7 +102,7 @@ class _Bench:
 
 
 class _Run:
-    """Simulation of a component from one reset on, with what its streams have transferred.
+    """Simulation of a component after one reset, with the beats that its streams have transferred so far.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class _Run:
         self.sink_stalls = [stimuli.draws(pair) for pair in job.stalls.sinks]
 
     async def run(self, ctx: Any, cycles: int | None) -> None:
-        """Run for ``cycles`` cycles, or until all frames have left, an error occurs or nothing moves any longer."""
+        """Simulate ``cycles`` cycles, or until all frames have left, an error occurs or transfers stop."""
         while cycles is None or self.cycle < cycles:
             is_finished = self._is_finished()
             self.drained += is_finished
@@ -144,13 +144,13 @@ class _Run:
             self.cycle += 1
 
     def _is_finished(self) -> bool:
-        """Return whether all beats have been sent, taken and written."""
+        """Return whether all input beats are sent, and all output beats are accepted and written to memory."""
         job = self.job
         all_taken = all(taken >= job.frames * port.beats for taken, port in zip(self.taken, job.outputs, strict=True))
         return all_taken and self.traffic.written == sum(self.taken) and sum(self.sent) == job.beats_in
 
     async def _step(self, ctx: Any) -> bool:
-        """Simulate one cycle; return whether the streams keep their rules."""
+        """Simulate one cycle; return whether all output streams kept the handshake rules."""
         ready = self._drive(ctx)
         _, in_reset, *sampled = await ctx.tick().sample(*self.bench.sampled)
         assert not in_reset
@@ -171,7 +171,7 @@ class _Run:
     def _drive(self, ctx: Any) -> list[bool]:
         """Set the ports that the test bench drives in this cycle; return which sinks are ready."""
         bench = self.bench
-        self.traffic.begin(self.cycle, self.sent)
+        self.traffic.begin_cycle(self.cycle, self.sent)
         stalling = list(map(next, self.source_stalls))
         ready = [not next(draw) and self.traffic.room for draw in self.sink_stalls]
         for index, source in enumerate(bench.sources):
@@ -192,7 +192,7 @@ class _Run:
                 self.offered[index] = False
 
     def _take_beats(self, leaving: Sequence[int], ready: Sequence[bool]) -> bool:
-        """Take the beats that leave in this cycle; return whether all outputs hold the beats that are not taken.
+        """Accept the beats that leave in this cycle; return whether outputs still hold the beats not yet accepted.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class _Run:
         return True
 
     def _take_beat(self, index: int, payload: int) -> None:
-        """Take a beat of the output ``index``, which may be one more than expected."""
+        """Accept a beat of output ``index`` and put it into the write queue; count it as extra if none is expected."""
         if self.taken[index] < self.job.frames * self.job.outputs[index].beats:
             self.outputs[index].append(payload)
             self.last_output = self.cycle
@@ -223,7 +223,7 @@ class _Run:
         self.traffic.post(self.cycle, index)
 
     def _end_frame(self) -> None:
-        """Note the cycle and the steps of the layers' arithmetic if a frame has left."""
+        """Record the cycle, and the steps of each layer's arithmetic, if a frame's last output beat has left."""
         frame = len(self.frame_ends) + 1
         beats = [frame * port.beats for port in self.job.outputs]
         if frame <= self.job.frames and all(map(ge, self.taken, beats)):
@@ -231,7 +231,7 @@ class _Run:
             self.busy += self.steps
 
     def _record(self, tapped: Sequence[int]) -> None:
-        """Record the layers' streams, and report progress.
+        """Record the beats of the layers' streams in this cycle, and report progress.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class _Run:
             self.job.tick(sum(self.taken))
 
     def result(self, wall_s: float) -> Raw:
-        """Return the raw result of a run that took ``wall_s`` seconds."""
+        """Return the unchecked result of the simulation, which took ``wall_s`` seconds."""
         job = self.job
         return Raw(
             payloads=[stimuli.words(values, port.beat) for values, port in zip(self.outputs, job.outputs, strict=True)],

@@ -23,7 +23,7 @@ from hwgen.verilog.emitted import Factory
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """First simulated value that differs from the expected one, its position, and the number of all that differ.
+    """First simulated value that differs from the expected value, its position, and the number of differing values.
 
     The order is that of a stream: by frame, then pixel, then channel.
 
@@ -80,8 +80,7 @@ def compare(
     layer : str
         Name of the layer, for the result.
     order : Order, optional
-        Order in which a stream carried the pixels. Pixels outside of the order are not compared. The default is
-        row-major.
+        Order of the stream's pixels. Pixels outside the order are not compared. The default is row-major.
 
     Raises
     ------
@@ -98,7 +97,7 @@ def compare(
 
 
 def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
-    """Return the first difference of pixels ``(n, C, N)``, in stream order, from expected maps, or ``None``."""
+    """Return the first difference of pixels ``(n, C, N)``, in stream order, from expected maps; ``None`` if equal."""
     height, width = expected.shape[2:]
     positions = pixel_sequence(height, width, order)
     should = expected.reshape(*expected.shape[:2], -1)[:, :, positions]
@@ -139,7 +138,7 @@ def compare_layers(
     expected : iterable of (name, ndarray)
         Name and expected maps of each layer, in the layers' order.
     orders : sequence of Order
-        Order in which each layer's stream carries its pixels.
+        Order of the pixels in each layer's stream.
     """
     for layer_index, (name, values) in enumerate(expected):
         pixels = taps[layer_index]
@@ -162,7 +161,7 @@ def locate(
     """Simulate the first wrong frame again with every layer recorded; return the first wrong layer's first difference.
 
     The frame is simulated by itself with a tap on every layer, and each layer is compared with the golden model. If no
-    layer differs, the frame is simulated once more behind all frames before it. If still no layer differs, the result
+    layer differs, the frame is simulated once more after all earlier frames. If still no layer differs, the result
     is the difference in the outputs. It is ``None`` if no output differs.
 
     Parameters

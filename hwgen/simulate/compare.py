@@ -15,15 +15,15 @@ from hwgen.network.ops import Op
 from hwgen.simulate.check import Mismatch, compare, compare_pixels
 
 _LAST_BITS = 2.0**-12
-"""Largest share of an output's largest magnitude that float32's roundings can make of a difference."""
+"""Largest difference that float32 rounding can cause in an output, as a share of the output's largest magnitude."""
 AT_A_TIME = 16
-"""Number of frames that `layer_by_layer` compares at once, with the maps of all layers in memory."""
+"""Number of frames that `layer_by_layer` compares at a time, with the maps of all layers in memory."""
 
 
 class Runtime(Protocol):
     """Protocol of a runner that computes a model's maps with ONNX Runtime (`RuntimeLayers` in `hwgen.network.onnx`).
 
-    ``roundings`` has the bounds on the difference of float32's sums from the exact ones, by layer.
+    ``roundings`` has bounds on the difference between float32 sums and exact sums, by layer.
     """
 
     @property
@@ -36,7 +36,7 @@ class Runtime(Protocol):
 
 @dataclass
 class Tally:
-    """Counts of a layer's compared values, and of those that differ from the golden model's, summed over frames.
+    """Counts of a layer's compared values and of the values that differ from the golden model's, over all frames.
 
     Attributes
     ----------
@@ -118,11 +118,9 @@ class Seen:
     orders: Mapping[str, Order] = field(default_factory=dict)
 
     def compare(self, layer: str, expected: np.ndarray, begin: int) -> tuple[int, Mismatch | None] | None:
-        """Compare a layer's values from frame ``begin`` on with ``expected``; return their number and a difference.
+        """Compare a layer's values, starting at frame ``begin``, with ``expected``; return their number and a mismatch.
 
-        The difference is the first one, or ``None``.
-
-        The result is ``None`` if the hardware has no values of the layer.
+        The mismatch is the first one, or ``None``. The result is ``None`` if the hardware has no values of the layer.
         """
         if layer not in self.pixels:
             return None
@@ -141,8 +139,8 @@ def layer_by_layer(
 ) -> tuple[list[LayerRow], list[np.ndarray]]:
     """Compare ONNX Runtime and the hardware to the golden model by layer; return ONNX Runtime's outputs too.
 
-    If the network has layers in fixed point, ONNX Runtime's values are compared with those that the golden model
-    computes of ONNX Runtime's own integers in front of the layer.
+    If the network has layers in fixed point, ONNX Runtime's values are compared with the golden model's for ONNX
+    Runtime's own integers at the inputs of the layer.
 
     Parameters
     ----------
@@ -181,7 +179,7 @@ def layer_by_layer(
 
 
 def _without_roundings(found: np.ndarray, expected: np.ndarray, rounding: np.ndarray | None) -> np.ndarray:
-    """Return sums in float32 as integers: the expected one where its distance is at most ``rounding``."""
+    """Convert float32 sums to integers: the expected integer if it is within ``rounding``, otherwise the nearest."""
     if rounding is None:
         return found
     return np.where(np.abs(found - expected) <= rounding, expected, np.rint(found)).astype(np.int64)
@@ -232,7 +230,7 @@ class Output:
 
 
 def distance(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
-    """Return how many values differ from ``expected``, and the largest absolute difference; NaN equals NaN.
+    """Return the number of values that differ from ``expected``, and the largest difference; NaN equals NaN.
 
     Both can be arrays of one array for each frame. If one frame has more rows than expected, or fewer, the values of
     these rows differ.
@@ -249,7 +247,7 @@ def distance(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
 
 
 def is_near(values: np.ndarray, expected: np.ndarray) -> bool:
-    """Return whether floats differ, but only in last bits, as those behind sums in float32 do."""
+    """Return whether floats differ by no more than the last bits that different orders of float32 sums explain."""
     if expected.dtype.kind != "f" or not np.isfinite(expected).all():
         return False
     largest = np.abs(values.astype(np.float64) - expected.astype(np.float64)).max()
@@ -257,14 +255,14 @@ def is_near(values: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def _distance_of_rows(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
-    """Return what `distance` does, for arrays whose numbers of rows can differ."""
+    """Return the number of differing values and the largest difference of arrays with perhaps different row counts."""
     rows = min(len(values), len(expected))
     differing, largest = distance(values[:rows], expected[:rows])
     return differing + abs(values.size - expected.size), largest
 
 
 def size(values: np.ndarray) -> int:
-    """Return the number of values of an array, or of all arrays in an array of one array for each frame."""
+    """Return the number of values of an array, or of all arrays in an object array with one array per frame."""
     return sum(frame.size for frame in values) if values.dtype == object else values.size
 
 
@@ -301,7 +299,7 @@ class Comparison:
     html: Callable[[Comparison], str] | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str | None:
-        """Return the comparison as HTML for a notebook, ``None`` if there is no ``html`` function."""
+        """Return the comparison as HTML for a notebook; ``None`` if there is no ``html`` function."""
         return None if self.html is None else self.html(self)
 
     @property
@@ -311,12 +309,12 @@ class Comparison:
 
     @property
     def as_runtime(self) -> bool:
-        """Whether every value of the golden model equals ONNX Runtime's, but for last bits of outputs in floats."""
+        """Whether every value of the golden model equals ONNX Runtime's, except for last bits of float outputs."""
         return not any(self._differing("runtime"))
 
     @property
     def is_rounded(self) -> bool:
-        """Whether outputs differ from ONNX Runtime's in their last bits."""
+        """Whether float outputs differ from ONNX Runtime's, but only in their last bits."""
         return any(output.is_rounded for output in self.outputs)
 
     def _differing(self, which: str) -> Iterator[int]:

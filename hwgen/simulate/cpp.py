@@ -2,8 +2,8 @@
 
 A component's file needs the class of this component, and of the other classes only those that it names. Verilator lets
 each file include all classes, and makes all components members of one C++ object. Then one more register in a component
-moves all members behind it. Here a file includes only the classes that it names, and the object holds references to
-components that are allocated separately. So a component that did not change is not compiled again.
+moves all later members. Here a file includes only the classes that it names, and the object holds references to
+components that are allocated separately. A component that did not change is therefore not compiled again.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ T = TypeVar("T")
 #: Flags of g++ for a design. -O2 and -O3 take a third longer to compile, and the simulation is no faster (3,500
 #: multipliers, g++ 12).
 FAST = ("-O1", "-march=native")
-#: Flags of g++ for Verilator's runtime, which does no work in a cycle.
+#: Flags of g++ for Verilator's runtime library, which does no work during simulated cycles.
 RUNTIME = ("-O0",)
-#: Line of C++ after which functions run once and are not optimised.
+#: C++ pragma that turns off optimisation, for functions that run only once.
 _ONCE = '#pragma GCC optimize ("O0")\n'
-#: Largest size, in bytes, of a C++ file that several of one component's files are joined into.
-UNIT = 1_500_000
+#: Maximum size, in bytes, of a C++ file that several of one component's files are joined into.
+MAX_UNIT_BYTES = 1_500_000
 #: Name, without its ending, of the joined file that holds the top module, the driver, what components share, and the
-#: smallest components, up to `SMALL` bytes in all: each file costs half a second for Verilator's headers alone.
+#: smallest components, up to `SMALL` bytes in all: Verilator's headers cost half a second per file.
 _DESIGN = "design"
 SMALL = 700_000
-#: Number of C++ files from which a precompiled header saves more time than its own compilation takes.
-MANY = 8
+#: Minimum number of C++ files that makes a precompiled header worth its own compilation time.
+MIN_PRELUDE_FILES = 8
 _PRELUDE = "prelude.h"
 _LIBRARY = ("verilated", "verilated_threads")
 _OF_WAVES = {0: (), 1: ("verilated_vcd_c",), 2: ("verilated_fst_c",)}
@@ -98,7 +98,7 @@ def prepare(tools: Tools) -> Path:
 
 
 def _shared(key: str, make: Callable[[Path], list[Path]]) -> Path:
-    """Return the cache entry that all simulators share under ``key``; ``make`` writes its files if it is missing."""
+    """Return the folder of a cache entry that all simulators share; ``make`` writes its files if it is missing."""
     if (entry := cache.find("runtimes", key, sums=False)) is not None:
         return entry
     with cache.locked("runtimes", key):
@@ -109,7 +109,7 @@ def _shared(key: str, make: Callable[[Path], list[Path]]) -> Path:
 
 
 def _compile_runtime(tools: Tools, folder: Path) -> list[Path]:
-    """Compile Verilator's runtime as one file, because most of the time of each file is its headers."""
+    """Compile Verilator's runtime as one file, because headers take most of the time of each file."""
     names = (*_LIBRARY, *_OF_WAVES[tools.waves])
     lines = [f'#include "{tools.root / "include" / name}.cpp"\n' for name in names]
     (folder / "runtime.cpp").write_text("".join(lines))
@@ -124,7 +124,7 @@ def _prelude(tools: Tools, files: int) -> list[str]:
     The header is compiled if the cache lacks it and there are many files; there are no options for a few.
     """
     key = digest.of(tools.key, _PRELUDE)
-    if files < MANY and cache.find("runtimes", key, sums=False) is None:
+    if files < MIN_PRELUDE_FILES and cache.find("runtimes", key, sums=False) is None:
         return []
     return ["-include", str(_shared(key, partial(_compile_prelude, tools)) / _PRELUDE)]
 
@@ -146,7 +146,7 @@ def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> lis
     tools : Tools
         Compiler and options.
     folder : Path
-        Folder in which objects are made. Its subfolder ``obj`` has Verilator's C++.
+        Folder for the objects. Its subfolder ``obj`` has Verilator's C++.
     others : sequence of str
         Names of more files in ``folder``: the driver in C++, which includes the design's header, and its own header.
     what : str
@@ -175,21 +175,21 @@ def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> lis
 def _join_sources(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
     """Return the sources with the ``.cpp`` files of each component joined, because headers take most of their time.
 
-    The smallest components are joined with the top module. A joined file has at most `UNIT` bytes, unless one of its
-    files has more. First in it is the code that runs in every cycle.
+    The smallest components are joined with the top module. A joined file has at most `MAX_UNIT_BYTES` bytes, unless one
+    of its files has more. It begins with the code that runs in every cycle.
     """
     joined = {name: text for name, text in sources.items() if not name.endswith(".cpp")}
     names = [name for name in sources if name not in joined]
     texts = {name: f'#line 1 "{name}"\n{sources[name]}\n' for name in names}  # messages name the file
     for component, files in _components({name: sources[name] for name in names}, others).items():
-        for index, part in enumerate(_packed(sorted(files, key=_runs_once), sources)):
+        for index, part in enumerate(_by_size(sorted(files, key=_runs_once), sources)):
             fast, once = ["".join(texts[name] for name in part if _runs_once(name) is slow) for slow in (False, True)]
             joined[f"{component}__unit_{index}.cpp"] = fast + (once and _ONCE + once)
     return joined
 
 
 def _components(files: Mapping[str, str], others: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names of the C++ files of each component, of which the smallest are part of `_DESIGN`."""
+    """Return the names of the C++ files of each component; the smallest components become part of `_DESIGN`."""
     components: dict[str, list[str]] = {_DESIGN: []}
     for name in files:
         components.setdefault(_component(name, others), []).append(name)
@@ -208,7 +208,7 @@ def _component(name: str, others: Sequence[str]) -> str:
     return _DESIGN if name in others or component == "Vdesign" or component.startswith("Vdesign__") else component
 
 
-#: Ending of the name of one of Verilator's files, after the name of its class.
+#: Pattern of the ending of a file name that Verilator writes, after the name of the file's class.
 _FILE = re.compile(r"(__DepSet_h[0-9a-f]+)?(__\d+)?(__Slow)?\.cpp$")
 
 
@@ -217,13 +217,13 @@ def _runs_once(name: str) -> bool:
     return name.endswith("__Slow.cpp")
 
 
-def _packed(files: Sequence[str], sources: Mapping[str, str]) -> list[list[str]]:
-    """Divide files, in order, into parts of at most `UNIT` bytes."""
+def _by_size(files: Sequence[str], sources: Mapping[str, str]) -> list[list[str]]:
+    """Divide C++ files, in order, into lists of at most `MAX_UNIT_BYTES` bytes each."""
     parts: list[list[str]] = []
-    size = UNIT
+    size = MAX_UNIT_BYTES
     for name in files:
         size += len(sources[name])
-        if size > UNIT:
+        if size > MAX_UNIT_BYTES:
             parts.append([])
             size = len(sources[name])
         parts[-1].append(name)
@@ -297,7 +297,7 @@ def _minimise_includes(sources: Mapping[str, str]) -> dict[str, str]:
         if name == _SYMS:
             text = _replace_members(text, instances)
         elif name == _SYMS_SOURCE:
-            text = _constructed(text, instances)
+            text = _allocate_members(text, instances)
         if name.endswith(".cpp"):
             head, *rest = _ALL.split(text)
             text = head + _include_lines(text, instances, headers) + "".join(rest) if rest else text
@@ -306,15 +306,15 @@ def _minimise_includes(sources: Mapping[str, str]) -> dict[str, str]:
 
 
 def _replace_members(text: str, instances: Mapping[str, str]) -> str:
-    """Change the header of Verilator's class that holds all components: references replace the members."""
+    """Return the header of Verilator's class that holds all components, with references in place of the members."""
     text = _INSTANCE.sub(r"    \1& \2;", text.replace(_NAME, "const char* name() const;"))
     for kind in set(instances.values()):
         text = text.replace(f'#include "{kind}.h"\n', f"class {kind};\n")
     return text
 
 
-def _constructed(text: str, instances: Mapping[str, str]) -> str:
-    """Change the source of Verilator's class that holds all components: its constructor allocates each one."""
+def _allocate_members(text: str, instances: Mapping[str, str]) -> str:
+    """Return the source of Verilator's class that holds all components, with a constructor that allocates each one."""
     made = [f", TOP(*new {instances['TOP']}{{this, namep}})"]
     made += [f", {name}(*new {kind})" for name, kind in instances.items() if name != "TOP"]
     text = text.replace(_TOP, "\n    ".join(made) + "\n")
@@ -336,7 +336,7 @@ def _include_lines(text: str, instances: Mapping[str, str], headers: Mapping[str
 
 
 def _run_in_parallel(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
-    """Call all functions, as many at once as there are processors, and return their results in order."""
+    """Call functions that run programs, one per processor at a time, and return their results in order."""
     with work.pool(programs=True) as pool:
         return work.run(pool, _called, runs, what=what, unit="file")
 

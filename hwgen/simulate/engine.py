@@ -15,7 +15,7 @@ from hwgen.simulate import verilator, waves
 from hwgen.simulate.simulator import drive
 from hwgen.verilog.emitted import ENGINE, write_files
 
-#: Number of cycles simulated after the last run, in which the engine must not move data.
+#: Number of cycles simulated after the engine's last run, when it must not move data.
 DRAIN = 100
 
 
@@ -39,7 +39,7 @@ class EngineMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Address range, ``begin`` to before ``end``, that an engine's memory answers with an error in the first run."""
+    """Byte address range, ``begin`` to ``end - 1``, that an engine's memory answers with an error in the first run."""
 
     begin: int
     end: int
@@ -112,7 +112,7 @@ def run(
     fault : Fault, optional
         Address range that the memory answers with an error in the first run, and in the attempt before a reset.
     runs : int
-        Number of runs. Each run starts when the run before has ended, with the memory that the run before left.
+        Number of runs. Each run starts when the previous run has ended, with the memory contents that it left.
     reset_at : int, optional
         Number of cycles after which a first attempt is interrupted by a reset of the engine and the memory. The result
         does not count this attempt.
@@ -121,7 +121,7 @@ def run(
     wave_file : Path, optional
         Path of the waveform file, ``.vcd`` or ``.fst``.
     say, tick : callable
-        Functions that receive the present step, and the number of bytes moved so far.
+        Functions that receive the current step, and the number of bytes moved so far.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def run(
         errors=tuple(Error(int(answer)) for answer in answers["response"]),
         read=int(answers["read"][-1]),
         written=int(answers["written"][-1]),
-        regions=dict(zip(regions, _last(answers, len(regions)), strict=True)),
+        regions=dict(zip(regions, _region_bytes(answers, len(regions)), strict=True)),
         wall_s=float(answers["wall"][0]),
     )
 
@@ -171,8 +171,8 @@ def compiled(
     return verilator.compiled(verilog[f"{ENGINE}.v"], ENGINE, "engine_driver.cpp", {}, wave_file=wave_file, say=say)
 
 
-def _last(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, int]]:
-    """Return the bytes read and written in each region, a list of pairs, as printed after the last run."""
+def _region_bytes(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, int]]:
+    """Return the numbers of bytes read and written in each memory region, as pairs, from the simulator's output."""
     read, written = (
         [int(value) for value in answers.get(f"region_{name}", ())][-count:] for name in ("read", "written")
     )

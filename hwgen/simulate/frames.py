@@ -52,7 +52,7 @@ class FrameRuns:
     read, written : int
         Number of bytes read and written in all runs.
     wall_s : float
-        Duration of the longest of the simulations that ran side by side, in seconds.
+        Duration of the longest of the simulations that ran in parallel, in seconds.
     """
 
     maps: tuple[np.ndarray, ...]
@@ -121,12 +121,12 @@ def run_frames(
     memory : EngineMemory
         Timing of the memory.
     jobs : int, optional
-        Number of simulations side by side. The default is one, and on a cluster two for each simulation that the
+        Number of parallel simulations. The default is one, and on a cluster two for each simulation that the
         cluster runs at a time.
     wave_file : Path, optional
         Path of the waveform file, for a single run only.
     cluster : str, optional
-        Cluster on which the simulations run (`hwgen.work.pool`). The default is this machine.
+        Cluster that runs the simulations (`hwgen.work.pool`). The default is this machine.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def maps_of(
 
     The frame has one map ``(C, H, W)`` for each input of the network.
     A layer whose results go on to another layer on their way to memory has no map. A program of several frames
-    computes this frame several times, because most maps in memory are those of the last frame.
+    computes this frame several times, because most maps in memory belong to the last frame.
 
     Raises
     ------
@@ -240,21 +240,21 @@ def all_maps(
 ) -> dict[str, np.ndarray]:
     """Simulate an engine on frames with all maps kept in memory; return the maps ``(n, C, H, W)`` by layer name.
 
-    ``frames`` are those of each input.
+    ``frames`` has the frames of each input.
     """
     maps_by_frame = [maps_of(verilog, schedule, frame, memory) for frame in zip(*frames, strict=True)]
     return {name: np.stack([maps[name] for maps in maps_by_frame]) for name in maps_by_frame[0]}
 
 
 def _shares(frames: Frames, batch: int, count: int) -> list[tuple[list[int], list[Frames]]]:
-    """Divide frames into runs, and the runs into at most ``count`` shares: indices of runs, and each run's frames."""
+    """Divide frames into engine runs, and runs into at most ``count`` shares: run indices, and each run's frames."""
     runs = [[values[first : first + batch] for values in frames] for first in range(0, len(frames[0]), batch)]
     shares = np.array_split(np.arange(len(runs)), max(1, min(count, len(runs))))
     return [(share.tolist(), [runs[index] for index in share]) for share in shares]
 
 
 def _frames(program: Program, run: int) -> str:
-    """Return the frame numbers of a run as text for messages: ``frame 3``, or ``frames 4 to 7``."""
+    """Return the frame numbers of an engine run as text for messages: ``frame 3``, or ``frames 4 to 7``."""
     first = run * program.batch
     return f"frame {first}" if program.batch == 1 else f"frames {first} to {first + program.batch - 1}"
 
@@ -267,7 +267,7 @@ def _on_this_machine(
     jobs: int | None,
     wave_file: Path | None,
 ) -> list[list[_Run]]:
-    """Simulate all frames on this machine, and return a list of runs for each simulation side by side."""
+    """Simulate all frames on this machine, and return the results of the runs of each parallel simulation."""
     verilator.SIMULATOR.check_tools()
     one, tell = predict(program, memory.timing), listener()
     engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not in each worker
@@ -279,7 +279,7 @@ def _on_this_machine(
         tell(Step(what, min(moved, one.read + one.written), one.read + one.written, "byte"))
 
     shares = _shares(frames, program.batch, jobs or 1)
-    run = partial(_share, verilog, program, memory, wave_file=wave_file, tick=tick)
+    run = partial(_run_share, verilog, program, memory, wave_file=wave_file, tick=tick)
     with work.pool(count=len(shares), programs=True) as pool:
         return work.run(pool, run, shares)
 
@@ -292,11 +292,11 @@ def _on_cluster(
     jobs: int | None,
     cluster: str,
 ) -> list[list[_Run]]:
-    """Simulate all frames on a cluster, and return a list of runs for each simulation side by side."""
+    """Simulate all frames on a cluster, and return the results of the runs of each parallel simulation."""
     with work.pool(cluster) as pool:
         shares = _shares(frames, program.batch, jobs or pool.count * work.SHARES)
         shared = (dict(verilog), program, memory)
-        return work.run(pool, _share, shares, shared=shared, what=f"{program.name}: simulating", unit="share")
+        return work.run(pool, _run_share, shares, shared=shared, what=f"{program.name}: simulating", unit="share")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,7 +311,7 @@ class _Run:
     wall_s: float
 
 
-def _share(
+def _run_share(
     verilog: Mapping[str, bytes],
     program: Program,
     memory: EngineMemory,
@@ -320,7 +320,7 @@ def _share(
     wave_file: Path | None = None,
     tick: Callable[[int, int], None] = lambda index, moved: None,
 ) -> list[_Run]:
-    """Simulate an engine's runs of a share one after the other, and return each run's result.
+    """Simulate one share of an engine's runs, one after the other, and return each run's result.
 
     ``tick`` receives a run's index and the number of bytes moved so far.
     """
@@ -344,7 +344,7 @@ def _share(
 
 
 def _image(program: Program, frames: Frames) -> bytes:
-    """Return the memory contents before a run: the program and the frames. Missing frames at the end are zero bytes."""
+    """Return the memory contents before a run: the program and the frames; missing frames at the end are zeros."""
     image = bytearray(program.size)
     image[: len(program.image)] = program.image
     for region, values in zip(program.inputs, frames, strict=True):

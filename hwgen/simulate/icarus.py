@@ -22,7 +22,7 @@ from hwgen.verilog.emitted import write_files
 
 
 class Icarus(Simulator):
-    """Simulator that runs the Verilog in Icarus, an interpreter in which bits can be unknown (``x``)."""
+    """Simulator that runs the Verilog in Icarus, an interpreter that models unknown bits (``x``)."""
 
     def check_tools(self) -> None:
         _programs()
@@ -100,7 +100,7 @@ SIMULATOR = Icarus()
 
 
 def _programs() -> tuple[str, str]:
-    """Return the paths of Icarus' compiler ``iverilog`` and of its runner ``vvp``."""
+    """Return the paths of Icarus' compiler ``iverilog`` and of its interpreter ``vvp``."""
     return program("iverilog", "Icarus", "iverilog"), program("vvp", "Icarus", "iverilog")
 
 
@@ -116,7 +116,7 @@ def _read_answers(results: Path) -> dict[str, list[str]]:
 def _payloads_to_integers(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> list[int]:
     """Convert payloads in the test bench's results to integers, and refuse unknown bits of values.
 
-    A line has a payload in hexadecimal. Behind ``=`` it has a payload in binary with unknown bits, which become zero.
+    A line has a payload in hexadecimal. After ``=`` it has a payload in binary with unknown bits, which become zero.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _call(command: list[str], folder: Path, top: str) -> None:
 
 
 def _watch(command: list[str], folder: Path, job: SimulationJob) -> str:
-    """Run the simulation, report progress by the size of the results file, and return the printed text.
+    """Run an Icarus simulation, report progress by the size of its results file, and return the printed text.
 
     A failure shows in the results file.
     """

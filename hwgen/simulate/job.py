@@ -20,7 +20,7 @@ from hwgen.simulators import DEFAULT, entry, names
 from hwgen.verilog.emitted import Factory
 
 MIN_SHARE_FRAMES = 16
-"""Smallest number of frames of each of several parallel simulations. Fewer frames are not worth a start from reset."""
+"""Minimum number of frames of each of several parallel simulations; fewer are not worth a start from reset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,23 +58,23 @@ class Options:
         Factory of another component than ``Accelerator``, called as ``component(config)`` or
         ``component(config, taps=True)``.
     jobs : int, optional
-        Number of simulations side by side, each from reset with its share of the frames. Only with Verilator, without
-        waves, stalls, taps or reset, and with at least 16 frames each. Cycles are then those of the first share. The
+        Number of parallel simulations, each from reset with its share of the frames. Only with Verilator, without
+        waves, stalls, taps or reset, and with at least 16 frames each. Cycles are then from the first share. The
         default is one, and on a cluster two for each simulation that the cluster runs at a time.
     memory : Memory, optional
         Off-chip memory with the input and output maps. The default never makes the design wait.
     one_by_one : bool
-        Whether each frame is read only after the frame before is written.
+        Whether each frame is read only after the previous frame is written.
     beside : mapping of str to bytes, optional
         Files of a module that ``component`` instantiates: its Verilog, ``NAME.v``, and memory files.
     cluster : str, optional
-        Cluster on which simulations side by side run (`hwgen.work.pool`). The default is this machine.
+        Cluster that runs parallel simulations (`hwgen.work.pool`). The default is this machine.
 
     Raises
     ------
     InputError
         If there is no simulator of this name, it can't write the waveform file, a probability is out of range, or
-        ``jobs`` is no positive integer.
+        ``jobs`` is not a positive integer.
     """
 
     simulator: str = DEFAULT
@@ -122,7 +122,7 @@ class Options:
         Raises
         ------
         InputError
-            If there are no waves, the simulator always records everything, or the frames are no range.
+            If there are no waves, the simulator always records everything, or the frames are not a range.
         """
         if self.wave_frames is None and self.wave_layers is None:
             return
@@ -135,7 +135,7 @@ class Options:
                 raise InputError(f"frames of waves must be FIRST:END with 0 <= FIRST < END, not {first}:{end}")
 
     def draws(self, outputs: int, inputs: int = 1) -> stimuli.Stalls:
-        """Return the random stalls of the sources of ``inputs`` inputs and of the sinks of ``outputs`` outputs.
+        """Return the parameters of the random stalls of ``inputs`` input sources and ``outputs`` output sinks.
 
         Raises
         ------
@@ -214,7 +214,7 @@ class SimulationJob:
     tick : callable
         Function that receives the number of output beats so far, now and then.
     say : callable
-        Function that receives the present step before there are output beats.
+        Function that receives the current step before there are output beats.
     """
 
     config: Config

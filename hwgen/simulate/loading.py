@@ -82,22 +82,22 @@ class LoadingConfig:
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Beat format of each of the accelerator's layers to its first reader, in layer order."""
+        """Beat format of the stream from each of the accelerator's layers to its first reader, in layer order."""
         return self.inner.taps
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Order in which the output pixels leave each of the accelerator's layers, in layer order."""
+        """Order of the output pixels in the stream from each of the accelerator's layers, in layer order."""
         return self.inner.tap_orders
 
     @property
     def path(self) -> str:
-        """Path of instances to the accelerator in the module's Verilog, with a dot behind each."""
+        """Path of instances to the accelerator in the module's Verilog, with a dot after each name."""
         return "accelerator." if self.top is None else "accelerator.existing."
 
     @property
     def load_cycles(self) -> int:
-        """Number of cycles in which the module sends the weights, a word in each."""
+        """Number of cycles that the module needs to send the weights, one 32-bit word per cycle."""
         return len(self.words)
 
     @cached_property
@@ -106,7 +106,7 @@ class LoadingConfig:
         return [word for (word,) in iter_unpack("<I", self.load)]
 
     def component(self) -> Loading:
-        """Return the Amaranth component with this configuration."""
+        """Return the Amaranth component that loads weights, with this configuration."""
         return Loading(self)
 
 
@@ -177,7 +177,7 @@ class Loading(ConfiguredComponent[LoadingConfig]):
 
 
 class _Existing(wiring.Component):
-    """Accelerator whose Verilog is a separate file.
+    """Accelerator whose Verilog is a separate file: an instance of its module with the accelerator's signature.
 
     Parameters
     ----------

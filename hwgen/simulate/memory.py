@@ -4,7 +4,7 @@ The unit of the model is the beat. A beat moves the bytes of its values (``stimu
 after the other. In every cycle, counted from the release of reset:
 
 1. The reader of each input requests beats in order, up to ``latency + queue`` beats more than the design had taken when
-   the cycle began. A beat that is requested in cycle ``t`` can move from cycle ``t + latency`` on.
+   the cycle began. A beat that is requested in cycle ``t`` can move in cycle ``t + latency`` or later.
 2. As many bytes move as the bandwidth allows. Requested beats move into the read queue of their input, and beats of the
    write queue move into the memory. A beat that has begun is finished first. Then the inputs, in their order, and the
    writes take turns, with one beat each, among those that have a beat to move. Bandwidth that a cycle does not use is
@@ -12,7 +12,7 @@ after the other. In every cycle, counted from the release of reset:
 3. The source of each input offers the next beat if all bytes of the beat have arrived, and the source does not stall at
    random. A beat that was offered stays offered. A sink is ready if fewer than ``queue`` beats are in the write queue,
    and the sink does not stall at random.
-4. Transfers take place, output by output. An output beat enters the write queue, which all outputs share, behind the
+4. Transfers take place, output by output. An output beat enters the write queue, which all outputs share, after the
    earlier beats. It can use the rest of the cycle's bandwidth.
 
 Bandwidth is a whole number of 1/65,536 bytes per cycle, so that all simulators agree to the cycle. Without a limit,
@@ -33,7 +33,7 @@ from hwgen.errors import InputError
 #: Number of bandwidth units per byte; bandwidth is a whole number of units per cycle.
 UNIT = 1 << 16
 
-#: Largest latency in cycles, and largest queue in beats.
+#: Maximum latency of the memory model in cycles, and maximum queue in beats.
 MAX_LATENCY = 1 << 20
 
 
@@ -82,7 +82,7 @@ class Memory:
         return self.latency > 0 or self.rate > 0
 
     def beat_cycles(self, size: int, sides: int = 2) -> int:
-        """Return the most cycles in which a beat moves, behind one beat of each other input and of the writes.
+        """Return the maximum number of cycles until a beat has moved, after one beat of each other input and of writes.
 
         The result is 0 without a limit of the bandwidth.
 
@@ -108,7 +108,7 @@ class TrafficModel:
     frames : int
         Number of frames of the run.
     one_by_one : bool
-        Whether the beats of a frame are requested only after the frame before is written.
+        Whether the beats of a frame are requested only after the previous frame is written.
     """
 
     def __init__(
@@ -131,19 +131,19 @@ class TrafficModel:
         self._requested = [[0] * (memory.latency + 1) for _ in reads]
         self._side = len(
             reads
-        )  # side of the present or last beat: an input's index, or the number of inputs for writes
-        self._left = 0  # rest of the present beat, in 1/65,536 bytes; 0 if no beat moves
+        )  # side of the current or last beat: an input's index, or the number of inputs for writes
+        self._left = 0  # rest of the current beat, in 1/65,536 bytes; 0 if no beat moves
         self._budget = 0
         #: Beats that were allowed to move so far, and beats that have moved: for each input, and last for all outputs.
         self._available, self._moved = [0] * (len(reads) + 1), [0] * (len(reads) + 1)
-        #: Number of bytes read so far, and number of bytes written so far.
+        #: Numbers of bytes read from memory, and written to memory, so far.
         self.bytes = [0, 0]
-        #: Cycles in which the last byte of each frame was written.
+        #: Cycle when the last byte of each finished frame was written.
         self.written_ends: list[int] = []
 
     @property
     def arrived(self) -> list[int]:
-        """Number of beats that memory has delivered so far for each input, whose source can offer them."""
+        """Number of beats that memory has delivered so far for each input, which the input's source can send."""
         return self._moved[:-1]
 
     @property
@@ -156,8 +156,8 @@ class TrafficModel:
         """Whether the write queue, which all outputs share, has room for one more beat."""
         return self._available[-1] - self._moved[-1] < self._memory.queue
 
-    def begin(self, cycle: int, sent: Sequence[int]) -> None:
-        """Begin a cycle: request input beats, and move as many bytes as the bandwidth allows.
+    def begin_cycle(self, cycle: int, sent: Sequence[int]) -> None:
+        """Begin a simulated cycle: request input beats, and move as many bytes as the bandwidth allows.
 
         These are steps 1 and 2 of the model. ``sent`` counts the beats of each input that the design took before the
         cycle.
@@ -204,7 +204,7 @@ class TrafficModel:
 
     @property
     def _size(self) -> int:
-        """Size, in bytes, of the beat that moves: the present input's next one, or the write queue's first."""
+        """Size, in bytes, of the beat that moves: the current input's next one, or the write queue's first one."""
         if self._writes_now:
             sizes = self._writes[self._waiting[0]]
             return sizes[self._written[self._waiting[0]] % len(sizes)]
@@ -212,7 +212,7 @@ class TrafficModel:
         return sizes[self._moved[self._side] % len(sizes)]
 
     def _finish_beat(self, cycle: int) -> None:
-        """Count the present beat as moved, because its last byte has moved in ``cycle``."""
+        """Count the current beat as moved, because its last byte has moved in ``cycle``."""
         self.bytes[self._writes_now] += self._size
         self._moved[self._side] += 1
         self._left = 0

@@ -16,7 +16,7 @@ from hwgen.simulate.job import SimulationJob
 
 @dataclass(kw_only=True)
 class Raw:
-    """Result of one run as a simulator reports it, before any check: beats, counts and cycles.
+    """Unchecked result of one simulation, as the simulator reports it: output beats, transfer counts and cycles.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Raw:
     frame_ends : list of int
         Cycles of the last output transfer of each frame, over all outputs.
     written_ends : list of int
-        Cycles in which the last byte of each frame was written.
+        Cycle when the last byte of each frame was written.
     read_bytes, written_bytes : int
         Number of bytes that the memory read and wrote.
     busy : list of int
@@ -70,7 +70,7 @@ class Raw:
 
     @classmethod
     def of(cls, answers: Mapping[str, Sequence[str]], **seen: Any) -> Raw:
-        """Convert lines of a key and a value, which a simulator wrote, to a raw result.
+        """Make the unchecked result of a simulation from the lines, each a key and a value, that the simulator wrote.
 
         Parameters
         ----------
@@ -90,9 +90,9 @@ class Raw:
         return cls(**counts, **lists, error=answers.get("error", [None])[0], output_index=index, **seen)
 
 
-#: Keys of a simulator's lines with one number each.
+#: Keys of a simulator's output lines that have one number each; also fields of `Raw`.
 _COUNTS = ("sent", "taken", "extra", "simulated", "first_input", "last_output", "read_bytes", "written_bytes")
-#: Keys of a simulator's lines with many numbers, by the field of `Raw`.
+#: Keys of a simulator's output lines that have many numbers, by the field of `Raw`.
 _LISTS = {"frame_ends": "frame_end", "written_ends": "frame_written", "busy": "busy", "steps": "steps"}
 
 
@@ -107,14 +107,14 @@ class Run:
     maps : tuple of ndarray
         Output maps ``(n, C, H, W)`` of each output, in the output's type.
     frame_ends : tuple of int
-        Cycle of the last output transfer of each frame, over all outputs. If several simulations ran side by side, only
-        of the frames in the first share.
+        Cycle of the last output transfer of each frame, over all outputs. If several simulations ran in parallel, only
+        for the frames of the first share.
     first_input : int
         Cycle of the first transfer of any input.
     written_ends : tuple of int
-        Cycle in which the last byte of each frame was written. Equal to ``frame_ends`` if the memory has no limits.
+        Cycle when the last byte of each frame was written. Equal to ``frame_ends`` if the memory has no limits.
     cycles : int
-        Number of cycles up to and including the write of the last byte. The sum over simulations that ran side by side.
+        Number of cycles up to and including the write of the last byte. The sum over parallel simulations.
     read_bytes, written_bytes : int
         Number of bytes read from and written to off-chip memory.
     wall_s : float
@@ -125,10 +125,10 @@ class Run:
         With ``Options.taps``: pixels ``(n, C, N)`` of complete frames that each layer sent, in the order of its stream,
         by the layer's index. ``stimuli.to_maps`` converts them to maps.
     busy : ndarray
-        With ``Options.taps``: number of cycles ``(layers, frames)`` in which a layer's arithmetic made a step, from the
-        end of the frame before to the end of the frame.
+        With ``Options.taps``: number of steps ``(layers, frames)`` of a layer's arithmetic, from the end of the
+        previous frame to the end of the frame.
     steps : tuple of int
-        With ``Options.taps``: number of such cycles in the whole run, by layer.
+        With ``Options.taps``: number of steps of each layer's arithmetic in the whole run.
     group_runs : tuple of Run
         Results of the groups, if several groups ran one after the other.
     """
@@ -185,7 +185,7 @@ class Run:
 
 
 def conclude(job: SimulationJob, raw: Raw, simulator: str) -> Run:
-    """Check a simulator's raw result by the rules for every design, and convert its beats to maps.
+    """Check a simulator's raw result by the rules for every design, and convert its output beats to maps.
 
     Raises
     ------
@@ -205,7 +205,7 @@ def conclude(job: SimulationJob, raw: Raw, simulator: str) -> Run:
         raise CheckError(f"{name}: {port}.{raw.error} changed before the beat was taken, {state} ({simulator})")
     if raw.extra:
         raise CheckError(f"{name}: {raw.extra:,} output beats more than the {job.beats_out:,} expected ({simulator})")
-    maps = [_maps(name, port, payloads, simulator) for port, payloads in zip(job.outputs, raw.payloads, strict=True)]
+    maps = [_to_maps(name, port, payloads, simulator) for port, payloads in zip(job.outputs, raw.payloads, strict=True)]
     by_frame = np.array(raw.busy, np.int64).reshape(job.frames, len(job.taps))
     return Run(
         maps=tuple(maps),
@@ -226,8 +226,8 @@ def conclude(job: SimulationJob, raw: Raw, simulator: str) -> Run:
     )
 
 
-def _maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.ndarray:
-    """Convert an output's simulated beats to maps ``(n, C, H, W)``, and check their flags ``last``.
+def _to_maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.ndarray:
+    """Convert an output's simulated beats to maps ``(n, C, H, W)``, and check which beats have ``last`` set.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.nda
 
 
 def join(runs: Sequence[Run]) -> Run:
-    """Combine the results of simulations that ran side by side, each with its share of the frames.
+    """Combine the results of parallel simulations, each with its share of the frames.
 
     Cycles and bytes are added up. ``wall_s`` is the longest.
 

@@ -1,4 +1,4 @@
-"""Simulation of an accelerator, in one simulation or in several side by side, and of several accelerators in turn."""
+"""Simulation of an accelerator, in one or several parallel simulations, and of several accelerators in turn."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _check_waves(config: Config, options: Options, frames: int) -> None:
     Raises
     ------
     InputError
-        If there is no such layer, or the first recorded frame is behind the last frame.
+        If there is no such layer, or the first recorded frame is after the last frame.
     """
     waves.chosen(waves.streams(config), options.wave_layers)
     if options.wave_frames is not None and options.wave_frames[0] >= frames:
@@ -91,7 +91,7 @@ def _check_waves(config: Config, options: Options, frames: int) -> None:
 
 
 def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
-    """Check that all inputs have equally many frames, and return their number.
+    """Check that all inputs have equally many frames, and return the number of frames.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def _job(config: Config, frames: Sequence[np.ndarray], options: Options, index: 
 def _idle(config: Config, options: Options) -> int:
     """Return the number of cycles without a transfer after which a simulated accelerator must be in a deadlock.
 
-    It includes the time in which the memory reads a beat and writes its whole queue.
+    It includes the time that the memory needs to read a beat and to write its whole queue.
     """
     memory, waits = options.memory, 0
     if memory.limits:
@@ -153,7 +153,7 @@ def _raws(config: Config, options: Options, jobs: Sequence[SimulationJob], clust
     if options.wave_file and (watched := _streams_to_show(config, options)):  # only when all tools have been checked
         waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
     if elsewhere is not None:
-        return _on_cluster(elsewhere, jobs, content, top)
+        return _run_on_cluster(elsewhere, jobs, content, top)
     if len(jobs) > 1:
         used.build(jobs[0], content, top)  # once, not in all workers at the same time
     with work.pool(count=len(jobs), programs=True) as pool:
@@ -186,7 +186,7 @@ def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: Sim
     return used.run(job, content, top)
 
 
-def _on_cluster(
+def _run_on_cluster(
     cluster: work.TaskPool, jobs: Sequence[SimulationJob], content: Mapping[str, bytes], top: str
 ) -> list[Raw]:
     """Run all jobs on a cluster, and return the raw result of each in order.
@@ -198,11 +198,11 @@ def _on_cluster(
     shares = [(job.payloads, job.frames, job.idle) for job in jobs]
     shared = (jobs[0].config, plain, dict(content), top)
     return work.run(
-        cluster, _share, shares, shared=shared, done=lambda index, raw: jobs[index].tick(jobs[index].beats_out)
+        cluster, _run_share, shares, shared=shared, done=lambda index, raw: jobs[index].tick(jobs[index].beats_out)
     )
 
 
-def _share(
+def _run_share(
     config: Config,
     options: Options,
     content: Mapping[str, bytes],
@@ -216,7 +216,7 @@ def _share(
 
 
 class _Bar:
-    """Reporter of progress of simulations side by side: names of steps, then the sum of their output beats."""
+    """Progress reporter of parallel simulations: names of steps, then the total number of their output beats."""
 
     def __init__(self, total: int, name: str) -> None:
         self._total, self._name = total, name
@@ -237,14 +237,14 @@ class _Bar:
 def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DEFAULTS) -> Run:
     """Simulate the accelerators of several groups, one after the other, and combine their results.
 
-    Each frame passes all groups before the next frame begins. A group begins when the group before has written its last
-    byte. So the cycles of the groups add up, with the memory's latencies. A single group receives its frames back to
-    back, as in `run`.
+    Each frame passes all groups before the next frame begins. A group begins when the previous group has written its
+    last byte. The cycles of the groups thus add up, with the memory's latencies. A single group receives its frames
+    back to back, as in `run`.
 
     Parameters
     ----------
     configs : sequence of AcceleratorConfig
-        Configuration of each group. A group reads the output map of the group before.
+        Configuration of each group. A group reads the output map of the previous group.
     frames : ndarray, or sequence of ndarray
         Integers ``(n, C, H, W)`` of the first group's input type. For several inputs, one array of ``n`` frames each.
     options : Options
@@ -260,7 +260,7 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
     Raises
     ------
     InputError
-        If frames or options don't fit, or a group can't read the output map of the group before.
+        If frames or options don't fit, or a group can't read the output map of the previous group.
     ToolError
         If a simulator or compiler is missing or fails.
     CheckError
@@ -296,8 +296,8 @@ def _group_options(options: Options, config: Config, wave_file: Path | None) -> 
 def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
     """Combine the results of groups that compute each frame one after the other into one result.
 
-    ``start_up`` has the number of cycles after reset in which each group can't begin. A later group's start-up cycles
-    have passed when its turn comes, so only the first group's start-up cycles delay the frames.
+    ``start_up`` has the number of cycles after reset that pass before each group can begin. A later group's start-up
+    cycles have passed when its turn comes, so only the first group's start-up cycles delay the frames.
     """
     ends = np.array([run.written_ends for run in runs])
     waited = np.array([[min(run.first_input, cycles)] for run, cycles in zip(runs, start_up, strict=True)])

@@ -1,4 +1,4 @@
-"""Common base classes of the simulators, those that compile C++ among them, and look-up of a simulator by name."""
+"""Base classes of the simulators, also of simulators that compile C++, and look-up of a simulator by name."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def simulator(name: str) -> Simulator:
 
 
 def program(name: str, of: str, package: str) -> str:
-    """Find a program that a simulator needs, and return its path; raise ToolError if the program is missing.
+    """Return the path of a program that a simulator needs; raise ToolError if the program is missing.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class CppSimulator(Simulator):
 
 
 def macros(job: SimulationJob) -> dict[str, object]:
-    """Return the C++ macros, by name, that adapt `DRIVER` to a job: its numbers and names of streams and taps."""
+    """Return the C++ macros, by name, that adapt `DRIVER` to a job: numbers and names of its streams and taps."""
     return {
         "HWGEN_DRAIN": DRAIN,
         "HWGEN_LAYERS": len(job.taps),
@@ -202,7 +202,7 @@ def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], Non
     command : list of str
         Program and arguments.
     folder : Path
-        Folder in which the program runs.
+        Working folder of the program.
     name : str
         Name of the design, for messages.
     tick : callable

@@ -12,11 +12,11 @@ from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat, Order
 
 _BLOCK = 1 << 25
-"""Largest number of bits that are packed into stream payloads, or unpacked, at once."""
+"""Maximum number of bits that are packed into stream payloads, or unpacked, at a time; limits memory use."""
 
 
 def payload_words(beat: BeatFormat) -> int:
-    """Return the number of 32-bit words that hold one payload of a stream, which includes ``last``."""
+    """Return the number of 32-bit words that hold one payload of a stream: all values and ``last``."""
     return beat.data_bits // 32 + 1
 
 
@@ -35,7 +35,7 @@ def dtype(beat: BeatFormat) -> np.dtype:
 
 @lru_cache(maxsize=16)
 def pixel_sequence(height: int, width: int, order: Order) -> np.ndarray:
-    """Return the pixel indices of a map in the order in which a stream carries them, int64 ``(N,)``.
+    """Return the pixel indices of a map in the order that a stream carries them, int64 ``(N,)``.
 
     Pixel ``row * width + column`` of a ``height x width`` map can be missing, or occur several times.
 
@@ -64,7 +64,7 @@ def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
 def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
     """Return the number of bytes of map values that each beat of a frame carries, as an array ``(beats,)``.
 
-    A value has the bytes of its NumPy type. Lanes past the last channel and pixels outside of the rectangle count 0.
+    A value has the bytes of its NumPy type. Lanes past the last channel and pixels outside the rectangle count 0.
     """
     channels = np.array([len(channels) for channels in beat.fold_channels])
     return (step_pixels(beat, order)[:, None] * channels * beat.value_bytes).ravel()
@@ -74,7 +74,7 @@ def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
 def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
     """Return the position of each map value among all values in a frame's beats, by channel and pixel, ``(C, N)``.
 
-    Pixels are in the order in which the stream carries them.
+    Pixels are in the order of the stream.
     """
     counts = step_pixels(beat, order)
     step = np.repeat(np.arange(len(counts)), counts)
@@ -97,7 +97,7 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
     beat : BeatFormat
         Format of the stream's beats.
     order : Order, optional
-        Order in which the stream carries the pixels. The default is row-major.
+        Order of the stream's pixels. The default is row-major.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
 
 
 def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Unpack stream payloads into the pixels of complete frames, in the order in which the stream carried them.
+    """Unpack stream payloads into the pixels of complete frames, in stream order, and the ``last`` flags.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -
     beat : BeatFormat
         Format of the stream's beats.
     order : Order, optional
-        Order in which the stream carries the pixels. The default is row-major.
+        Order of the stream's pixels. The default is row-major.
 
     Returns
     -------

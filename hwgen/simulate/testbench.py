@@ -17,14 +17,14 @@ from hwgen.rendering import render
 from hwgen.simulate.stimuli import Stalls
 
 DRAIN = 64
-"""Number of cycles that a test bench simulates after the last expected beat, in which no other beat may follow."""
+"""Number of cycles that a test bench simulates after the last expected beat, to detect surplus output beats."""
 
 
 LOAD = "weights.hex"
-"""Name of the test bench's file with the words of a load of weights."""
+"""Name of the test bench's file with the 32-bit words of the weights that are loaded at run time."""
 _TEMPLATES = PackageLoader("hwgen.simulate", ".")
 _LOAD_PORTS = ("weights__payload", "weights__valid")
-"""Inputs that carry the words of a load of weights."""
+"""Names of the input ports that carry the words of weights loaded at run time."""
 
 
 def stimulus(index: int, count: int) -> str:
@@ -81,7 +81,7 @@ def bench(
     memory : tuple of int
         Latency, rate and queue of the off-chip memory (``simulate.memory.Memory``).
     one_by_one : bool
-        Whether a frame is read only when the frame before has been written.
+        Whether a frame is read only when the previous frame has been written.
     reset_at : int
         Number of cycles of a first attempt, which a reset ends. 0 means no first attempt.
     taps : sequence of BeatFormat
@@ -119,7 +119,7 @@ def bench(
 
 
 def results_key(index: int, count: int) -> str:
-    """Return the key of an output's beats in the test bench's results, which is also a prefix of its variables."""
+    """Return the key of an output's beats in the results file of the test bench, also the prefix of its variables."""
     return _key("o", index, count)
 
 
@@ -129,7 +129,7 @@ def _key(letter: str, index: int, count: int) -> str:
 
 @dataclass(frozen=True)
 class _End:
-    """Values that the test bench's template reads on one input or output stream of the module under test."""
+    """Values that the test bench's template reads for one input or output stream of the module under test."""
 
     port: Port
     index: int
@@ -203,7 +203,7 @@ def _stream_values(
     file: Callable[[int, int], str],
     stalls: Sequence[tuple[int, int]],
 ) -> list[_End]:
-    """Return the values for the test bench's template on each input stream, or on each output stream.
+    """Return the values that the test bench's template reads for each input stream, or for each output stream.
 
     A single stream has shorter names.
     """
@@ -225,7 +225,7 @@ def _stream_values(
 
 
 def _spans(spans: Sequence[tuple[int, ...]]) -> str:
-    """Return spans of rows or columns as a Verilog concatenation of 32-bit constants, the first one lowest."""
+    """Return spans of rows or columns as a Verilog concatenation of 32-bit constants, the first span lowest."""
     words = (", ".join(f"{'-' * (value < 0)}32'sd{abs(value)}" for value in span) for span in reversed(spans))
     return "{\n" + ",\n".join(f"        {span}" for span in words) + "}"
 

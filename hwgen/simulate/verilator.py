@@ -1,8 +1,8 @@
 """Simulation in Verilator, with a C++ driver. Compiled simulators are kept in the cache (`hwgen.cache`).
 
 hwgen writes the words of small memories into the Verilog, and the words of large memories into files. Here all words
-move into files, which the simulator reads when it starts. The circuit stays the same. So one compiled simulator serves
-designs that differ only in memory contents.
+move into files, which the simulator reads when it starts. The circuit stays the same. One compiled simulator thus
+serves designs that differ only in memory contents.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def compiled(
     wave_file : Path, optional
         Path of the waveform file, whose ending decides the format.
     say : callable
-        Function that receives the present step.
+        Function that receives the current step.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def _root() -> Path:
 
 @cache
 def _processor() -> str:
-    """Return the processor's architecture and features, on which code compiled with ``-march=native`` depends.
+    """Return the processor's architecture and features, which code compiled with ``-march=native`` depends on.
 
     They are part of a cache entry's key, because machines can share a cache.
     """
@@ -215,7 +215,7 @@ def _processor() -> str:
 
 
 LARGE = 40_000
-"""Smallest size, in bytes of Verilog with all instances inside, of a module that is compiled by itself."""
+"""Minimum size, in bytes of Verilog with all instances inside, of a module that is compiled by itself."""
 
 #: Pattern of a Verilog module's first line, or of the ``initial`` block with a memory's contents.
 _BLOCK = re.compile(
@@ -251,7 +251,7 @@ def without_contents(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
 
 
 def separate_modules(verilog: bytes, top: str) -> list[str]:
-    """Choose the Verilog modules that are compiled by themselves, not as a part of another; return sorted names.
+    """Return the sorted names of the Verilog modules that are compiled by themselves, not as part of another one.
 
     These are modules of at least `LARGE` bytes, with all instances in them, that are instances of the top module or of
     a module that is more than half of the design. Smaller modules are compiled with the module around them.

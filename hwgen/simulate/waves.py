@@ -1,8 +1,8 @@
 """Readable waveforms: choice of layers, decoders of the layers' streams, and save files for GTKWave.
 
-Beside each layer, a decoder module counts the beats that the layer sends. For each transfer it shows the frame, the row
-and column of the first pixel, the first channel, and the value of each lane. Decoders are added only to Verilog that is
-simulated for waves. The hardware does not read their signals.
+Next to each layer, a decoder module counts the beats that the layer sends. For each transfer it shows the frame, the
+row and column of the first pixel, the first channel, and the value of each lane. Decoders are added only to Verilog
+that is simulated for waves. The hardware does not read their signals.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from hwgen.simulate.loading import LoadingConfig
 MARK = "written by hwgen simulate"
 """Text in the first line of hwgen's save files. A save file that a user saves in GTKWave has another first line."""
 LANES = 64
-"""Largest number of values of a beat (lanes times pixels) for which a decoder has one signal per value."""
+"""Maximum number of values per beat (lanes times pixels) that a waveform decoder shows as one signal each."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Output stream of a layer, for which waves show decoded values.
+    """Output stream of a layer whose values the waveforms show decoded.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ class Watched:
     beat : BeatFormat
         Format of the stream's beats.
     order : Order
-        Order in which the stream carries the pixels.
+        Order of the stream's pixels.
     path : str
-        Path of instances from the top module to the layer, with a dot behind each; empty for a layer of the top.
+        Path of instances from the top module to the layer, with a dot after each; empty for a layer of the top.
     """
 
     layer: str
@@ -54,12 +54,12 @@ class Watched:
 
     @property
     def scope(self) -> str:
-        """Name of the Verilog instance, beside the layer's, that decodes the stream for waves."""
+        """Name of the Verilog instance, next to the layer's, that decodes the stream for waveforms."""
         return f"stream_{self.instance}"
 
     @property
     def signals(self) -> dict[str, tuple[int, bool]]:
-        """Signals of the stream's decoder: from the name to the width in bits and whether the signal is signed.
+        """Signals of the stream's waveform decoder, by name: width in bits, and whether the signal is signed.
 
         Row, column and channel exist only for a stream in row-major order.
         """
@@ -85,7 +85,7 @@ class Watched:
 
 
 def streams(config: Any) -> tuple[Watched, ...]:
-    """Return the output stream of each of an accelerator's layers; none for the config of another component."""
+    """Return the output stream of each of an accelerator's layers; empty for the config of another component."""
     path = ""
     if isinstance(config, LoadingConfig):
         config, path = config.inner, config.path
@@ -113,7 +113,7 @@ def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Wat
 
 
 def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -> list[str]:
-    """Return the scopes that Verilator records for some layers: clock, reset, each layer's instance, and its decoder.
+    """Return the scopes that Verilator records for chosen layers: clock, reset, each layer's instance and decoder.
 
     Everything inside a scope is recorded. The list is empty if the whole design is recorded.
     """
@@ -130,7 +130,7 @@ def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -
 
 
 def decoded(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) -> dict[str, bytes]:
-    """Add a decoder of each layer's stream to an accelerator's Verilog, written with ``taps``; return all files."""
+    """Add a waveform decoder of each layer's stream to an accelerator's Verilog (with ``taps``); return all files."""
     text = files[f"{top}.v"].decode(errors="surrogateescape")
     end = text.index("endmodule", text.index(f"module {top} ("))
     lines = [
@@ -215,7 +215,7 @@ def save_file(waves: Path, top: str, watched: Sequence[Watched], layers: Sequenc
 
 
 def pack(waves: Path) -> None:
-    """Compress a complete FST file once more, as GTKWave itself does, which makes it about a third smaller.
+    """Compress a complete FST waveform file once more, as GTKWave does, which makes it about a third smaller.
 
     The result is a block of type 254 (``FST_BL_ZWRAPPER`` in GTKWave's ``fstapi.h``): the length of the block without
     its first byte, the length of the original file, and the original file compressed by gzip. Files of other formats
@@ -235,7 +235,7 @@ def pack(waves: Path) -> None:
 
 
 def write_save_file(waves: Path, top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -> None:
-    """Write a save file for GTKWave beside the waves, unless a user has saved another one there."""
+    """Write a save file for GTKWave next to the waves, unless a user has saved another one there."""
     path = waves.with_suffix(".gtkw")
     if not path.exists() or MARK in path.read_text(errors="replace").partition("\n")[0]:
         path.write_text(save_file(waves, top, watched, layers))

@@ -348,7 +348,7 @@ def test_memory_gives_inputs_their_turns():
     traffic = TrafficModel(Memory(bytes_per_cycle=1, queue=1), [np.array([2]), np.array([3])], [np.array([1])], 3)
     sent, seen = [0, 0], []
     for cycle in range(10):
-        traffic.begin(cycle, sent)
+        traffic.begin_cycle(cycle, sent)
         seen.append(tuple(traffic.arrived))
         sent = list(traffic.arrived)  # what has come is taken in the same cycle
         if cycle == 2:

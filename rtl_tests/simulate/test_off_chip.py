@@ -117,7 +117,7 @@ def trace(traffic: TrafficModel, writes: dict[int, int], cycles: int) -> list[tu
     """Beats arrived and written by the end of each cycle: a source that is never taken from, these beats posted."""
     seen = []
     for cycle in range(cycles):
-        traffic.begin(cycle, [0])
+        traffic.begin_cycle(cycle, [0])
         for _ in range(writes.get(cycle, 0)):
             traffic.post(cycle)
         seen.append((traffic.arrived[0], traffic.written))
@@ -140,7 +140,7 @@ def test_rooms():
     traffic = TrafficModel(Memory(bytes_per_cycle=1, queue=2), [np.array([1])], [np.array([4])], 3)
     rooms = []
     for cycle in range(12):
-        traffic.begin(cycle, [99])
+        traffic.begin_cycle(cycle, [99])
         rooms.append(traffic.room)
         if traffic.room and cycle < 6:
             traffic.post(cycle)

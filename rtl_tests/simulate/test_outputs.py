@@ -239,7 +239,7 @@ def test_memory_takes_beats_as_they_come():
     traffic = TrafficModel(Memory(bytes_per_cycle=1, queue=2), [np.array([1])], [np.array([2]), np.array([3, 3])], 1)
     posted, seen = {1: [1], 2: [0], 6: [1]}, []
     for cycle in range(12):
-        traffic.begin(cycle, [99])
+        traffic.begin_cycle(cycle, [99])
         rooms = traffic.room
         for output in posted.get(cycle, []):
             traffic.post(cycle, output)

@@ -218,7 +218,7 @@ def test_what_takes_long_tells_its_steps(fresh):
 def test_compiling_tells_its_files(fresh, monkeypatch):
     """One after the other as they are done, whichever thread compiles."""
     monkeypatch.setattr(cpp, "_call", lambda command, folder: (folder / command[-1]).touch())
-    monkeypatch.setattr(cpp, "UNIT", 1)  # so that no files are joined
+    monkeypatch.setattr(cpp, "MAX_UNIT_BYTES", 1)  # so that no files are joined
     (fresh / "obj").mkdir()
     for name in ("Vdesign.h", "Vdesign.cpp", "Vdesign__Slow.cpp", "driver.cpp"):
         (fresh / "obj" / name).write_text("int main() {}\n")
