@@ -26,7 +26,7 @@ from hwgen.gateware.engine.bursts import Bursts
 from hwgen.gateware.engine.config import BUS_BYTES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.memory_side import MemorySideConfig
-from hwgen.gateware.engine.port import Error, MemoryPort, room
+from hwgen.gateware.engine.port import Error, MemoryPort, add_room_flag
 from hwgen.tools import synthesis
 
 #: Number of bytes of a word. A write has all bytes of a word or none.
@@ -512,7 +512,7 @@ def test_the_room_of_a_queue(depth):
     """
     m, rng = Module(), np.random.default_rng(depth)
     m.submodules.queue = queue = SyncFIFO(width=1, depth=depth)
-    has_room, wants = room(m, "has_room", queue), Signal()
+    has_room, wants = add_room_flag(m, "has_room", queue), Signal()
     m.d.comb += queue.w_en.eq(wants & has_room)
     levels = set()
 

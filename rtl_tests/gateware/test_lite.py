@@ -13,7 +13,7 @@ from testbench import Circuit
 from hwgen.gateware.bus import engine_shell
 from hwgen.gateware.bus.engine_shell import EngineShell, EngineShellConfig
 from hwgen.gateware.bus.lite import Bank, BankConfig
-from hwgen.gateware.bus.registers import Access, Field, Register, whole
+from hwgen.gateware.bus.registers import Access, Field, Register, read_only
 from hwgen.gateware.engine.port import Error
 
 
@@ -29,7 +29,7 @@ def register(name: str, offset: int, access: Access, reset: int = 0) -> Register
 MASK = 0xFFFFC7FE
 KEEPS, CLEARS, DOES, TAKES, SHOWS = 0x10, 0x24, 0x08, 0xFFC, 0x00
 REGISTERS = (
-    whole("SHOWS", SHOWS, ""),
+    read_only("SHOWS", SHOWS, ""),
     register("DOES", DOES, "w1s"),
     register("KEEPS", KEEPS, "rw", reset=0x155),
     register("CLEARS", CLEARS, "w1c"),

@@ -278,7 +278,7 @@ def test_a_planted_plan_is_a_plan_at_most(place, tmp_path, monkeypatch):
         for name in ("kept.json", "plan.pickle"):
             (entry / name).write_bytes(text)
         files = [path for path in entry.iterdir() if path.name != "entry.json"]
-        (entry / "entry.json").write_text(json.dumps({path.name: cache._sum(path) for path in files}))
+        (entry / "entry.json").write_text(json.dumps({path.name: cache._digest(path) for path in files}))
         assert model.plan(board="zedboard").to_json() == first
     assert not (tmp_path / "owned").exists()
 
