@@ -94,7 +94,7 @@ def _region(weights: np.ndarray) -> tuple[Span, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRange:
-    """Zero point, lower and upper bound of requantised outputs, as the signed bytes that memory stores."""
+    """Zero point and lower and upper limit of requantised outputs, as the signed bytes that memory stores."""
 
     zero_point: int
     low: int
@@ -197,7 +197,7 @@ class FixedProgram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """Run of a layer through the engine's array: a convolution or channelwise operation, with operations fused onto it.
+    """Run of a layer through the engine's MAC array: a convolution or channelwise operation, with fused operations.
 
     The fused operations change the outputs: an addition or product, a lookup table, a pool.
 
@@ -241,7 +241,7 @@ class Pass:
     pooled : bool
         Whether only the maxima of 2 x 2 output pixels are written.
     lattice : PixelGrid
-        Pixels of the target to which the outputs are written.
+        Pixels of the target that the outputs are written to.
     split : Split
         Division among the cores of the engine. If teams divide the rows, ``rows`` are the rows of one team.
     kept : Kept
@@ -300,13 +300,13 @@ class Pass:
     output_bytes: int = 1
 
     def keeping(self, rows: Mapping[str, int]) -> Pass:
-        """Return a copy of the pass with ``rows``, by edge, as the numbers of rows held in the map memory."""
+        """Return a copy of the pass with ``rows``, by map name, as the numbers of rows held in the map memory."""
         source, target = rows.get(self.source[0], 0), rows.get(self.target[0], 0)
         operand = rows.get(self.operand[0], 0) if self.operand else 0
         return replace(self, kept=Kept(source=source, operand=operand, target=target))
 
     def kept_rows(self) -> dict[str, int]:
-        """Return the number of rows that the on-chip map memory holds of each map that the pass accesses, by edge."""
+        """Return how many rows the on-chip map memory holds of each map that the pass accesses, by map name."""
         edges = self.source, self.operand or ("", 0), self.target
         return {edge: rows for (edge, _), rows in zip(edges, self.kept, strict=True) if edge}
 
@@ -315,7 +315,7 @@ class Pass:
         return LANES if self.channelwise else engine.maps
 
     def beat_pixels(self, engine: EngineConfig) -> int:
-        """Return how many pixels' sums leave the array per cycle: 1 if a fused operation follows."""
+        """Return how many output pixels' sums leave the array per cycle: 1 if an operation is fused, else several."""
         return 1 if self.pooled or self.looked_up or self.operand or self.fixed else engine.beat_words
 
     def core_folds(self, engine: EngineConfig) -> int:
@@ -342,7 +342,7 @@ class Pass:
 
     @property
     def stride(self) -> int:
-        """Horizontal stride of the window of the pass."""
+        """Horizontal stride of the kernel window, in pixels."""
         return self.window.stride[1]
 
     @property
@@ -406,7 +406,7 @@ class Pass:
 
     @property
     def operand(self) -> tuple[str, int] | None:
-        """Edge and first 8-channel block of the map added to or multiplied with the outputs, if there is one."""
+        """Name and first 8-channel block of the map added to or multiplied with the outputs; ``None`` without one."""
         return self.product.factor if self.product else self.addend
 
     @property
@@ -441,7 +441,7 @@ class Pass:
 
     @property
     def edge(self) -> int:
-        """Number of computed rows (and of columns) per written one: 2 with fused 2 x 2 pooling, 1 without."""
+        """Number of computed rows (and columns) per written row (column): 2 with fused 2 x 2 pooling, 1 without."""
         return 2 if self.pooled else 1
 
     @property
@@ -540,6 +540,6 @@ def repeat_weights(task: Pass) -> Pass:
 
 
 def share_tables(tasks: Sequence[Pass]) -> bool:
-    """Whether two of the given passes load the same lookup table of the engine, and thus cannot alternate."""
+    """Whether two of the given passes load the same lookup table of the engine, so that their jobs can't alternate."""
     indices = [table.first for task in tasks for table in task.tables]
     return len(set(indices)) < len(indices)

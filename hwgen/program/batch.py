@@ -66,7 +66,7 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses
             root_of[step.name][0] not in by_frame
             and not read & large
             and step.output.shape[1:] == (1, 1)
-            and all(_gains(task, engine, room, frames) for task in layer.tasks)
+            and all(_may_batch(task, engine, room, frames) for task in layer.tasks)
         ):
             together_names.add(step.name)
         else:
@@ -79,8 +79,8 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses
     return Batch(frames=frames, together=frozenset(together_names), layers=names)
 
 
-def _gains(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
-    """Whether computing a layer for all frames at once is possible, and estimated to be no slower than by frame."""
+def _may_batch(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
+    """Whether a pass can be computed for all frames at once, in no more estimated cycles than frame by frame."""
     row_distance = layer_pass.window.dilation[0] * frames if layer_pass.window.kernel[0] > 1 else 1
     if (
         (layer_pass.rows, layer_pass.columns) != (1, 1)

@@ -325,7 +325,7 @@ class _Variant:
 
 @dataclass(frozen=True, eq=False)
 class _ChosenGroups:
-    """Groups of passes that compute a variant of a network: those computed frame by frame, and for all frames at once.
+    """Chosen groups of layers for a variant of a network: computed frame by frame, and for all frames at once.
 
     ``rows`` has the number of rows that the map memory holds of each map there.
     """
@@ -395,7 +395,7 @@ class _Compiler:
         return best
 
     def _layouts(self, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Unfold]:
-        """Return the layouts of inputs with given numbers of rows and columns per unfolded pixel, by layer name.
+        """Return the unfolded layouts of inputs with given rows and columns per pixel, by the reading layer's name.
 
         Raises
         ------
@@ -480,7 +480,7 @@ def _layouts_by_size(conv: Conv) -> dict[tuple[int, int], Unfold]:
 
 
 def _rows_of_edges(network: Network, rows: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of rows that the map memory holds, by edge, given ``rows`` by the name of the stored map."""
+    """Return the rows that the map memory holds of each map, given ``rows`` of the stored maps that contain them."""
     return {edge: rows[root] for edge, (root, _) in roots(network).items() if root in rows}
 
 
@@ -509,7 +509,7 @@ class _Search:
     max_layers: int
 
     def best(self, keep: Collection[str] | None) -> tuple[list[list[JobGroup]], dict[str, int]]:
-        """Return the fastest groups of each part, and the number of rows that the map memory holds of each map there.
+        """Return the fastest layer groups, by part, and the number of rows that the map memory holds of each map.
 
         Maps that are kept take room from strips of others. The search therefore tries all maps that can be kept, and
         only those whose lifetimes overlap with no map too large to be kept whole.
@@ -540,7 +540,7 @@ class _Search:
     def _groups(
         self, kept: dict[str, KeptMap], readers: Mapping[str, frozenset[str]]
     ) -> tuple[list[list[JobGroup]], dict[str, KeptMap]]:
-        """Return the fastest groups of each part if the map memory holds the maps ``kept``; also return these maps."""
+        """Return the fastest layer groups, by part, if the map memory holds the maps ``kept``; also return ``kept``."""
         rows = _rows_of_edges(self.network, {name: each.rows for name, each in kept.items()})
         memory = MapMemoryModel(free_bytes(kept, self.engine, len(self.order)), readers)
         by_part = []

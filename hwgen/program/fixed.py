@@ -96,7 +96,7 @@ class _ProgramBuilder:
         return len(self._constants) - 1
 
     def add(self, code: Code, ends: Range, first: _Value, second: _Value | int | np.ndarray, **extra: int) -> _Value:
-        """Add an instruction with two operands, the second of which can be a constant, and return its result.
+        """Add an instruction with two operands (the second one can be a constant), and return its result.
 
         ``ends`` are the smallest and the largest possible result.
         """

@@ -38,7 +38,7 @@ MAX_HIDDEN = 3
 SMALLEST_GAIN = 200
 #: Candidate heights of strips, in output rows of the last layer, for layers that are computed strip by strip.
 STRIP_ROWS = (1, 2, 3, 4, 6, 8)
-#: Ratio of a group's estimated cycles to its layers' measured cycles, below which the group is measured.
+#: Estimated cycles of alternating layers, relative to their cycles one by one, below which they are scheduled exactly.
 GAIN = 0.98
 
 Choices = Sequence[Mapping[str, Sequence[Tiling]]]
@@ -60,7 +60,7 @@ class LayerPasses:
         return self.step.ops[0].name
 
     def keeping(self, rows: Mapping[str, int]) -> LayerPasses:
-        """Return a copy of the layer with ``rows``, by edge, as the numbers of map rows that the map memory holds."""
+        """Return a copy of the layer with ``rows``, by map name, as the numbers of rows held in the map memory."""
         return LayerPasses(self.step, tuple(task.keeping(rows) for task in self.tasks))
 
 
@@ -82,14 +82,14 @@ class JobGroup:
 
     @property
     def kept_rows(self) -> dict[str, int]:
-        """Number of rows that the map memory holds of each map that the group's layers write, by edge."""
+        """Number of rows that the map memory holds of each map that the group's layers write, by map name."""
         targets = {tiled_pass.task.target[0]: tiled_pass.task.kept.target for tiled_pass in self.tiled_passes}
         return {edge: rows for edge, rows in targets.items() if rows}
 
 
 @dataclass(frozen=True)
 class MapMemoryModel:
-    """On-chip map memory as the search for groups sees it: free bytes per layer, and maps that rings can hold.
+    """On-chip map memory as the search for groups sees it: free bytes per layer, and maps that it may hold in part.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class Grouping:
         return self._all_refined(best[-1][1])
 
     def follow(self, layers: Sequence[LayerPasses], choices: Choices) -> list[JobGroup]:
-        """Divide layers into the groups (computed side by side) of ``choices``, with their tilings, without a search.
+        """Divide layers into the groups of alternating layers in ``choices``, with their tilings, without a search.
 
         Raises
         ------
@@ -529,7 +529,7 @@ class Grouping:
         return groups_by_end
 
     def _strip_rooms(self, tasks: Sequence[Pass], rows: int) -> list[Room]:
-        """Return the buffer space of each of several passes in strips, the last of which computes ``rows`` rows."""
+        """Return the buffer space of each of several passes in strips, if the last pass computes ``rows`` rows."""
         room, rooms = self._buffer_share(tasks, by_rows=True), []
         for task in reversed(tasks):
             rows *= task.edge
@@ -570,7 +570,7 @@ class Grouping:
     def _in_rings(
         self, tiled_passes: Sequence[TiledPass], inner: Sequence[str], ahead: int, free: int
     ) -> tuple[TiledPass, ...]:
-        """Return passes with the rows of each ring in the map memory; an empty tuple if rings exceed ``free`` bytes."""
+        """Return passes with the rows per ring buffer in map memory; an empty tuple if they exceed ``free`` bytes."""
         rings, row = {}, WORD * self._engine.row_words
         for edge in inner:
             writer = next(tiled_pass for tiled_pass in tiled_passes if tiled_pass.task.target[0] == edge)
@@ -672,7 +672,7 @@ class Grouping:
         self._cycles.update(zip(missing, cycles, strict=True))
 
     def _roots_of(self, groups: Sequence[Sequence[TiledPass]]) -> dict[str, tuple[str, int]]:
-        """Return, for each edge of groups of passes, the map in memory that contains it, and its first block there.
+        """Return, for each map of groups of passes, the stored map that contains it, and its first block there.
 
         The edges of a single group are maps by themselves.
         """
@@ -725,7 +725,7 @@ def _cycles(
 
 
 def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int]) -> None:
-    """Refuse rings of rows in the map memory that the passes of a group can't write or read.
+    """Refuse ring buffers of map rows in the map memory that the passes of a group can't write or read.
 
     Raises
     ------
@@ -748,7 +748,7 @@ def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int])
 
 
 def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocation]) -> dict[str, MapLocation]:
-    """Return the memory locations of the maps of passes, by edge; on-chip maps begin at address 0 of the map memory."""
+    """Return the memory locations of the maps of passes, by name; on-chip maps begin at address 0 of map memory."""
     located = {edge: locations[edge] for edge in _edges(tiled_passes)}
     for edge, rows in (kept for tiled_pass in tiled_passes for kept in tiled_pass.task.kept_rows().items()):
         if rows:
@@ -758,7 +758,7 @@ def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocat
 
 
 def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[str]]) -> list[str]:
-    """Return the maps between layers that rings of rows can hold: no other layer reads them, and all read in order.
+    """Return the maps between layers that ring buffers of rows can hold: read in row order, by these layers only.
 
     Layers have one pass each.
     """

@@ -47,7 +47,7 @@ AHEAD_CYCLES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class PassAddresses:
-    """Byte addresses, in the engine's memory, of the weights, parameters and lookup tables of one pass of a layer."""
+    """Byte addresses in the engine's memory: weights, parameters and lookup tables of one pass of a layer."""
 
     weights: int = 0
     parameters: int = 0
@@ -231,7 +231,7 @@ class Emitter:
     frames: int = 1
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    """Index of the pass (run of a layer through the array) to which each job belongs."""
+    """Index of each job's pass (run of a layer through the array)."""
     job_frames: list[int] = field(default_factory=list)
     """Index of the frame that each job computes; the number of frames, for jobs that compute all frames at once."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
@@ -284,7 +284,7 @@ class Emitter:
         return whole.part(first_block, location.blocks, slice(self.frame % frame_rows, None, frame_rows))
 
     def team_stride(self, edge: str) -> int:
-        """Return the bytes between a map's copies for successive frames that cores compute in parallel."""
+        """Return the byte distance between a map's copies for successive frames that cores compute in parallel."""
         addresses = [locations[edge].address for locations in self.present]
         return addresses[1] - addresses[0] if len(addresses) > 1 else 0
 
@@ -486,7 +486,7 @@ class _PassJobs:
                 ]
 
     def _crop(self, tile: _Tile, taps: Span) -> _Tile:
-        """Return a tile with only the input rows that the kernel rows ``taps`` read, if the tiling says so."""
+        """Return a tile whose input rows are cut to what kernel rows ``taps`` read, if the tiling is ``by_taps``."""
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
@@ -522,7 +522,7 @@ class _PassJobs:
         return self._team_rows(span, self._input_advance, self.task.height)
 
     def reads(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
-        """Return the states (complete or not) of the map rows that a tile reads, with slices of blocks and rows."""
+        """Return the row states of the maps that a tile reads, with indices of the blocks and rows that it reads."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
         count = blocks(task.channels)
         if task.channelwise:

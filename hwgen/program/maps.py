@@ -66,7 +66,7 @@ class MapLocation:
         return 0 < self.kept_rows < self.height
 
     def spans(self, rows: tuple[int, int]) -> list[tuple[int, int]]:
-        """Divide a half-open interval of rows where the ring ends, so that the rows of each part are in order."""
+        """Split a half-open interval of rows where the ring buffer wraps, so that each part is contiguous in memory."""
         border = (rows[0] // self.kept_rows + 1) * self.kept_rows if self.is_ring else rows[1]
         return [rows] if rows[1] <= border else [(rows[0], border), (border, rows[1])]
 
@@ -170,7 +170,7 @@ def _fuse_layer(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLay
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each map, the stored map that contains it, and the index of its first 8-channel block there.
+    """Return, for each map, the map in memory that contains it (itself, or a concatenation), and its first block there.
 
     The stored map is the map itself, a concatenation, or the scratch map of one. Scratch maps are among the maps.
     """
@@ -313,7 +313,7 @@ def allocate_maps(
 
 
 def stored_maps(network: Network) -> dict[str, FeatureMap]:
-    """Return the feature maps that a network's layers write or read in memory, by edge: scratch maps, too."""
+    """Return all feature maps that a network's layers write or read in memory, by name, scratch maps included."""
     maps = dict(network.maps)
     for layer in network.layers:
         maps |= scratch_maps(layer)

@@ -319,7 +319,7 @@ def _fit_rule(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray |
 
 
 def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredRange, np.ndarray]:
-    """Return a layer's output limits and parameter words; ``offsets`` are the sums of stored zero points' products."""
+    """Return a layer's output limits and parameter words; ``offsets``, from input zero points, go into the biases."""
     bias, bounds = factors.bias - offsets, op.requantisation  # type: ignore[attr-defined]
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
         raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
@@ -391,7 +391,7 @@ def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def concatenated_in(op: Op) -> tuple[str, list[int]]:
-    """Return the edge of the map that joins a concatenation's inputs, and each input's first channel there.
+    """Return the name of the map that stores a concatenation's inputs together, and each input's first channel there.
 
     Inputs begin at whole blocks of 8 channels. If they do so in the output, too, they are joined there, otherwise in a
     scratch map, and a last pass picks the output's channels.

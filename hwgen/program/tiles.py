@@ -22,7 +22,7 @@ from hwgen.program.split import Split
 
 #: Limits of a job's fields: pixel groups and pixels per tile, columns per pooled tile, blocks of 8 output channels.
 MAX_GROUPS, MAX_PIXELS, MAX_POOLED, MAX_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1
-#: Estimated overhead of each engine job, in cycles, in addition to the cycles in which the array multiplies.
+#: Estimated overhead of each engine job, in cycles, in addition to its array steps.
 JOB_CYCLES = 20
 #: Estimated pause between two runs of the fixed-point unit, in cycles, while outputs are stored.
 RUN_CYCLES = 100
@@ -122,7 +122,7 @@ class Tilings(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Share of the engine's buffers that a layer's pass can use, with constraints on its tilings and the port's pace.
+    """Share of the engine's buffers that a layer's pass may use, with constraints on its tilings and the port's pace.
 
     Parameters
     ----------

@@ -172,8 +172,8 @@ def _paces(schedule: Schedule) -> Times:
 class _Trials(Schedule):
     """Schedule of an accelerator with endless FIFOs, for trials of smaller FIFO depths and fewer line-buffer rows.
 
-    If rows are left out, a late event does not end a trial. Another schedule, of the first frame only, then ends most
-    of the trials that fail.
+    If rows are left out, a late event does not end a trial. Another schedule, with the first frame only, then ends
+    most of the trials that fail.
     """
 
     def __init__(self, config: AcceleratorConfig, frames: int, kept: int | None):

@@ -30,7 +30,7 @@ from hwgen.schedule import engine_loops as loops
 
 #: Codes of the units that use the memory port (fetch, store, load), in the first column of `EngineCycles.bursts`.
 FETCH, STORE, LOAD = loops.FETCHES, loops.STORES, loops.LOADS
-#: Code of the unit that loads maps from the on-chip map memory, whose bursts are not on the memory port.
+#: Code of the unit that loads feature maps out of the on-chip map memory, not through the memory port.
 KEPT_LOAD = loops.KEPT_LOADS
 #: Names of job fields for a load's map, weights and parameters, a store's outputs, and the jobs that a load waits for.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words")
@@ -94,14 +94,14 @@ class MemoryTiming:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineCycles:
-    """Cycles of one run of a program on the engine: of each job's load, computation, drain and store, and each burst.
+    """Cycles of one run of a program on the engine: load, computation, drain and store of each job, and each burst.
 
     Attributes
     ----------
     cycles : int
         Cycles from ``begin`` until all jobs count as stored and computed.
     loaded, computed, drained, stored : array of int64
-        First cycle in which each job counts as loaded, computed, drained, stored.
+        First cycle when each job counts as loaded, computed, drained, stored.
     read, written : array of int64
         Number of bytes that each job reads from off-chip memory, and writes there.
     read_kept, written_kept : array of int64
@@ -110,7 +110,7 @@ class EngineCycles:
         Number of bytes of all jobs.
     bursts : array of int64 (n, 4)
         Bursts with beats, in order: the port's user (`FETCH`, `STORE` or `LOAD`), the job, the first cycle of the
-        burst, and the cycle from which another burst can begin.
+        burst, and the first cycle when another burst can begin.
     groups : array of int64 (n, 2)
         First and last step of each pixel group, in the order of the jobs.
     """
@@ -372,9 +372,9 @@ class CoreSchedule:
         schedule.offer_drain(0)
         schedule.load(120)  # another job counts as loaded starting at cycle 120
         schedule.advance(200)  # no other input before cycle 200
-        schedule.computed  # first cycle in which each computed job counts as such
+        schedule.computed  # first cycle when each computed job counts as such
 
-    A cycle is the first cycle in which a port has a value: a count, a ``valid`` or a beat. The cycle of an input can be
+    A cycle is the first cycle when a port has a value: a count, a ``valid`` or a beat. The cycle of an input can be
     before or after the events that follow from it, but never before events that have already been computed.
 
     Parameters
@@ -384,7 +384,7 @@ class CoreSchedule:
     finish : int
         Cycles from the last beat of a job to ``finished``.
     jobs : sequence of Job
-        Jobs whose parts are offered, in order.
+        Jobs, in order.
     """
 
     def __init__(self, config: EngineConfig, finish: int, jobs: Sequence[Job]):
@@ -426,12 +426,12 @@ class CoreSchedule:
 
     @property
     def computed(self) -> np.ndarray:
-        """First cycle in which the core counts each computed job as computed. The last entries can be in the future."""
+        """First cycle when the core counts each computed job as computed. The last entries can be in the future."""
         return self._times(loops.COMPUTED)
 
     @property
     def drained(self) -> np.ndarray:
-        """First cycle in which the core counts each drained job as drained, with all its outputs finished.
+        """First cycle when the core counts each drained job as drained, with all its outputs finished.
 
         The last entries can be in the future.
         """
@@ -443,14 +443,14 @@ class CoreSchedule:
         return self.tables.groups[: self._state_entry("num_groups")]
 
     def offer_compute(self, cycle: int) -> None:
-        """Record that the next job is offered to the array, starting at cycle ``cycle``.
+        """Record that the next job is valid at the input of the array, starting at cycle ``cycle``.
 
         If the array has not accepted the previous job by then, the offer begins when it has.
         """
         loops.offer(self.tables, loops.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
-        """Record that the next job is offered to the drain, starting at cycle ``cycle``.
+        """Record that the next job is valid at the input of the drain, starting at cycle ``cycle``.
 
         If the drain has not accepted the previous job by then, the offer begins when it has.
         """

@@ -24,8 +24,8 @@ Records = Any
 
 # The compute core.
 
-#: Row indices of `CoreTables.times`: cycles when a job is offered to the array and accepted by it, offered to the drain
-#: and accepted by it, and when the job counts as loaded, stored, computed and drained.
+#: Row indices of `CoreTables.times`: cycles when a job is valid at the array and accepted there, valid at the drain and
+#: accepted there, and when the job counts as loaded, stored, computed and drained.
 COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(8)
 _CORE_TIMES = 8
 #: Indices of the two job queues of a compute core: for the array, and for the drain.
@@ -153,7 +153,7 @@ def _append_time(core: CoreTables, row: int, cycle: int) -> None:
 
 @inner
 def _accept_job(core: CoreTables, queue: int) -> None:
-    """Record when the array (or the drain) accepts its next job, if it is offered and all accepted jobs have begun."""
+    """Record when the array (or the drain) accepts its next job, if it is valid and all accepted jobs have begun."""
     job = core.queues[queue].taken
     if core.known[COMPUTE_ACCEPTED + 2 * queue] == job < core.known[COMPUTE_OFFERED + 2 * queue]:
         _append_time(
@@ -165,7 +165,7 @@ def _accept_job(core: CoreTables, queue: int) -> None:
 
 @inner
 def _offer_job(core: CoreTables, queue: int, cycle: int) -> None:
-    """Record that the next job is offered to the core's array (or drain), starting at cycle ``cycle``."""
+    """Record that the next job is valid at the core's array (or drain), starting at cycle ``cycle``."""
     _append_time(core, COMPUTE_OFFERED + 2 * queue, cycle)
     _accept_job(core, queue)
 
@@ -346,7 +346,7 @@ def _advance_core(core: CoreTables, until: int) -> None:
 
 @compiled_in_place
 def offer(core: CoreTables, queue: int, cycle: int) -> None:
-    """Record that the next job is offered to the core's array (or drain, by ``queue``), starting at cycle ``cycle``."""
+    """Record that the next job is valid at the core's array (or drain, by ``queue``), starting at cycle ``cycle``."""
     _offer_job(core, queue, cycle)
 
 
@@ -389,7 +389,7 @@ def _is_skipped(box: Any, team: int, row: int) -> bool:
 
 @inner
 def _row_address(box: Any, team: int, block: int, row: int) -> int:
-    """Return the byte address of a row of the box that a team of cores transfers."""
+    """Return the byte address of a row of the box of words that a team of cores transfers."""
     return box.address + team * box.team_stride + block * box.block_stride + row * box.row_stride
 
 
@@ -450,7 +450,7 @@ def split(
 #: Indices of the units that use the memory port (fetch of jobs, store, load), in the order of priority, and of the load
 #: unit of the map memory.
 FETCHES, STORES, LOADS, KEPT_LOADS = range(4)
-#: Row indices of `PortTables.times`: cycles when a job arrives, when it is offered to load unit, array, drain and store
+#: Row indices of `PortTables.times`: cycles when a job arrives, when it is valid at load unit, array, drain and store
 #: unit, and when load unit and store unit accept it. With a map memory, also: when the load unit of the map memory is
 #: offered the job and accepts it, and when each of both load units has loaded it.
 _CAME, _OFFERED, _LOAD_TAKEN, _STORE_TAKEN, _KEPT_OFFERED, _KEPT_TAKEN, _LOADED_BY = 0, 1, 5, 6, 7, 8, 9
@@ -479,7 +479,7 @@ _NEXT_BURST, _NEXT_BOX = 2, 3
 #: Cycles from the program's start to the burst that fetches the first job; from a job's last word until units are
 #: offered the job; from a job's last word to the burst that fetches the next job.
 _FIRST_JOB, _OFFER, _NEXT_JOB = 3, 3, 4
-#: Cycles from the offer of a job to its first burst, for the load unit and for the store unit.
+#: Cycles from a job's first valid cycle at a unit to its first burst, for the load unit and for the store unit.
 _FIRST_LOAD, _FIRST_STORE = 3, 2
 #: Cycles from the end of a job's last burst until the job counts as loaded, and as stored.
 _LOADED, _STORED = 3, 1
@@ -576,7 +576,7 @@ def _next_read_or_write(port: PortTables, writes: int) -> int:
 
 @inner
 def _offer_parts(port: PortTables, core: CoreTables) -> None:
-    """Record the cycles when load unit, array, drain and store unit are offered the jobs that have arrived."""
+    """Record the cycles when arrived jobs become valid at the load unit, the array, the drain and the store unit."""
     for part in range(4):
         while True:
             job = port.known[_OFFERED + part]
@@ -610,7 +610,7 @@ def _offer_parts(port: PortTables, core: CoreTables) -> None:
 
 @inner
 def _offer_kept(port: PortTables) -> None:
-    """Record the cycles when the load unit of the map memory is offered the jobs that have arrived, in order."""
+    """Record the cycles when arrived jobs become valid at the load unit of the map memory."""
     while True:
         job = port.known[_KEPT_OFFERED]
         if job >= port.known[_CAME] or job > port.known[_KEPT_TAKEN]:
@@ -670,7 +670,7 @@ def _store_ready(port: PortTables, core: CoreTables) -> int:
 
 @inner
 def _is_kept_store(port: PortTables) -> bool:
-    """Return whether the next burst that stores results is for the map memory."""
+    """Return whether the next burst of the store unit writes to the on-chip map memory, not through the port."""
     return port.jobs[port.bursts[port.units[STORES].next].job].boxes & OUTPUT_KEPT != 0
 
 

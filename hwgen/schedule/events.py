@@ -34,7 +34,7 @@ ENDLESS = 1 << 40
 class Origin:
     """Cycles when a stream's beats become valid, as delays after the events of another sequence.
 
-    With ``q, r = divmod(beat, len(index))``, beat ``beat`` is offered ``delay[r]`` cycles after event ``index[r] + q *
+    With ``q, r = divmod(beat, len(index))``, beat ``beat`` is valid ``delay[r]`` cycles after event ``index[r] + q *
     ahead`` of the sequence ``source``.
     """
 
@@ -74,7 +74,7 @@ class Ports:
     taken : tuple
         Beats that the layer takes, per input.
     offered : tuple of Origin or None
-        Times at which each input offers its beats; ``None`` if all beats are available from the beginning.
+        When each input's beats are valid; ``None`` if all beats are available from the beginning.
     left : tuple
         Beats that leave the FIFO, per output.
     starts : hashable
@@ -147,7 +147,7 @@ class LayerEvents(ABC, Generic[Config]):
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any, output: int) -> Origin:
-        """Return when an empty FIFO offers each of its beats, relative to the starts of output folds (`Origin`).
+        """Return when each beat becomes valid at an empty FIFO's output, relative to starts of output folds (`Origin`).
 
         ``output`` is the index of the FIFO among the layer's outputs.
         """
@@ -310,7 +310,7 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
 
     @property
     def _count(self) -> int:
-        """Number of moves, per frame, of the window that slides over the channels of each pixel."""
+        """Number of moves per frame that the window over the channels of each pixel makes."""
         sums = self.config.sums
         return sums.windows * (sums.input.channels + sums.ahead)
 
@@ -423,5 +423,5 @@ class RegroupEvents:
         return Wait(left, taken, before, self._sizes, data=False)
 
     def leaving(self, left: Any) -> Origin:
-        """Return when a Regroup (width converter) offers each output beat, relative to its input beats (`Origin`)."""
+        """Return when each output beat of a Regroup (width converter) is valid, relative to input beats (`Origin`)."""
         return Origin(left, self._after, self._counts, np.full(self._sizes, self._latency))

@@ -30,7 +30,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     def __init__(self, config: PyramidLayerConfig):
         super().__init__(config)
         self._register = config.reuse.latency if config.reuse.needed else 0
-        #: Step of the reuse buffer at which each new input beat of a frame enters, in the order of the beats.
+        #: Step of the reuse buffer that accepts each new input beat of a frame, in the order of the beats.
         self._new = np.concatenate(_new_steps(config))
         first, last, filled, waits, walks = zip(*tiles_of(config.pyramids, config.window.window_cycles), strict=True)
         #: Per tile: first and last step of the reuse buffer, whether it needs input beats, whether it waits (`Tile`).

@@ -56,7 +56,7 @@ class Rows:
 
 
 def rates(config: AcceleratorConfig) -> list[Fraction] | None:
-    """Return the number of rows per strip of each input of an accelerator, then of each layer's output map.
+    """Return the map rows per strip (fewest that are whole numbers in all maps) of each input, then each layer.
 
     The number is 0 for the pixels that a global pool leaves. The result is ``None`` if rows of different maps do not
     belong together in a fixed ratio.
@@ -123,7 +123,7 @@ class RowCut:
 
     @classmethod
     def of(cls, rows: Mapping[Any, Rows], counts: Mapping[Any, int], kept: int) -> RowCut | None:
-        """Return the cut that keeps about ``kept`` strips of each frame; ``None`` if too few strips can be left out.
+        """Return the cut that keeps about ``kept`` strips of rows per frame; ``None`` if hardly any can be left out.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class ProvedTimes:
     limit : int
         Largest distance, in strips, between an event and its causes that stays inside the zone that repeats.
     shifts : dict of hashable to array
-        Cycles by which a sequence's events after 0, 1 .. ``frames`` cuts are later in the whole schedule.
+        Number of cycles that a sequence's events after 0, 1 .. ``frames`` cuts are later in the whole schedule.
     """
 
     cut: RowCut
@@ -320,7 +320,7 @@ class ProvedTimes:
 
     @property
     def last_rows(self) -> dict[Any, int]:
-        """Index of each sequence's first event in the last frame's zone; waits after it are not shortened."""
+        """Index of each sequence's first event in the last frame's zone around the cut; later waits are unchanged."""
         before = self.frames - 1
         strips = self.cut.strips
         return {
@@ -410,7 +410,7 @@ def _earliest_times(times, shift, gap, without_rows):
 
 @compiled
 def _is_kept(causes, times, shift, source_times, source_shift, index, delays, wait, sizes, strictness):
-    """Return whether a wait holds in the whole schedule, and raise ``causes`` to the times that it permits.
+    """Return whether a wait holds in the whole schedule, and raise the earliest times ``causes`` accordingly.
 
     Times are for the kept rows. ``shift`` and ``source_shift`` are how many cycles later events are in the whole
     schedule, after 0, 1 .. cuts.

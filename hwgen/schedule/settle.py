@@ -52,7 +52,7 @@ _TARGET, _SOURCE, _EVERY, _LEAD, _PERIOD, _AHEAD, _BACK, _INDEX, _DATA = range(9
 
 #: Column indices of the table of cursors, one row per wait: events until the next event that waits; how many of the
 #: next waiting events still wait for nothing; entry in the tables of indices and delays; offset that is added to the
-#: index of that entry; and the entry at which `_first_waiting_event` ended last.
+#: index of that entry; and the last result of `_first_waiting_event`.
 _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 
@@ -79,7 +79,7 @@ class Wait:
     lead : int
         Number of waiting events at the beginning that wait for nothing, for example the rows of an empty buffer.
     back : int
-        Number of events by which the source's event is earlier, for example the depth of a FIFO.
+        Number of events that the source's event is earlier, for example the depth of a FIFO.
     data : bool
         Whether the target needs the data that the source provides, rather than room. Waits for data form no circle.
     """

@@ -204,7 +204,7 @@ class Schedule:
         return self._cut is not None
 
     def _rows_of(self, key: Any, row_rates: Sequence[Fraction]) -> Rows:
-        """Return the map rows, per frame and per strip, of a sequence of events, given all maps' rows per strip."""
+        """Return the map rows that a sequence of events covers, per frame and per strip, given all rows per strip."""
         entries = len(self.config.input_links)
         if key[0] == "taken" and key[1] < entries:
             link = self.config.input_links[key[1]]
@@ -248,7 +248,7 @@ class Schedule:
         return "left", fifo
 
     def _stream_of(self, fifo: int) -> int:
-        """Return the index, among all streams of the accelerator, of the stream that leaves a FIFO."""
+        """Return the index of the stream that leaves a FIFO, among all streams of the accelerator."""
         return fifo + len(self.config.input_links)
 
     def _fifo_of(self, stream: int) -> int:
@@ -339,7 +339,7 @@ class Schedule:
 
     @property
     def starts(self) -> list[Times]:
-        """Cycle of each output fold that a layer starts, one array per layer.
+        """Cycle when each output fold (``Tm`` output channels of a window) starts, one array per layer.
 
         An output fold is a set of output channels that are computed together.
         """
@@ -434,8 +434,8 @@ class Schedule:
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
         """Return the latest allowed cycle of each scheduled event that lets every frame meet its deadline.
 
-        If rows are left out of the schedule, only the rows of the last frame after the cut have such times, as if this
-        frame alone had a deadline.
+        If rows are left out of the schedule, only the rows of the last frame after the cut have such times, as if only
+        this frame had a deadline.
 
         Parameters
         ----------
@@ -468,7 +468,7 @@ class Schedule:
         fifo : int
             Index of the FIFO in ``config.links``.
         latest : Times, optional
-            Latest times of all events. The result is then the number of credits without which some event is late. By
+            Latest times of all events. The result is then the number of credits that keeps all events in time. By
             default the current times count.
         """
         key, left_key = ("starts", self.config.links[fifo].source), self._departures(fifo)
@@ -562,7 +562,7 @@ class Schedule:
 
 
 def endless_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
-    """Return latency and interval of an accelerator whose FIFOs are endless.
+    """Return the latency and interval, in cycles, that an accelerator would have with unbounded FIFOs.
 
     The schedule has ``frames`` frames, or by default as many as it needs to settle.
     """
@@ -638,7 +638,7 @@ def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
 
 
 def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
-    """Return latency and steady interval, in cycles, of an accelerator that computes frames back to back.
+    """Return the latency and the steady interval, in cycles, that an accelerator has for frames back to back.
 
     The result covers ``frames`` frames, or by default as many as the schedule needs to settle. An interval has settled
     once it has not changed for `enough_frames` and no layer consumes a lead. The first frames are left out, and two

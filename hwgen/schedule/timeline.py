@@ -1,9 +1,9 @@
 """States (works, waits) of each layer over the cycles of an exact schedule, and fill levels of the FIFOs.
 
 A layer works while the steps of an output fold run. Between two folds the layer waits for whatever the later fold
-waited for. The `Wait` that set the later fold's time tells whether that was data or room, and of which neighbour. A
-fold can also wait for a beat that the layer's own buffer had no space for. Then the layer waited for its own buffer.
-The cycles of a layer's states thus add up to the cycles of the window.
+waited for. The `Wait` that set the later fold's time tells whether that was data or room, and which neighbour caused
+it. A fold can also wait for a beat that the layer's own buffer had no space for. Then the layer waited for its own
+buffer. The cycles of a layer's states thus add up to the cycles of the window.
 """
 
 from __future__ import annotations
@@ -339,13 +339,13 @@ def _extend_to_steady_state(config: AcceleratorConfig, frames: int) -> Timeline:
     return timeline
 
 
-#: Approximate number of scheduled events, over all frames, that a map is made lower for.
+#: Approximate number of scheduled events, over all frames, after a tall map is cut to fewer rows.
 TARGET_EVENTS = 1 << 23
 
 #: Output rows of the last layer on a lower map: step between heights that are tried, and minimum.
 STEP_ROWS, MIN_ROWS = 12, 48
 
-#: Smallest height of each layer's input for a lower map, as a multiple of the line buffer's rows.
+#: Minimum height of each layer's input on a lower map, as a multiple of the line buffer's rows.
 MIN_BUFFERS = 4
 
 

@@ -173,7 +173,7 @@ class _Run:
         bench = self.bench
         self.traffic.begin_cycle(self.cycle, self.sent)
         stalling = list(map(next, self.source_stalls))
-        ready = [not next(draw) and self.traffic.room for draw in self.sink_stalls]
+        ready = [not next(draw) and self.traffic.has_room for draw in self.sink_stalls]
         for index, source in enumerate(bench.sources):
             self.offered[index] |= self.sent[index] < self.traffic.arrived[index] and not stalling[index]
             ctx.set(source.valid, self.offered[index])

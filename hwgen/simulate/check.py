@@ -25,7 +25,7 @@ from hwgen.verilog.emitted import Factory
 class Mismatch:
     """First simulated value that differs from the expected value, its position, and the number of differing values.
 
-    The order is that of a stream: by frame, then pixel, then channel.
+    Values are ordered as in a stream: by frame, then pixel, then channel.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def locate(
 def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
     """Return, for each network layer, its output stream's index in ``Run.taps`` over all groups, and pixel order.
 
-    A group can begin with a copy, which has a tap, but is no layer of the network.
+    A group can begin with a copy, which has a tap, but is not a layer of the network.
     """
     names = {layer.name for layer in network.layers}
     watched = [pair for config in configs for pair in zip(config.layers, config.tap_orders, strict=True)]

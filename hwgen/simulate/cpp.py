@@ -118,7 +118,7 @@ def _compile_runtime(tools: Tools, folder: Path) -> list[Path]:
     return [folder / "runtime.o"]
 
 
-def _prelude(tools: Tools, files: int) -> list[str]:
+def _prelude_options(tools: Tools, files: int) -> list[str]:
     """Return the options of g++ that include Verilator's precompiled header, for a design of ``files`` C++ files.
 
     The header is compiled if the cache lacks it and there are many files; there are no options for a few.
@@ -168,8 +168,8 @@ def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> lis
         (folder / name).write_text(text)
     units = [name for name in parted if name.endswith(".cpp")]
     units.sort(key=lambda name: -len(parted[name]))  # the longest first, so that they end together
-    header = _prelude(tools, len(units))
-    return _run_in_parallel([partial(_object, tools, header, folder, parted, name) for name in units], what)
+    header = _prelude_options(tools, len(units))
+    return _run_in_parallel([partial(_compile_object, tools, header, folder, parted, name) for name in units], what)
 
 
 def _join_sources(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
@@ -230,7 +230,7 @@ def _by_size(files: Sequence[str], sources: Mapping[str, str]) -> list[list[str]
     return parts
 
 
-def _object(tools: Tools, header: Sequence[str], folder: Path, sources: Mapping[str, str], name: str) -> Path:
+def _compile_object(tools: Tools, header: Sequence[str], folder: Path, sources: Mapping[str, str], name: str) -> Path:
     """Compile the C++ file ``name``, unless the cache has its object file, and return the object file's path."""
     used = {file_name: sources[file_name] for file_name in _included(sources, name)}
     key = digest.of(tools.key, used)

@@ -95,7 +95,7 @@ def run(
     say: Callable[[str], None] = lambda step: None,
     tick: Callable[[int], None] = lambda moved: None,
 ) -> EngineRun:
-    """Simulate an engine that runs a program once or several times.
+    """Simulate an engine that runs a program once or several times; return its cycles, traffic and final memory.
 
     Parameters
     ----------

@@ -148,7 +148,7 @@ class Loading(ConfiguredComponent[LoadingConfig]):
             attrs=self.config.inner.device.memories.rom_style(len(words)),
         )
         word = rom.read_port()
-        # The ROM reads a word one cycle before the word is offered.
+        # The ROM reads a word one cycle before the word is valid.
         begun, next_index = Signal(name="has_begun"), Signal.like(word_index, name="next_word_index")
         offered = begun & (word_index != len(words))
         m.d.comb += next_index.eq(Mux(offered & accelerator.weights.ready, word_index + 1, word_index))

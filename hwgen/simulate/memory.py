@@ -77,7 +77,7 @@ class Memory:
         return 0 if self.bytes_per_cycle is None else round(self.bytes_per_cycle * UNIT)
 
     @property
-    def limits(self) -> bool:
+    def may_stall(self) -> bool:
         """Whether the memory can make a design wait, because it has a latency or a limited bandwidth."""
         return self.latency > 0 or self.rate > 0
 
@@ -148,11 +148,11 @@ class TrafficModel:
 
     @property
     def written(self) -> int:
-        """Number of beats, of all outputs together, that have been written to memory so far."""
+        """Number of beats written to memory so far, over all outputs."""
         return self._moved[-1]
 
     @property
-    def room(self) -> bool:
+    def has_room(self) -> bool:
         """Whether the write queue, which all outputs share, has room for one more beat."""
         return self._available[-1] - self._moved[-1] < self._memory.queue
 
@@ -204,7 +204,7 @@ class TrafficModel:
 
     @property
     def _size(self) -> int:
-        """Size, in bytes, of the beat that moves: the current input's next one, or the write queue's first one."""
+        """Size of the moving beat in bytes: the current input's next beat, or the first beat in the write queue."""
         if self._writes_now:
             sizes = self._writes[self._waiting[0]]
             return sizes[self._written[self._waiting[0]] % len(sizes)]

@@ -55,7 +55,7 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
     """
     config, options = _with_load(config, options)
     ports, values_by_input = output_ports(config), by_input(frames)
-    count = _count(config, values_by_input)
+    count = _count_frames(config, values_by_input)
     for port in ports:
         stimuli.dtype(port.beat)
     _check_waves(config, options, count)
@@ -65,7 +65,7 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
         num_shares = options.shares(count, cluster.count * work.SHARES if cluster else 1)
         bar = _Bar(count * sum(port.beats for port in ports), config.name)
         shares = zip(*(np.array_split(values, num_shares) for values in values_by_input), strict=True)
-        jobs = [_job(config, share, options, index, bar) for index, share in enumerate(shares)]
+        jobs = [_make_job(config, share, options, index, bar) for index, share in enumerate(shares)]
         raws = _raws(config, options, jobs, cluster)
     return join([conclude(job, raw, options.simulator) for job, raw in zip(jobs, raws, strict=True)])
 
@@ -90,7 +90,7 @@ def _check_waves(config: Config, options: Options, frames: int) -> None:
         raise InputError(f"waves can't be of frame {options.wave_frames[0]}: frames are 0 to {frames - 1}")
 
 
-def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
+def _count_frames(config: Config, frames: Sequence[np.ndarray]) -> int:
     """Check that all inputs have equally many frames, and return the number of frames.
 
     Raises
@@ -106,8 +106,8 @@ def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
     return counts.pop()
 
 
-def _job(config: Config, frames: Sequence[np.ndarray], options: Options, index: int, bar: _Bar) -> SimulationJob:
-    """Pack one simulation's share of each input's frames into beats, and return the simulation's job."""
+def _make_job(config: Config, frames: Sequence[np.ndarray], options: Options, index: int, bar: _Bar) -> SimulationJob:
+    """Return the job of one simulation: its share of each input's frames, packed into beats."""
     return SimulationJob(
         config=config,
         payloads=[
@@ -129,7 +129,7 @@ def _idle(config: Config, options: Options) -> int:
     It includes the time that the memory needs to read a beat and to write its whole queue.
     """
     memory, waits = options.memory, 0
-    if memory.limits:
+    if memory.may_stall:
         sources = input_ports(config)
         ends = (*sources, *output_ports(config))
         largest = max(int(stimuli.beat_bytes(port.beat, port.order).max()) for port in ends)
@@ -302,7 +302,7 @@ def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
     ends = np.array([run.written_ends for run in runs])
     waited = np.array([[min(run.first_input, cycles)] for run, cycles in zip(runs, start_up, strict=True)])
     begins = np.hstack([waited, ends[:, :-1] + 1])
-    # Cycle in which the last group writes the last byte of each frame.
+    # Cycle when the last group writes the last byte of each frame.
     lasts = begins[0, 0] + np.cumsum((ends - begins + 1).sum(axis=0)) - 1
     delays = np.array(runs[-1].written_ends) - np.array(runs[-1].frame_ends)
     last, layers = runs[-1], np.cumsum([0, *(len(run.taps) for run in runs)]).tolist()

@@ -128,7 +128,7 @@ def _key(letter: str, index: int, count: int) -> str:
 
 
 @dataclass(frozen=True)
-class _End:
+class _StreamValues:
     """Values that the test bench's template reads for one input or output stream of the module under test."""
 
     port: Port
@@ -202,7 +202,7 @@ def _stream_values(
     ports: Sequence[Port],
     file: Callable[[int, int], str],
     stalls: Sequence[tuple[int, int]],
-) -> list[_End]:
+) -> list[_StreamValues]:
     """Return the values that the test bench's template reads for each input stream, or for each output stream.
 
     A single stream has shorter names.
@@ -210,7 +210,7 @@ def _stream_values(
     count = len(ports)
     keys = [_key(letter, index, count) for index in range(count)]
     return [
-        _End(
+        _StreamValues(
             port=port,
             index=index,
             key=key,

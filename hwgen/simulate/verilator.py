@@ -215,7 +215,7 @@ def _processor() -> str:
 
 
 LARGE = 40_000
-"""Minimum size, in bytes of Verilog with all instances inside, of a module that is compiled by itself."""
+"""Minimum size of a module that is compiled by itself, in bytes of Verilog with all its instances."""
 
 #: Pattern of a Verilog module's first line, or of the ``initial`` block with a memory's contents.
 _BLOCK = re.compile(

@@ -70,7 +70,7 @@ class Watched:
 
     @property
     def values(self) -> dict[str, int]:
-        """Lowest bit, in the payload, of each value of a beat, by the name of the value's signal in the decoder.
+        """Lowest payload bit of each value of a beat, by the name of the value's signal in the decoder.
 
         Empty for a beat with more than `LANES` values.
         """

@@ -141,8 +141,8 @@ def test_rooms():
     rooms = []
     for cycle in range(12):
         traffic.begin_cycle(cycle, [99])
-        rooms.append(traffic.room)
-        if traffic.room and cycle < 6:
+        rooms.append(traffic.has_room)
+        if traffic.has_room and cycle < 6:
             traffic.post(cycle)
     # 99 taken: nothing more is read than the three beats there are, in cycles 0, 5 and, by turns, 10.
     assert rooms == [True, True, False, False, False, True, False, False, False, False, True, True]

@@ -240,7 +240,7 @@ def test_memory_takes_beats_as_they_come():
     posted, seen = {1: [1], 2: [0], 6: [1]}, []
     for cycle in range(12):
         traffic.begin_cycle(cycle, [99])
-        rooms = traffic.room
+        rooms = traffic.has_room
         for output in posted.get(cycle, []):
             traffic.post(cycle, output)
         seen.append((rooms, traffic.written))

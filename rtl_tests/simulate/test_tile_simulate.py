@@ -253,13 +253,13 @@ def test_groups_in_turn(memory):
         inputs = alone[-1].outputs
     first = sum(part.written_ends[0] + 1 for part in alone)
     # A group that is ready waits for nothing but the memory: what it takes to come out of reset shows once.
-    each = first - (0 if memory.limits else alone[0].first_input)
+    each = first - (0 if memory.may_stall else alone[0].first_input)
     assert run.written_ends == (first - 1, first + each - 1, first + 2 * each - 1)
     assert (run.cycles, run.interval, run.steady) == (first + 2 * each, each, True)
     assert run.latency == first - 1 - alone[0].first_input - (alone[1].written_ends[0] - alone[1].frame_ends[0])
     assert run.busy.shape == (3, 3)
     assert run.busy.sum(axis=1).tolist() == list(run.steps)
-    if not memory.limits:
+    if not memory.may_stall:
         assert run.latency == alone[0].latency + 1 + alone[1].latency
 
 
