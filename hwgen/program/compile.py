@@ -461,6 +461,7 @@ class _Compiler:
         return cycles
 
     def _searched(self, variant: _Variant) -> _ChosenGroups:
+        """Return the groups and tilings with the fewest cycles that are found for a variant of the network."""
         order = [[layer.step] for part in variant.parts for layer in part]
         search = _Search(
             variant.network, self._engine, variant.batch, variant.parts, order, variant.groupings, self._max_layers
@@ -591,6 +592,7 @@ def passes_of(network: Network) -> list[Pass]:
 
 
 def _layers(network: Network) -> list[LayerPasses]:
+    """Return all layers of a network, each with the later layers fused onto it and its passes through the array."""
     return [LayerPasses(step, passes(step.ops, step.takes, step.inside)) for step in fused_layers(network)]
 
 
@@ -683,6 +685,7 @@ def _emit_by_layer(
 
 
 def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:
+    """Refuse tilings of layers that the network does not compute, by name."""
     for name in tilings:
         if name not in names:
             raise PlanError(f"a tiling must be of a layer that is computed: {', '.join(names)}; there is no {name!r}")
@@ -715,6 +718,7 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
 
 
 def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
+    """Return the number of bytes of a pass's packed weights in the engine's memory."""
     if task.operands:
         return sum(operand_bytes(each) * fold_steps(each) for each in task.operands) * engine.weight_words * WORD
     folds = 1 if task.shares_weights else task.core_folds(engine)
@@ -722,6 +726,7 @@ def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
 
 
 def _parameter_bytes(task: Pass) -> int:
+    """Return the number of bytes of a pass's parameters (or fixed-point constants) in the engine's memory."""
     if task.fixed:
         return len(task.fixed.packed_constants(task.maps, task.split.members)) * WORD
     return LANES * WORD if task.shares_parameters else blocks(task.maps) * LANES * WORD

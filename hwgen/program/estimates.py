@@ -80,6 +80,7 @@ class Workload:
         return Estimate(float(cycles.sum()), float(WORD * (read + written).sum()))
 
     def _core_maps(self, engine: EngineConfig) -> np.ndarray:
+        """Return, for each pass, the number of output channels that one core computes at a time."""
         return np.where(self._channelwise, LANES, engine.maps)
 
     def _array_cycles(self, engine: EngineConfig, folds: np.ndarray) -> np.ndarray:
@@ -127,6 +128,7 @@ def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:
 
 
 def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None:
+    """Return the estimated cost of the best tiling of a pass in given buffer space; ``None`` if no tiling fits."""
     try:
         ((_, cost), *_) = best_tilings(request[0], engine, request[1])
     except PlanError:

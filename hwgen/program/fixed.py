@@ -67,6 +67,7 @@ class _ProgramBuilder:
         self._slots = 0
 
     def refuse(self, reason: str) -> ModelError:
+        """Return the error that the fixed-point unit can't compute the layer, with a reason, to be raised."""
         return ModelError(f"{self._name}: {reason}; use --template stream")
 
     def arrive(self, ends: Range, *, is_pixel: bool = False) -> _Value:
@@ -74,6 +75,7 @@ class _ProgramBuilder:
         return _Value(self._free_slot(), ends, is_pixel)
 
     def _free_slot(self) -> int:
+        """Reserve the first free register slot and return its index; refuse the layer if there is none."""
         slot = next(slot for slot in range(len(self._used) + 1) if slot not in self._used)
         self._used.add(slot)
         self._slots = max(self._slots, slot + 1)
@@ -280,6 +282,7 @@ def _quotient_range(first: Range, second: Range, shift: int, rounding: Rounding)
 
 
 def _range(kind: IntegerType) -> Range:
+    """Return the smallest and the largest value of an integer type."""
     return kind.minimum, kind.maximum
 
 

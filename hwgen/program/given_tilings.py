@@ -51,6 +51,7 @@ def tiling_cost(
 
 
 def _check_sizes(task: Pass, tiling: tiles.Tiling) -> None:
+    """Refuse a tiling whose tile, box or chunk sizes are out of range or no multiple of their units."""
     rows, columns = task.window.kernel
     sizes = {
         "rows": (tiling.rows, 1 if task.has_single_rows else task.rows, task.edge),
@@ -67,6 +68,7 @@ def _check_sizes(task: Pass, tiling: tiles.Tiling) -> None:
 
 
 def _check_boxes(task: Pass, tiling: tiles.Tiling, room: tiles.Room) -> None:
+    """Refuse a tiling whose chunks or input boxes (``by_taps``, ``rolling``) the pass or the buffers do not permit."""
     rows, columns = task.window.kernel
     if task.maximum and (tiling.taps < rows or tiling.tap_columns not in (None, columns)):
         raise PlanError(f"{task.name}: a chunk of a maximum must have all {rows} x {columns} taps of the kernel")

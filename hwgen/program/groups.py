@@ -152,6 +152,7 @@ class Grouping:
 
     @property
     def _has_one_search(self) -> bool:
+        """Whether the engine has several cores or a map memory, so that only one of the two searches is made."""
         return self._engine.has_cores or self._engine.has_map_memory
 
     def _with_tilings_between(self) -> Grouping:
@@ -228,6 +229,7 @@ class Grouping:
         return groups
 
     def _group_with_tilings(self, layers: Sequence[LayerPasses], choice: Mapping[str, Sequence[Tiling]]) -> JobGroup:
+        """Return the group of alternating layers with the chosen tilings; refuse tilings that do not fit together."""
         tasks = [task for layer in layers for task in layer.tasks]
         if len(layers) > 1 and share_tables(tasks):
             raise PlanError(f"{' and '.join(choice)} can't be side by side: both load the same table")
@@ -588,6 +590,7 @@ class Grouping:
         )
 
     def _may_be_together(self, layers: Sequence[LayerPasses]) -> bool:
+        """Whether the jobs of layers may alternate: no common lookup table, fixed tiling or fixed-point unit."""
         tasks = [task for layer in layers for task in layer.tasks]
         if not all(layer.tasks for layer in layers) or share_tables(tasks) or any(task.fixed for task in tasks):
             return False
@@ -703,6 +706,7 @@ class Grouping:
 
 
 def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tuple[Tiling, TilingCost]]:
+    """Return the best tilings, with costs, for a request (pass, buffer space, number); empty if no tiling fits."""
     task, room, count = request
     try:
         return best_tilings(task, engine, room, count)
@@ -715,6 +719,7 @@ def _cycles(
     whole: Room,
     request: tuple[Sequence[tuple[TiledPass, ...]], Sequence[Mapping[str, MapLocation]], Mapping[str, tuple[str, int]]],
 ) -> float:
+    """Return the exact cycles that an engine takes for the jobs of groups of passes, one group after the other."""
     groups, locations, map_roots = request
     emitter = Emitter(engine, map_roots, locations[0], whole, len(locations))
     emitter.begin_frame(0, locations, 0)

@@ -132,18 +132,22 @@ class _Tile:
 
     @property
     def out_columns(self) -> int:
+        """Number of output columns of the tile."""
         return self.columns[1] - self.columns[0]
 
     @property
     def box_width(self) -> int:
+        """Number of input columns that are loaded for the tile."""
         return self.box_columns[1] - self.box_columns[0]
 
     @property
     def pixel_rows(self) -> int:
+        """Number of output rows of the tile."""
         return self.rows[1] - self.rows[0]
 
     @property
     def pixels(self) -> int:
+        """Number of output pixels of the tile."""
         return self.pixel_rows * self.out_columns
 
 
@@ -275,6 +279,7 @@ class Emitter:
         return self._rows[edge]
 
     def _make_row_states(self, edge: str) -> _RowStates:
+        """Return the states of a feature map's rows, as a view of the states of the stored map that contains it."""
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         if self.engine.has_cores:
@@ -327,6 +332,7 @@ class _RowStates:
 
     @property
     def height(self) -> int:
+        """Number of rows of the feature map whose states these are."""
         return self.stored.shape[1]
 
     def part(self, first_block: int, count: int, rows: slice, frames: slice = slice(None)) -> _RowStates:
@@ -549,6 +555,7 @@ class _PassJobs:
             yield [_Tile((box_span[0] + begin, box_span[0] + end), columns, *box) for begin, end in inside]
 
     def _plane(self, tile: _Tile) -> int:
+        """Return the words per map-buffer bank that one 8-channel block of a tile's loaded input occupies."""
         if self.roll is not None:
             return self.roll.plane
         sizes = self._loaded_rows(tile.box_rows), tile.box_width, tile.out_columns
@@ -626,6 +633,7 @@ class _PassJobs:
 
     @property
     def _slot_bits(self) -> int:
+        """Base-2 logarithm of the number of pixels that a register slot of the fixed-point unit holds in this pass."""
         return slot_bits(self.task, self.engine)
 
     def _slot_drain(self, item: _Item, slot: int, bits: int, **program: int) -> Drain:
@@ -699,6 +707,7 @@ class _PassJobs:
         self.all.owners += [self.pass_index] * (len(self.all.jobs) - len(self.all.owners))
 
     def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Allocation]:
+        """Return the loads of a tile's input, empty if the map buffer holds it already, and its allocation there."""
         task, tile = self.task, item.tile
         begin, end = item.chunk.box_channels
         first_block, count = begin // LANES, blocks(end - begin)
@@ -815,6 +824,7 @@ class _PassJobs:
         return not self.split.by_rows or (span[0] >= 0 and span[1] + (self.split.teams - 1) * advance <= height)
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
+        """Load the weights of a job's chunk, unless the weight buffer holds them; return their allocation there."""
         is_shared = self.task.shares_weights
         fold = 0 if is_shared else item.fold
         key, first = (self.pass_index, fold, item.chunk_index), self.offsets[item.chunk_index]
@@ -836,6 +846,7 @@ class _PassJobs:
         return entry
 
     def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
+        """Load the biases and scales of a job's output channels, unless the buffer holds them; return their place."""
         task = self.task
         if task.fixed:
             return self._load_constants(task.fixed, item, loads)
@@ -943,6 +954,7 @@ class _PassJobs:
         return -(-self._item_blocks(item) // self.split.members)
 
     def _compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
+        """Return the section of a job that computes its chunk: addresses, strides, taps and pixel groups."""
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
         (top, bottom), (left, right) = tile.box_rows, tile.box_columns
         stride, across = task.stride, tile.out_columns

@@ -380,10 +380,12 @@ class _Home:
 
     @property
     def frame_bytes(self) -> int:
+        """Number of bytes of one frame of the map."""
         return self.blocks * self.height * self.width * WORD
 
     @property
     def end(self) -> int:
+        """First byte address after the region of all frames."""
         return self.address + self.frames * self.frame_bytes
 
     def frame(self, index: int) -> MapLocation:

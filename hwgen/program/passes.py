@@ -129,14 +129,17 @@ def can_fuse(before: Sequence[Op], op: Op) -> bool:
 
 
 def _fuse_sum(task: Pass, op: Add, edges: Sequence[str]) -> Pass:
+    """Return a copy of a pass with an addition of another map fused onto its output."""
     return with_sum(task, op, edges, edges.index(task.target[0]))
 
 
 def _fuse_lookup(task: Pass, op: Lookup, edges: Sequence[str]) -> Pass:
+    """Return a copy of a pass with a lookup table, such as an activation function, fused onto its output."""
     return replace(task, target=(op.name, task.target[1]), tables=(*task.tables, lookup_table(op)))
 
 
 def _fuse_pool(task: Pass, op: MaxPool, edges: Sequence[str]) -> Pass:
+    """Return a copy of a pass with a 2 x 2 max pool fused onto its output."""
     target = op.name, task.target[1]
     return replace(task, target=target, pooled=True, rows=task.rows // 2 * 2, columns=task.columns // 2 * 2)
 
@@ -179,6 +182,7 @@ def kinds() -> list[str]:
 
 
 def _check_window(op: Op) -> None:
+    """Refuse a layer whose strides, kernel size or dilation exceed the engine's limits."""
     window = window_of(op)
     if window.stride[1] not in STRIDES or window.stride[0] not in (window.stride[1], *range(1, MAX_TAPS + 1)):
         raise ModelError(
@@ -190,6 +194,7 @@ def _check_window(op: Op) -> None:
 
 
 def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the passes of a convolution: one, or one per group if groups have multiples of 8 channels."""
     if is_wide(op.output):
         return (_wide_conv(op, edges),)
     parameters = rule = None
@@ -230,6 +235,7 @@ def _wide_conv(op: Conv, edges: Sequence[str]) -> Pass:
 
 
 def _unfolded(op: UnfoldedConv, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass of a convolution whose input map is stored unfolded (rows and columns as channels)."""
     (task,) = _conv(op, edges)
     rows = op.unfold.rows if op.window.kernel[0] > 1 else 0
     return (replace(task, unfold_columns=op.unfold.columns, unfold_rows=rows, last_channels=op.last_channels),)
@@ -328,10 +334,12 @@ def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple
 
 
 def _max_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the channelwise pass of a max pool."""
     return (unscaled_pass(op, edges, op.output.type, maximum=True),)
 
 
 def _copy_pass(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the channelwise pass that copies a map's values, as for a crop or a padding."""
     return (unscaled_pass(op, edges, op.output.type),)
 
 
@@ -409,6 +417,7 @@ def scratch_maps(op: Op) -> dict[str, FeatureMap]:
 
 
 def _concat_scratch(op: Concat) -> dict[str, FeatureMap]:
+    """Return the scratch map of a concatenation whose inputs do not begin at whole blocks of 8 channels, by name."""
     edge, starts = concatenated_in(op)
     return {} if edge == op.name else {edge: replace(op.output, channels=starts[-1] + op.inputs[-1].channels)}
 
@@ -436,6 +445,7 @@ def _concat(op: Concat, edges: Sequence[str], inside: Sequence[bool]) -> tuple[P
 
 
 def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the channelwise pass of a global average pool: a sum over the map, requantised."""
     rule, zero = op.requantisation, op.input.zero_point - offset(op.input.type)
     none = np.zeros(op.outputs, np.int64)
     if rule.float32:
@@ -448,6 +458,7 @@ def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, 
 
 
 def _no_scratch(op: Op) -> dict[str, FeatureMap]:
+    """Return an empty mapping: the passes of the layer need no scratch maps in memory."""
     return {}
 
 

@@ -84,5 +84,6 @@ class _Functions:
         return layer.compute(*frames)[:, 0].astype(np.int64)
 
     def _lookup(self, layer: Op, root: str, table: np.ndarray) -> Lookup:
+        """Return the `Lookup` layer with the given table that replaces a layer, reading the map ``root`` directly."""
         source = self._maps[root]
         return Lookup(name=layer.name, input=source, output=layer.output, window=Window(kernel=(1, 1)), table=table)

@@ -221,6 +221,7 @@ class Costs(NamedTuple):
         return self._cheapest(np.maximum(self.array + self.ends, self.port), max_count)
 
     def _cheapest(self, cycles: np.ndarray, max_count: int) -> list[int]:
+        """Return the indices of the ``max_count`` tilings with the fewest ``cycles``, fitting tilings first."""
         return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:max_count].tolist()
 
     def cost(self, index: int) -> TilingCost:
@@ -718,6 +719,7 @@ def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _span(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
+    """Return the number of tiles of size ``step`` along an axis, and the maximum and sum of their input sizes."""
     size, limit = task.size[axis], (task.height, task.width)[axis]
     begins = np.arange(0, size, step)
     first, last = task.window.reach(axis, begins, np.minimum(begins + step, size))

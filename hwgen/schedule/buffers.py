@@ -159,6 +159,7 @@ def _search_order(schedule: Schedule) -> list[int]:
 
 
 def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
+    """Return a copy of an accelerator whose layers have line buffers of the given numbers of rows."""
     layers = (layer.with_rows(count) for layer, count in zip(config.layers, rows, strict=True))
     return replace(config, layers=tuple(layers))
 

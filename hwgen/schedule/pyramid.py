@@ -130,6 +130,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return np.concatenate([[filled[-1] - len(tiles)], filled])[before]
 
     def _distance_to(self, steps: Times, earlier: Times, of: Times) -> Times:
+        """Return the number of reuse-buffer steps from entries ``earlier`` of ``steps`` to the steps ``of``."""
         return of - self._step(steps, earlier, self.config.reuse.cycles)
 
     @staticmethod
@@ -142,6 +143,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return steps[positions] + frames * frame_steps
 
     def _key(self, ports: Ports, name: str) -> Any:
+        """Return the key of one of this layer's internal event sequences: ``offered``, ``first`` or ``complete``."""
         return (name, ports.starts)
 
 

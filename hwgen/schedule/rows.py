@@ -180,6 +180,7 @@ class RowCut:
         return self._cut_wait(index, wait, in_frame=in_frame)
 
     def _cut_wait(self, index: int, wait: Wait, *, in_frame: bool) -> Wait:
+        """Return a constraint without its entries for left-out strips of rows, and record its reach in `reaches`."""
         target, source = self.strips[wait.target], self.strips[wait.source]
         step, first = target.period // wait.every, target.cut // wait.every
         entries = np.arange(first - self.zone * step, first + (self.missing + self.zone) * step)

@@ -134,6 +134,7 @@ class System:
         self._marked: Times | None = None
 
     def _set_waits(self, waits: list[Wait]) -> None:
+        """Write all constraints into tables for the compiled loops, sorted by the sequence that waits."""
         self._order = sorted(range(len(waits)), key=lambda index: self.sequence_index[waits[index].target])
         #: Row of the table ``_waits`` for each wait, by its index in ``waits``.
         self._rows = {index: row for row, index in enumerate(self._order)}
@@ -310,6 +311,7 @@ class System:
 
 
 def _widen_times(latest: Times) -> Times:
+    """Convert latest allowed cycles from int32 to int64, including the value that stands for "after all events"."""
     wide = latest.astype(np.int64)
     wide[latest == _AFTER_ALL[np.dtype(np.int32)]] = _AFTER_ALL[np.dtype(np.int64)]
     return wide
@@ -317,6 +319,7 @@ def _widen_times(latest: Times) -> Times:
 
 @_compiled
 def _take_back(times: Times, indices: Times, values: Times, used: int) -> None:
+    """Restore the first ``used`` recorded old times of events, the last recorded one first."""
     for entry in range(used - 1, -1, -1):
         times[indices[entry]] = values[entry]
 

@@ -150,6 +150,7 @@ class Schedule:
         self._system = self._build(kept)
 
     def _build(self, kept: int | None) -> System:
+        """Make the system of event sequences and constraints of all layers, for all rows or ``kept`` strips of rows."""
         sequences: dict[Any, tuple[int, int]] = {}
         for layer_index, layer in enumerate(self._layers):
             for stream in self._streams_into[layer_index]:
@@ -227,6 +228,7 @@ class Schedule:
         return sequences | {("taken", stream_index): (self._beats(stream), 1)}
 
     def _ports(self, layer: int) -> layer_events.Ports:
+        """Return the keys of the event sequences at a layer's inputs and outputs."""
         return layer_events.Ports(
             tuple(("taken", stream) for stream in self._streams_into[layer]),
             tuple(self._offers(stream) if self._fifo_of(stream) >= 0 else None for stream in self._streams_into[layer]),

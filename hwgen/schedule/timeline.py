@@ -183,6 +183,7 @@ class _Layer:
 
     @staticmethod
     def _sum_before(values: Times, runs: Times) -> Times:
+        """Return, for each entry of ``runs``, the sum of the first so many entries of ``values``."""
         return np.append(0, np.cumsum(values))[runs]
 
 
@@ -203,6 +204,7 @@ class _Causes:
 
     @property
     def states(self) -> Sequence[State]:
+        """Wait states that occur in this layer, in the order of the indices in ``codes``."""
         return self._states
 
     def of(self, key: Any, events: Times) -> _Causes:
@@ -269,11 +271,13 @@ class _Causes:
         return wait.source == ("starts", self._layer) and bool(np.max(wait.delay) > 0)
 
     def _state(self, wait: Wait) -> State:
+        """Return the state of a layer that a constraint delays: waiting for input, for room or for its own buffer."""
         if wait.source in self._own:
             return State(BUFFER)
         return State(INPUT if wait.data else ROOM, self._schedule.neighbour(wait.source, before=wait.data))
 
     def _set_state(self, places: Times, state: State) -> None:
+        """Set ``codes`` to the index of a state for the events at given positions."""
         if not len(places):
             return
         if state not in self._states:
@@ -376,6 +380,7 @@ def lower(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
 
 
 def _tall_enough(config: AcceleratorConfig) -> bool:
+    """Whether the maps of a lowered accelerator still have enough rows to show the steady state."""
     return config.output.height >= MIN_ROWS and all(
         layer.window.input.height >= MIN_BUFFERS * layer.window.rows for layer in config.layers
     )

@@ -22,6 +22,7 @@ from hwgen.verilog.emitted import accelerator
 
 
 def _as_value(value) -> Value:
+    """Return an Amaranth value-castable, such as a struct view, as a plain ``Value``."""
     return value.as_value() if hasattr(value, "as_value") else Value.cast(value)
 
 

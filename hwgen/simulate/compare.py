@@ -186,6 +186,7 @@ def _without_roundings(found: np.ndarray, expected: np.ndarray, rounding: np.nda
 
 
 def _row(layer: Op, theirs: Mapping[str, Tally], ours: Mapping[str, Tally]) -> LayerRow:
+    """Return the comparison result of one layer, from the counts by layer name of ONNX Runtime and the hardware."""
     return LayerRow(
         layer=layer.name,
         kind=layer.kind,
@@ -318,6 +319,7 @@ class Comparison:
         return any(output.is_rounded for output in self.outputs)
 
     def _differing(self, which: str) -> Iterator[int]:
+        """Yield the numbers of values that differ in each layer and output, for ``runtime`` or ``hardware``."""
         yield from (tally.differing for row in self.rows if (tally := getattr(row, which)) is not None)
         yield from (
             getattr(output, which)[0] for output in self.outputs if which == "hardware" or not output.is_rounded

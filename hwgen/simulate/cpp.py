@@ -342,10 +342,12 @@ def _run_in_parallel(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
 
 
 def _called(run: Callable[[], T]) -> T:
+    """Call a function without arguments; picklable for workers."""
     return run()
 
 
 def _call(command: list[str], folder: Path) -> None:
+    """Run g++ in a folder, and raise an error with its most telling line if it fails."""
     process = processes.call(command, folder)
     if process.returncode:
         raise ToolError(f"g++ failed with status {process.returncode}: {reason(process.stderr + process.stdout)}")

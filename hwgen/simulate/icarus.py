@@ -140,6 +140,7 @@ _UNKNOWN, _KNOWN = str.maketrans("01xXzZ", "001111"), str.maketrans("xXzZ", "000
 
 
 def _call(command: list[str], folder: Path, top: str) -> None:
+    """Run one of Icarus' programs in a folder, and raise an error with its message if it fails."""
     process = processes.call(command, folder)
     if process.returncode:
         said = " ".join((process.stderr + process.stdout).split())[:300] or "no message"

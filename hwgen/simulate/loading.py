@@ -44,30 +44,37 @@ class LoadingConfig:
 
     @property
     def name(self) -> str:
+        """Name of the module that loads the weights: the accelerator's name with ``_loading``."""
         return f"{self.inner.name}_loading"
 
     @property
     def layers(self) -> Sequence[Any]:
+        """Configurations of the accelerator's layers."""
         return self.inner.layers
 
     @property
     def input(self) -> BeatFormat:
+        """Beat format of the accelerator's input stream."""
         return self.inner.input
 
     @property
     def output(self) -> BeatFormat:
+        """Beat format of the accelerator's output stream."""
         return self.inner.output
 
     @property
     def input_order(self) -> Order:
+        """Order of the pixels in the accelerator's input stream."""
         return self.inner.input_order
 
     @property
     def output_order(self) -> Order:
+        """Order of the pixels in the accelerator's output stream."""
         return self.inner.output_order
 
     @property
     def input_ports(self) -> tuple[Port, ...]:
+        """Input streams of the module, equal to the accelerator's (name, beat format, pixel order)."""
         return self.inner.input_ports
 
     @property

@@ -182,6 +182,7 @@ class TrafficModel:
         self._move_bytes(cycle)
 
     def _move_bytes(self, cycle: int) -> None:
+        """Move beats to and from memory, one side after the other, until the cycle's bandwidth is used."""
         rate, sides = self._memory.rate, len(self._available)
         while True:
             if not self._left:
@@ -200,6 +201,7 @@ class TrafficModel:
 
     @property
     def _writes_now(self) -> bool:
+        """Whether the current beat is a write to memory, not a read."""
         return self._side == len(self._reads)
 
     @property

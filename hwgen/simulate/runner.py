@@ -183,6 +183,7 @@ def _streams_to_show(config: Config, options: Options) -> Sequence[waves.Watched
 
 
 def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: SimulationJob) -> Raw:
+    """Simulate one job with given files and top module, and return the raw result; picklable for workers."""
     return used.run(job, content, top)
 
 
@@ -225,9 +226,11 @@ class _Bar:
         self._lock = Lock()
 
     def say(self, step: str) -> None:
+        """Report the name of the current step, such as compilation."""
         self._tell(Step(f"{self._name}: {step}"))
 
     def update(self, job_index: int, beats: int) -> None:
+        """Report the total of output beats after one simulation has reached ``beats``."""
         with self._lock:
             self._done[job_index] = beats
             done = min(sum(self._done.values()), self._total)

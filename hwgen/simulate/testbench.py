@@ -124,6 +124,7 @@ def results_key(index: int, count: int) -> str:
 
 
 def _key(letter: str, index: int, count: int) -> str:
+    """Return the prefix of the variables of one of ``count`` inputs (``i``) or outputs (``o``) in the test bench."""
     return letter if count == 1 else f"{letter}{index}"
 
 
@@ -148,10 +149,12 @@ class _StreamValues:
 
     @property
     def name(self) -> str:
+        """Name of the stream's port."""
         return self.port.name
 
     @property
     def beat(self) -> BeatFormat:
+        """Beat format of the stream."""
         return self.port.beat
 
     @property
@@ -166,10 +169,12 @@ class _StreamValues:
 
     @property
     def signed(self) -> str:
+        """Verilog function that signs the stream's values for messages: ``$signed``, or empty."""
         return "$signed" if self.beat.signed else ""
 
     @property
     def group_channels(self) -> int:
+        """Number of channels of each channel group of the stream."""
         return self.beat.channels // self.beat.groups
 
     @property
@@ -179,18 +184,22 @@ class _StreamValues:
 
     @property
     def row_spans(self) -> int:
+        """Number of row intervals in the stream's pixel order."""
         return len(self.port.order.rows)
 
     @property
     def rows(self) -> str:
+        """Row intervals of the stream's pixel order (end, begin), as a Verilog concatenation."""
         return _spans([(end, begin) for begin, end in self.port.order.rows])
 
     @property
     def column_spans(self) -> int:
+        """Number of column intervals in the stream's pixel order."""
         return len(self.port.order.columns)
 
     @property
     def columns(self) -> str:
+        """Column intervals of the stream's pixel order (end, begin, first column), as a Verilog concatenation."""
         order = self.port.order
         firsts = [firsts.start for firsts in order.beat_columns(self.beat.pixels)]
         return _spans([(end, begin, first) for (begin, end), first in zip(order.columns, firsts, strict=True)])

@@ -174,6 +174,7 @@ def fst_lacks(compiler: str) -> dict[str, str]:
 
 @cache
 def _version(compiler: str) -> str:
+    """Return the first line of what a C++ compiler prints for ``--version``."""
     process = subprocess.run([compiler, "--version"], capture_output=True, text=True, errors="replace")
     return process.stdout.partition("\n")[0]
 
