@@ -223,7 +223,7 @@ def _totals() -> list[int]:
 def _weights(found: PricedBlocking) -> float:
     """pJ that the weights take."""
     own = sum(buffer.accesses * buffer.energy for buffer in found.buffers if buffer.operand == "weights")
-    return own + found.behind("weights")
+    return own + found.outermost_energy("weights")
 
 
 def _yang() -> list[Row]:

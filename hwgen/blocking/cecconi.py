@@ -1,4 +1,4 @@
-"""Tile sizes for a layer whose data a DMA moves through a double buffer (Cecconi et al., ACIVS 2017).
+"""Search for the tile size of a layer whose data a DMA moves through a double buffer (Cecconi et al., ACIVS 2017).
 
 A transfer costs ``C + s p + n t``: one call, ``s`` runs of neighbouring addresses, ``n`` words. The paper's tile is
 ``ss x st`` pixels and ``sk`` channels of the input and ``sz`` channels of the output, with whole kernels and one loop
@@ -31,12 +31,11 @@ from hwgen.blocking.tiling import TileWords, candidates, check_tile_count, cut, 
 from hwgen.errors import ConfigError, PlanError
 
 LOOPS = {"s": ("X", "Y"), "k": ("C",), "z": ("K",)}
-"""Mapping from the loop letters of Cecconi's paper (pixels ``s``, input channels ``k``, output channels ``z``) to
-loop dimensions.
+"""Loop dimensions by the loop letters of Cecconi's paper: pixels ``s``, input channels ``k``, output channels ``z``.
 """
 
 SIDES = {"rows": "Y", "columns": "X", "inputs": "C", "outputs": "K"}
-"""Loop dimension of each size of a tile."""
+"""Loop dimension of each of a tile's four sizes, by the size's name in Cecconi's paper."""
 
 ORDERS = tuple("".join(order) for order in permutations("skz"))
 """All orders of the tile loops ``s`` (pixels), ``k`` (input channels) and ``z`` (output channels), inner to outer.
@@ -47,7 +46,7 @@ The paper's order is ``zks``.
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """Cost of a DMA transfer in any unit (seconds, cycles): per call, per run of consecutive addresses, per word."""
+    """Cost model of a DMA, in any unit (seconds, cycles): per call, per run of consecutive addresses, and per word."""
 
     call: float = 0.0
     jump: float = 0.0
@@ -60,7 +59,7 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferedTile:
-    """Tile of a layer in a double buffer, with the words, transfers and cost of computing the layer in such tiles.
+    """Tile size and loop order of a layer with a double buffer, with words moved, DMA transfers and cost of the layer.
 
     Parameters
     ----------
@@ -90,9 +89,9 @@ class BufferedTile:
 
 
 def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> BufferedTile:
-    """Count the words, transfers and cost of a layer for one tile size and loop order, halos included."""
+    """Return the words moved, DMA transfers and cost of a layer for one tile size and loop order, halos included."""
     single = _tile_of_sizes(problem, sizes)
-    words, calls, jumps = (int(figure.item()) for figure in _figures(single, order, runs=True))
+    words, calls, jumps = (int(figure.item()) for figure in _count_moves(single, order, runs=True))
     return BufferedTile(
         sizes=sizes,
         order=order,
@@ -106,7 +105,7 @@ def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Tran
 
 
 def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
-    """Count the words of a layer that the program of Cecconi's paper (listing 1.1) moves with a tile, halo included.
+    """Return the number of words that the program of Cecconi's paper (listing 1.1) moves for a layer in such tiles.
 
     Inputs stay in the buffer for all ``z``. Weights, biases and outputs are fetched for every tile, and outputs are
     written back.
@@ -154,7 +153,7 @@ def optimise(
         )
     best: tuple[float, int, int, int, int, str] | None = None
     for order in orders:
-        figures = _figures(tiling, order, runs=bool(transfer.jump))
+        figures = _count_moves(tiling, order, runs=bool(transfer.jump))
         cost = np.broadcast_to(_cost(figures, transfer), tiling.shape).ravel()[fits]
         words, calls = (np.broadcast_to(figure, tiling.shape).ravel()[fits] for figure in figures[:2])
         ties = np.flatnonzero(cost == cost.min())
@@ -169,7 +168,7 @@ def optimise(
 
 
 def _new_sum_dims(order: str) -> list[str]:
-    """Return the dimensions of the tile loops that start new accumulations, inner to outer: all but input channels."""
+    """Return the dimensions of the tile loops, inner to outer, without input channels: a step starts new sums."""
     return [dim for dim in _order(order) if dim not in LOOPS["k"]]
 
 
@@ -193,8 +192,8 @@ def _words(tiling: TileWords, operand: str, order: str) -> np.ndarray:
     return 2 * words - tiling.problem.output_words if operand == "output" else words
 
 
-def _figures(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count a layer's words moved, DMA calls, and runs of consecutive addresses, each as an array over all tile sizes.
+def _count_moves(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a layer's words moved, DMA calls, and runs of consecutive addresses, as arrays over all tile sizes.
 
     Without ``runs`` the runs are not counted, and the third result is 0.
     """
@@ -230,21 +229,21 @@ def _figures(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarray, 
 
 
 def _map_runs(tiling: TileWords, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
-    """Return the number of runs of consecutive addresses in all tiles of a feature map, for each tile size.
+    """Return, per tile size, the total number of runs of consecutive addresses in all tiles of a feature map.
 
-    A block has one run per row. Where rows are whole, it has one run per channel; where channels are whole too, one run
-    in all.
+    A block has one run per row. If rows are whole, it has one run per channel; if channels are whole too, one run in
+    all.
     """
     (columns, _), (rows, _) = axes
-    across, down = (_lines(tiling, dims, axis) for dims, axis in axes.items())
+    across, down = (_count_axis_blocks(tiling, dims, axis) for dims, axis in axes.items())
     _, partial, whole = (tiling.along(columns, values) for values in across)
     height, some, full = (tiling.along(rows, values) for values in down)
     count, blocks = tiling.problem.size(channels), tiling.blocks[channels]
     return partial * height * count + whole * (some * count + full * blocks)
 
 
-def _lines(tiling: TileWords, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
-    """Count elements read, partial blocks and whole blocks along a map's axis, as three lists by block size.
+def _count_axis_blocks(tiling: TileWords, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
+    """Return, for each block size, the elements read, partial and whole blocks along a map's axis, as three lists.
 
     Elements that several blocks read count in each. A partial block lacks some of the map's elements along the axis. A
     whole block has all of them.
@@ -260,7 +259,7 @@ def _lines(tiling: TileWords, dims: tuple[str, str], axis: Axis) -> list[list[in
 
 
 def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
-    """Return the *input* tile that Cecconi's printed equations choose, the words they state, and those really moved.
+    """Return the input tile chosen by Cecconi's printed equations, the words they claim, and the words really moved.
 
     Sizes divide the map, and the loop order is the printed one. Of equal tiles the one with the fewest transfers is
     chosen. The tile that is really moved has as many windows as the stride fits into the input tile, at least one, plus

@@ -1,4 +1,4 @@
-"""Exact counts of the words that a blocked loop nest fetches into a buffer at any position of the nest.
+"""Exact counts of the words that a blocked loop nest fetches into a buffer placed anywhere in the nest.
 
 A buffer at position ``p`` of a nest holds the block of its operand that loops 0 to ``p - 1`` touch. The outer loops
 change the block. Which words are fetched then depends on the buffer:
@@ -10,10 +10,10 @@ change the block. Which words are fetched then depends on the buffer:
 everything again. Blocks of output are written back when they leave the buffer. They return as partial sums if they were
 there before; with ``first_read`` they are also read while they are still zeros.
 
-The iterations of a nest are the product of the blocks of its dimensions, and so are the elements of a block. So every
-count is a product of sums over one axis each. This also holds for blocks that don't divide the size, strides, halos and
-padding. A sum counts the words of all blocks, minus the words that two consecutive blocks share when a loop steps.
-Padding is never fetched.
+The iterations of a nest are the product of the blocks of its dimensions, and so are the elements of a block. Therefore
+every count is a product of sums over one axis each. This also holds for blocks that don't divide the size, strides,
+halos and padding. A sum counts the words of all blocks, minus the words that two consecutive blocks share when a loop
+steps. Padding is never fetched.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True)
 class Axis:
-    """Rows or columns of a layer's input map, with the windows (kernel, stride, padding) that slide over them.
+    """Geometry of one axis (rows or columns) of a layer's input map: its size, and the windows that slide over it.
 
-    There are ``outputs`` windows of ``window`` elements each. The map has ``size`` elements, with padding of ``pad``
-    elements in front.
+    There are ``outputs`` windows of ``window`` elements each. The map has ``size`` elements, after ``pad`` elements of
+    padding.
     """
 
     outputs: int
@@ -52,11 +52,11 @@ class Axis:
         return np.concatenate([np.zeros((self.window, 1), np.int64), np.cumsum(inside, axis=1)], axis=1)
 
     def touched(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return the number of distinct map elements that taps ``f`` of windows ``x`` read; arrays broadcast."""
+        """Return how many distinct map elements along the axis are read by the taps ``f`` of the windows ``x``."""
         return self._count_inside(self._start(x, f), self._stop(x, f)) if self._dense(x, f) else self._sparse(x, f)
 
     def shared(self, before: tuple[Blocks, Blocks], after: tuple[Blocks, Blocks]) -> np.ndarray:
-        """Return the number of map elements that two blocks of windows and taps both read."""
+        """Return how many map elements along the axis are read by both of two blocks of windows and taps."""
         if self._dense(*before) and self._dense(*after):
             begin = np.maximum(self._start(*before), self._start(*after))
             return self._count_inside(begin, np.minimum(self._stop(*before), self._stop(*after)))
@@ -66,7 +66,7 @@ class Axis:
         return np.array(counts, np.int64).reshape(shape)
 
     def room(self, outputs: int, window: int) -> int:
-        """Return the largest number of map elements that ``window`` taps of ``outputs`` neighbouring windows cover."""
+        """Return the maximum number of map elements covered by ``window`` taps of ``outputs`` neighbouring windows."""
         return min(self.size, (outputs - 1) * min(self.stride, window) + window)
 
     def _dense(self, x: Blocks, f: Blocks) -> bool:
@@ -82,7 +82,7 @@ class Axis:
         return np.maximum(0, np.minimum(end, self.size) - np.maximum(begin, 0))
 
     def _sparse(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return the number of map elements under taps ``f`` of windows ``x``, which can have gaps between them."""
+        """Return how many map elements are read by taps ``f`` of windows ``x`` that may have gaps between them."""
         taps = np.concatenate([np.zeros((1, self.outputs + 1), np.int64), np.cumsum(self._sums, axis=0)])
         first, last = x.start, x.start + x.length
         below, above = f.start, f.start + f.length
@@ -96,7 +96,7 @@ class Axis:
 
 
 def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
-    """Return the columns and rows of a layer's input as `Axis`, by the loop dimensions of the output and the window.
+    """Return the `Axis` of a layer's input columns and of its rows, by the loop dimensions of output and window.
 
     The keys are ``(X, Fw)`` and ``(Y, Fh)``.
     """
@@ -108,7 +108,7 @@ def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
 
 
 def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
-    """Return the words that a buffer needs to hold any block of ``operand`` with the extents ``tile``.
+    """Return the size, in words, of a buffer that holds any block of ``operand`` with the extents ``tile``.
 
     Padding needs no room beyond the map's size.
     """
@@ -121,7 +121,7 @@ def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
 
 
 def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, scope: int | None = None) -> int:
-    """Count the words of ``operand`` that a buffer at ``position`` of a loop nest fetches during the whole nest.
+    """Return the words of ``operand`` that a buffer at ``position`` of a loop nest fetches during the whole nest.
 
     The head of this module states what ``overlap`` and ``scope`` mean.
     """
@@ -129,16 +129,16 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
     if operand == "weights" and not problem.weighted:
         return 0
     blocks = {dim: nest.blocks(dim, position) for dim in DIMS}
-    total = _product(problem, operand, blocks, blocks)
+    total = _shared_words(problem, operand, blocks, blocks)
     end = len(nest.loops) if scope is None else min(len(nest.loops), position + scope)
     for loop in range(position, end):
-        before, after = _step(nest, position, loop)
-        total -= _product(problem, operand, before, after, same=not overlap)
+        before, after = _blocks_around_step(nest, position, loop)
+        total -= _shared_words(problem, operand, before, after, same=not overlap)
     return problem.groups * total
 
 
-def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return the blocks that a buffer holds before, and after, each step of one loop outside the buffer, by dimension.
+def _blocks_around_step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
+    """Return, by dimension, the blocks that a buffer holds before and after each step of one loop outside it.
 
     The buffer is at ``position`` of the nest. Blocks have a start and a length.
     """
@@ -161,10 +161,10 @@ def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict
     return before, after
 
 
-def _product(
+def _shared_words(
     problem: Problem, operand: str, before: dict[str, Blocks], after: dict[str, Blocks], *, same: bool = False
 ) -> int:
-    """Count the words that blocks ``before`` and ``after`` of an operand share, summed over all pairs of blocks.
+    """Return the number of words that an operand's blocks ``before`` and ``after`` share, summed over all pairs.
 
     With ``same`` only pairs of identical blocks count.
     """
@@ -191,7 +191,7 @@ def _product(
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Words that one operand's buffer in a loop nest reads from the memory behind it and writes back.
+    """Words that one operand's buffer in a loop nest reads from the next outer memory, and writes back to it.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ def traffic(
     scope: int | None = None,
     first_read: bool = False,
 ) -> dict[str, list[Traffic]]:
-    """Count the words that buffers at given positions of a loop nest move, as a list per operand, inner to outer.
+    """Return the `Traffic` of buffers at given positions of a loop nest, as a list per operand, inner to outer.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Energy of a memory access as a function of the memory's size, and hierarchies of memories for the blocking search.
+"""Energy of a memory access by the memory's size, and the memory hierarchies of the blocking search.
 
 The energies are from Yang (section 3.4 and Table 3). Between the sizes of the table, the logarithm of the energy is
 interpolated over the logarithm of the size, for each word length. Below 1 KB the slope from 1 to 2 KB continues. Above
@@ -16,16 +16,16 @@ import numpy as np
 from hwgen.errors import ConfigError
 
 WORD_BYTES = 2
-"""Number of bytes of a word in the energy model (16 bits, as in Yang's paper)."""
+"""Size of a word in the energy model, in bytes (16 bits, as in Yang's paper)."""
 
 WIDTHS = (64, 128, 256, 512)
-"""Word lengths of on-chip memories in the energy table, in bits."""
+"""Word widths of on-chip memories in the energy table, in bits: its columns."""
 
 DRAM = 320.0
 """Energy of a DRAM access, in pJ per 16 bits."""
 
 SRAM_LIMIT = 16 << 20
-"""Largest size of an SRAM, in bytes; a larger memory costs as much as DRAM."""
+"""Maximum size of an SRAM, in bytes; accesses to a larger memory cost as much as to DRAM."""
 
 TABLE = {
     1: (1.20, 0.93, 0.69, 0.57),
@@ -44,7 +44,7 @@ TABLE = {
 
 
 def access(size: float, width: int) -> float:
-    """Return the energy, in pJ, of accessing 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
+    """Return the energy, in pJ, of an access to 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def access(size: float, width: int) -> float:
 
 
 def accesses(sizes: np.ndarray, width: int) -> np.ndarray:
-    """Return the energies, in pJ, of accessing 16 bits in memories of ``sizes`` bytes with words of ``width`` bits."""
+    """Return the energies, in pJ, of accesses to 16 bits in memories of ``sizes`` bytes with ``width``-bit words."""
     if width not in WIDTHS:
         raise ConfigError(f"a memory's word length must be one of {', '.join(map(str, WIDTHS))} bits, not {width}")
     if np.any(sizes <= 0):
@@ -82,13 +82,13 @@ class MemoryLevel:
 
     @classmethod
     def sized(cls, name: str, size: int, width: int) -> MemoryLevel:
-        """Return a memory of ``size`` bytes with words of ``width`` bits."""
+        """Return a memory of ``size`` bytes with words of ``width`` bits, and its energy per access from the table."""
         return cls(name=name, size=size, energy=access(size, width))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
-    """Memory hierarchy in which input, weights and output each have memories of their own, small to large."""
+    """Memory hierarchy with separate memories for input, weights and output, each from small to large."""
 
     memories: Mapping[str, Sequence[MemoryLevel]]
     top: float = DRAM
@@ -100,7 +100,7 @@ class Private:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """Memory hierarchy whose memories hold buffers of input, weights and output together, small to large.
+    """Memory hierarchy whose memories, from small to large, are shared by the buffers of input, weights and output.
 
     Buffers are packed from the inside out.
     """
@@ -115,7 +115,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class CoDesign:
-    """Memories to be designed together with the blocking: one memory per buffer, at most ``limit`` bytes in all.
+    """Memory hierarchy to be designed with the blocking: one memory per buffer, at most ``limit`` bytes in total.
 
     Parameters
     ----------

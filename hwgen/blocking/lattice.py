@@ -1,4 +1,4 @@
-"""Lattice of block extents through which the blocking search finds a path, with the words that buffers fetch."""
+"""Lattice of block extents, the search space of the blocking search, with the words that buffers fetch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hwgen.blocking.tiling import TileWords, distinct, divisors
 from hwgen.errors import ConfigError
 
 MIRRORED = 24
-"""Bit of a search step's action code that marks an exchange of rows and columns in a symmetric layer."""
+"""Index of the bit, in a search step's action code, that marks an exchange of rows and columns."""
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Lattice of the block extents that a loop nest can reach, with the words that each operand occupies and fetches.
+    """Search space of blockings: all combinations of block extents (points), each with buffer sizes and words fetched.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Lattice:
 
     @cached_property
     def sizes(self) -> dict[str, list[int]]:
-        """Block sizes, ascending, that the search can choose, by loop dimension."""
+        """Candidate block sizes of the search, ascending, by loop dimension."""
         sizes = {}
         for dim in DIMS:
             size, start = self.problem.size(dim), self.base[dim]
@@ -64,12 +64,12 @@ class Lattice:
 
     @cached_property
     def room(self) -> list[np.ndarray]:
-        """Words of the input, weight and output block at every lattice point (combination of block extents)."""
+        """Size in words of the input, weight and output block at every lattice point (combination of block extents)."""
         return [np.broadcast_to(self.tiling.room(operand), self.tiling.shape).ravel() for operand in OPERANDS]
 
     @cached_property
     def fill(self) -> list[np.ndarray]:
-        """Words per operand that a buffer moves in the whole layer if it keeps its block up to a point of the lattice.
+        """Words moved in the whole layer by a buffer that holds the block of a lattice point: an array per operand.
 
         With ``optimistic`` the words are a lower bound: every block that can stay at an edge is fetched once.
         """
@@ -87,9 +87,10 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Longest partial block that multiples of a block size leave and one block can hold, by dimension and size.
+        """Longest remainder at the layer's edge that still fits one block, by dimension and block size, in elements.
 
-        The value is 0 if no multiple among the sizes leaves such a block.
+        It remains after a multiple of the block size. The value is 0 if no multiple among the sizes leaves such a
+        block.
         """
         edges = {}
         for dim in DIMS:
@@ -103,11 +104,11 @@ class Lattice:
 
     @property
     def edged(self) -> bool:
-        """Whether some partial block at a layer's edge can stay in its buffer while full blocks are fetched again."""
+        """Whether a partial block at a layer's edge can stay in its buffer while full blocks are fetched again."""
         return any(map(any, self.edges.values()))
 
     def _share_kept(self, operand: str) -> np.ndarray:
-        """Return an upper bound of the share of an operand's words at the layer's edge that need no second fetch.
+        """Return, per tile size, an upper bound on the share of an operand's words that are at an edge, fetched once.
 
         Such words belong to partial blocks, which can stay in their buffer.
         """
@@ -122,13 +123,13 @@ class Lattice:
         return np.minimum(share * (1 + EXACT), 1)
 
     @cached_property
-    def taken(self) -> np.ndarray:
-        """Words of input, weights and output that the datapath reads and writes in the whole layer."""
+    def datapath_words(self) -> np.ndarray:
+        """Words of input, weights and output that the datapath reads and writes in the whole layer: an array (3,)."""
         return np.array([fill[0] for fill in replace(self, optimistic=False).fill])
 
     @cached_property
     def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """Loops by which a nest can grow, each with the lattice point that follows each point; -1 if none follows.
+        """Loops that can extend a nest: dimensions, and the next lattice point after each point (-1 if there is none).
 
         A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
         blocks divide the size, the extent grows by a prime factor.
@@ -153,7 +154,7 @@ class Lattice:
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """Topological rank of each lattice point (block extents): larger than the ranks of all points before it."""
+        """Topological rank of each lattice point (block extents), greater than the ranks of all its predecessors."""
         ranks = np.zeros(self.tiling.shape, np.int32)
         for dim in DIMS:
             own = [0] * len(self.sizes[dim])
@@ -178,22 +179,22 @@ class Lattice:
         return indices.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
 
     def extents(self, point: int, mirrored: bool) -> dict[str, int]:
-        """Return the block extent of each loop dimension at a point of the lattice, or at its mirror's."""
+        """Return the block extents, by loop dimension, of a lattice point or of its mirror image."""
         return self.tiling.tile(self.mirror[point] if mirrored and self.mirror is not None else point)
 
 
 RAGGED = ("X", "Y", "C", "K")
-"""Loop dimensions (all but the window's) whose blocks need not divide the layer's size, if the search permits this.
+"""Loop dimensions whose blocks may leave a remainder in ragged searches: all but the window's.
 
 Blocks of the window always divide it.
 """
 
 
 def _followers(sizes: Sequence[int]) -> list[list[int]]:
-    """Return one list per growth factor: for each block size, the index of the size that follows, or -1 if none does.
+    """Return one list per growth factor: for each block size, the index of the next size, or -1 if there is none.
 
-    The size that follows is a multiple of the size, with no other multiple of the size that divides it between. One
-    more list holds the last size, which can end with a partial block.
+    The next size is a multiple of the size, with no other multiple of the size that divides it between. One more list
+    holds the last size, which can end with a partial block.
     """
     last = len(sizes) - 1
     by_factor: dict[int, list[int]] = {}
@@ -207,4 +208,4 @@ def _followers(sizes: Sequence[int]) -> list[list[int]]:
 
 
 EXACT = 1e-9
-"""Relative difference up to which two energies count as equal."""
+"""Maximum relative difference between two energies that count as equal."""

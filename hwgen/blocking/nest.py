@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"(Fw|Fh|[XYCK])(\d*)(?:=(\d+))?")
 
 @dataclass(frozen=True)
 class BlockedLoop:
-    """Loop of a blocked nest over dimension ``dim``, whose iterations together cover ``extent`` elements."""
+    """One loop of a blocked nest: its dimension, and the extent in elements that its iterations cover together."""
 
     dim: str
     extent: int
@@ -36,7 +36,7 @@ class Blocks:
     length: np.ndarray
 
     def split(self, step: int) -> Blocks:
-        """Return all pieces of at most ``step`` elements into which the blocks are divided.
+        """Divide all blocks into pieces of at most ``step`` elements, and return the pieces.
 
         The last piece of a block can be shorter.
         """
@@ -46,11 +46,11 @@ class Blocks:
         return Blocks(np.repeat(self.start, pieces) + offset, np.minimum(step, np.repeat(self.length, pieces) - offset))
 
     def first(self, steps: Sequence[int]) -> Blocks:
-        """Return the innermost first piece of each block after repeated division by the sizes ``steps``."""
+        """Return the first piece of each block after dividing it repeatedly into pieces of the sizes ``steps``."""
         return Blocks(self.start, np.minimum(self.length, min(steps, default=1 << 62)))
 
     def last(self, steps: Sequence[int]) -> Blocks:
-        """Return the innermost last piece of each block after repeated division by the sizes ``steps``."""
+        """Return the last piece (remainder) of each block after dividing it repeatedly by the sizes ``steps``."""
         length = self.length
         for step in steps:
             length = length - step * (-(-length // step) - 1)
@@ -64,7 +64,7 @@ def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
 
 @dataclass(frozen=True)
 class Nest:
-    """Blocked loop nest of a layer: its loops from inner to outer, each dimension possibly split into several.
+    """Blocked loop nest of a layer: loops from inner to outer; a dimension can be split into several loops.
 
     Parameters
     ----------
@@ -149,13 +149,13 @@ class Nest:
         return cls(problem, (*inner, *(BlockedLoop(dim, problem.size(dim)) for dim in order)))
 
     def tile(self, position: int) -> dict[str, int]:
-        """Return the number of elements of each dimension that the loops inside ``position`` cover."""
+        """Return the number of elements, by dimension, that the loops inside ``position`` cover."""
         reached: dict[str, int] = dict.fromkeys(DIMS, 1)
         reached.update((loop.dim, loop.extent) for loop in self.loops[:position])
         return reached
 
     def steps(self, dim: str, inner: int, outer: int) -> list[int]:
-        """Return the block sizes of ``dim``, large to small, between positions ``inner`` and ``outer`` of the nest."""
+        """Return the distinct block sizes of ``dim``, descending, between two positions in the nest."""
         extents = [self._extents[dim][position] for position in range(inner, outer + 1)]
         return sorted(set(extents[:-1]), reverse=True)
 
@@ -168,7 +168,7 @@ class Nest:
         return reached
 
     def blocks(self, dim: str, position: int) -> Blocks:
-        """Return all blocks of dimension ``dim`` over which the loops from ``position`` outwards iterate."""
+        """Return all blocks of dimension ``dim`` that the loops outside ``position`` iterate over."""
         size = self.problem.size(dim)
         blocks = Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64))
         for step in self.steps(dim, position, len(self.loops)):

@@ -1,4 +1,4 @@
-"""Best tiles of a layer on a board whose block RAM is a double buffer, and the time of a layer in tiles.
+"""Search for a layer's best tiles if a board's block RAM is a double buffer, and the time of a tiled layer.
 
 With two buffers the next tile enters, and the previous tile leaves, while a tile is computed (Cecconi, section 3.2;
 Peemen, section V-4). The first fetch and the last write overlap with nothing. With one buffer, transfers alternate with
@@ -28,7 +28,7 @@ MAX_TILES = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class TileSteps:
-    """Words moved, DMA transfers and multiply-adds of each tile of a layer, in the order of computation.
+    """Words moved, DMA transfers and MACs of each tile of a layer, as arrays in order of computation.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class TileSteps:
     macs: np.ndarray
 
     def times(self, transfer: Transfer, mac: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the time of each tile's fetch, computation and write, in the unit of the transfer cost.
+        """Return the time of each tile's fetch, computation and write, as three arrays, in the transfer cost's unit.
 
         ``mac`` is the time of a multiply-add.
         """
@@ -63,7 +63,7 @@ class TileSteps:
 
 
 def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
-    """Return the words, transfers and multiply-adds of each tile of one channel group, in the order of computation.
+    """Return the words, DMA transfers and MACs of each tile of one channel group, in order of computation.
 
     The sums over all tiles equal the counts of `cecconi.evaluate`.
 
@@ -115,8 +115,8 @@ def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
 def _count_runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarray) -> np.ndarray:
     """Return the number of runs of consecutive addresses in each tile's block of a feature map.
 
-    A block has one run per row. Where rows are whole, it has one run per channel; where channels are whole too, one run
-    in all. ``whole`` and ``touched`` are columns and rows.
+    A block has one run per row. If rows are whole, it has one run per channel; if channels are whole too, one run in
+    all. ``whole`` and ``touched`` are columns and rows.
     """
     across, down = touched
     full = np.where(down == whole[1], 1, (down > 0) * channels)
@@ -124,7 +124,7 @@ def _count_runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.
 
 
 def _fetches(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
-    """Return whether each tile needs another block of an operand than the tile before, and so a fetch."""
+    """Return, per tile, whether it needs another block of an operand than the previous tile, and thus a fetch."""
     changed = np.zeros(len(next(iter(index.values()))), bool)
     changed[0] = True
     for dim in dims:
@@ -133,7 +133,7 @@ def _fetches(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
 
 
 def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
-    """Return the total time of a tiled layer if the DMA transfers overlap with computation (double buffer).
+    """Return the time of a tiled layer with double buffering (DMA overlaps computation), in the arguments' unit.
 
     It is the first fetch, then for each tile the longer of its computation and the transfers beside it, then the last
     write.
@@ -144,13 +144,13 @@ def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> f
 
 
 def in_turn(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
-    """Return the total time of a tiled layer if all fetches, computations and writes happen one after the other."""
+    """Return the time of a tiled layer if fetches, computations and writes never overlap, in the arguments' unit."""
     return float(np.sum(fetch) + np.sum(compute) + np.sum(write))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tiled:
-    """Tile of a layer that moves the fewest words on a board, with lower bounds of the layer's time.
+    """Tile size of a layer that moves the fewest words on a board, with lower bounds of the layer's time.
 
     Parameters
     ----------
@@ -167,12 +167,12 @@ class Tiled:
 
 
 def buffer_words(board: Board, bits: int) -> int:
-    """Return the number of words of ``bits`` bits in one half of a board's block RAM, used as a double buffer."""
+    """Return the number of ``bits``-bit words in half of a board's block RAM (one side of a double buffer)."""
     return board.bram36 * board.family.memories.block_bits // 2 // bits
 
 
 def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
-    """Return the tile with which a layer moves the fewest words through a board's block RAM, and the layer's time.
+    """Return the tile size that moves the fewest words of a layer through a board's block RAM, with the layer's time.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
 
 
 def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
-    """Return the bytes that a layer moves off chip per frame in its best tiles, and a lower bound of its cycles.
+    """Return a layer's off-chip traffic in bytes per frame, in its best tiles, and a lower bound on its cycles.
 
     All words are as wide as the layer's input. A layer without window and weights has no tiles: its maps are moved
     once.

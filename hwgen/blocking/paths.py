@@ -1,4 +1,4 @@
-"""Search for the loop blocking with the least memory energy, as a cheapest path through the lattice of block extents.
+"""Search for the loop blocking with the least memory energy, as a shortest path through the lattice of block extents.
 
 Labels grow loop by loop. The search drops a label if another label dominates it, or if its bound is no better than the
 best known energy.
@@ -22,7 +22,7 @@ from hwgen.blocking.problem import OPERANDS, indexes
 
 @dataclass
 class Labels:
-    """Partial blockings (inner loops with their buffers) in a shortest-path search, as arrays with one row each.
+    """Batch of partial blockings (inner loops with buffers), the labels of a shortest-path search: arrays of rows.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Labels:
     action: np.ndarray
 
     def take(self, rows: np.ndarray) -> Labels:
-        """Return copies of the partial blockings (loops with buffers) in the given rows."""
+        """Return the batch's partial blockings (loops with buffers) in the given rows, as a new batch."""
         return Labels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def __len__(self) -> int:
@@ -62,20 +62,19 @@ class Labels:
 
     @staticmethod
     def join(batches: Sequence[Labels]) -> Labels:
-        """Return one batch that contains the partial blockings (loops with buffers) of several batches."""
+        """Concatenate several batches of partial blockings (loops with buffers) into one."""
         return Labels(
             *(np.concatenate([getattr(batch, column.name) for batch in batches]) for column in fields(Labels))
         )
 
 
 Path = list[tuple[int, int]]
-"""Sequence of steps that build a blocking, each with a lattice point (block extents) and a code of the buffers
-added.
+"""Type of a path that builds a blocking: pairs of a lattice point (block extents) and a code of the buffers added.
 """
 
 
 class Trail:
-    """Store of all partial loop blockings that the search has extended, from which a solution is traced back.
+    """Store of all partial loop blockings that the search has extended, for tracing a solution back.
 
     ``parent`` of each partial blocking is the index of the blocking that it extends.
     """
@@ -91,7 +90,7 @@ class Trail:
         return self._starts[-2]
 
     def back(self, labels: Labels, row: int) -> Path:
-        """Return all steps, first to last, that built the partial blocking in row ``row`` of ``labels``."""
+        """Return the path, first step to last, that built the partial blocking in row ``row`` of ``labels``."""
         steps = [(int(labels.point[row]), int(labels.action[row]))]
         while (label := int(labels.parent[row])) >= 0:
             batch = bisect_right(self._starts, label) - 1
@@ -101,7 +100,7 @@ class Trail:
 
 
 def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """Select the Pareto-optimal partial blockings (labels), at most ``width`` per combination of block extents.
+    """Return the Pareto-optimal partial blockings of a batch, at most ``width`` per combination of block extents.
 
     The second result is the least energy bound of the blockings dropped because of ``width``, infinite if none is.
     """
@@ -128,7 +127,7 @@ def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozens
 
 
 def _pareto_rows(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
-    """Return the indices of the Pareto-optimal rows of ``figures`` (costs of partial blockings; less is better).
+    """Return the indices of the Pareto-optimal rows of ``figures``, a matrix of costs (less is better).
 
     Rows are sorted and distinct.
     """
@@ -149,7 +148,7 @@ def _pareto_rows(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
 
 
 def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return, for each of ``rows`` (costs of partial blockings), whether a row of ``kept`` is nowhere larger.
+    """Return, per row of costs in ``rows``, whether a row of ``kept`` dominates it: no entry is larger.
 
     No row of ``kept`` sorts after ``rows``.
     """
@@ -165,12 +164,12 @@ def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 
 def cheapest_path(lattice: Lattice, prices: BlockPrices, width: int, limit: float) -> tuple[float, float, Path | None]:
-    """Search the loop blocking with the least energy below ``limit``; return its energy, a lower bound, and its path.
+    """Search the loop blocking with the least energy below ``limit``; return its energy, a lower bound, its path.
 
     The lower bound covers all partial blockings that were dropped because of ``width``. Without a blocking below
     ``limit``, the energy is infinite and the path is ``None``.
     """
-    served = lattice.taken[None, :].copy()
+    served = lattice.datapath_words[None, :].copy()
     served[0, 2] += lattice.problem.output_words  # a datapath also reads the zeros that sums begin with
     labels = Labels(
         point=np.zeros(1, np.int32),
@@ -205,7 +204,7 @@ def cheapest_path(lattice: Lattice, prices: BlockPrices, width: int, limit: floa
 
 
 def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray) -> None:
-    """Add partial loop blockings to the search's waiting lists, keyed by the rank of their block extents."""
+    """Add partial loop blockings to the search's queues, which are keyed by the rank of the block extents."""
     for rank in np.unique(ranks).tolist():
         same = ranks == rank
         waiting.setdefault(rank, []).append(labels if same.all() else labels.take(np.flatnonzero(same)))
@@ -214,7 +213,7 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 def expand(
     lattice: Lattice, prices: BlockPrices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
-    """Extend partial blockings by one more loop, each without and with new buffers inside the loop, in all ways.
+    """Extend partial blockings by one more loop in all possible ways, with and without new buffers inside it.
 
     Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros.
     Where blocks can stay at an edge, any buffer can be useful.
@@ -244,7 +243,7 @@ def expand(
 
 
 def at_end(lattice: Lattice, prices: BlockPrices, labels: Labels, first: int) -> Labels:
-    """Extend complete loop blockings by buffers that hold whole arrays of operands, each without and with a buffer.
+    """Extend complete loop blockings by optional buffers that hold an operand's whole array, in all combinations.
 
     The blocking in the first row of ``labels`` has the index ``first`` in the trail.
     """
@@ -269,7 +268,7 @@ def _extend_by_buffer(
     fill: np.ndarray,
     spans: bool,
 ) -> tuple[Labels, np.ndarray]:
-    """Return partial blockings without and with one more buffer of an operand, where a buffer is ``useful`` and fits.
+    """Return partial blockings, plus those with one more buffer of an operand if it is ``useful`` and fits.
 
     The buffer is at ``here`` and reads ``fill`` words. With ``spans`` it also spans the next loop.
     """
@@ -296,7 +295,7 @@ def _extend_by_buffer(
 
 
 def _extend_by_loop(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray) -> Labels:
-    """Return partial blockings after one more loop, at their new points of the lattice of block extents.
+    """Return partial blockings extended by one more loop, with their new lattice points (block extents).
 
     Of two mirrored points the first is taken.
     """
@@ -309,7 +308,7 @@ def _extend_by_loop(lattice: Lattice, labels: Labels, point: np.ndarray, rows: n
 
 
 def energy_bounds(lattice: Lattice, prices: BlockPrices, labels: Labels) -> np.ndarray:
-    """Return a lower bound of the energy (pJ) of all complete blockings that extend each partial loop blocking.
+    """Return, per partial loop blocking, a lower bound on the energy (pJ) of all complete blockings that extend it.
 
     An operand still needs an access to a buffer as large as its present block, and every element once from the top; or
     all accesses go to the top. A buffer that spans the next loops does not need this, but only one kind of loop is

@@ -1,7 +1,7 @@
-"""Tile sizes for a layer with one on-chip buffer that reuses data between successive tiles (Peemen et al., ICCD 2013).
+"""Search for a layer's tile size with one on-chip buffer that reuses data between tiles (Peemen et al., ICCD 2013).
 
 A tile ``r, q, m, n, k, l`` (output maps, input maps, rows, columns, rows and columns of the window) is computed in the
-buffer. The next tile follows in one *direction*, and fetches only the words that the tile before did not have. At the
+buffer. The next tile follows in one *direction*, and fetches only the words that the previous tile did not have. At the
 end of a row of tiles everything is fetched again. Each tile reads and writes its partial sums (the paper's model). With
 ``first_read=False`` no zeros are read: the bias replaces them.
 """
@@ -21,22 +21,22 @@ from hwgen.errors import PlanError
 from hwgen.network import shapes
 
 LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
-"""Mapping from the loop letters of Peemen's paper (``r``, ``q``, ``m``, ``n``, ``k``, ``l``) to loop dimensions."""
+"""Loop dimensions by the loop letters of Peemen's paper: ``r``, ``q``, ``m``, ``n``, ``k`` and ``l``."""
 
 MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-"""Buffer sizes in words for which Peemen's paper prints results (Table I)."""
+"""Buffer sizes, in words, with results printed in Peemen's paper (Table I)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileSchedule:
-    """Tile of a layer in one on-chip buffer, the direction in which tiles follow each other, and the memory accesses.
+    """Tile size of a layer with one on-chip buffer, the loop along which tiles follow each other, and memory accesses.
 
     Parameters
     ----------
     tile : dict
         Sizes of the tile, keyed by the paper's letters.
     direction : str
-        Letter of the loop in which tiles follow each other.
+        Letter of the loop along which tiles follow each other.
     set_words : int
         Words that the buffer holds: a tile's inputs, weights and partial sums.
     input, weights, output : int
@@ -65,12 +65,12 @@ class TileSchedule:
 
 
 def layer() -> Problem:
-    """Return the example of Peemen's paper, layer 3 of the speed-sign network: 16 maps to 80, 5x5, two groups."""
+    """Return the example layer of Peemen's paper: layer 3 of the speed-sign network, 16 to 80 maps, 5x5, two groups."""
     return Problem.of(shapes.load("speed-sign").layers[2])
 
 
 def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> TileSchedule:
-    """Count the memory accesses of a layer for one tile size and one direction of successive tiles."""
+    """Return the memory accesses of a layer for one tile size and one direction (loop) of successive tiles."""
     inner = LETTERS[direction]
     order = (inner, *(dim for dim in DIMS if dim != inner))
     nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in LETTERS.items()}, order)
@@ -91,12 +91,12 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
 def optimise(
     problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
 ) -> list[TileSchedule]:
-    """Search, for each buffer size, for the tile and the order of tiles with the fewest memory accesses of a layer.
+    """Search, for each buffer size, the tile size and order of tiles with the fewest memory accesses of a layer.
 
-    The order is the direction (a loop) in which the next tile lies. ``strict`` keeps the working set below the memory's
-    size, as in Table I; otherwise it can equal the size. Of equal tiles the one with the smallest working set is
-    chosen, then the first direction of r, q, m, n, k, l. The search leaves out tiles that hold more than another tile
-    and move no less (`tiling.candidates`).
+    The order is the direction (a loop) of the next tile. ``strict`` keeps the working set below the memory's size, as
+    in Table I; otherwise it can equal the size. Of equal tiles the one with the smallest working set is chosen, then
+    the first direction of r, q, m, n, k, l. The search leaves out tiles that hold more than another tile and move no
+    less (`tiling.candidates`).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Blocked loop nests with buffers, and the energy of all their memory accesses."""
+"""Energy of all memory accesses of blocked loop nests with buffers."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class PricedBlocking:
 
     @property
     def searched(self) -> bool:
-        """Whether the blocking comes from a search and so has a lower bound of the energy."""
+        """Whether the blocking comes from a search, and therefore has a lower bound on the energy."""
         return self.bound > 0
 
-    def behind(self, operand: str) -> float:
+    def outermost_energy(self, operand: str) -> float:
         """Return the energy (pJ) of an operand's accesses to its outermost memory: DRAM, or a whole array on chip."""
         return self.top[operand] * self.tops[operand]
 
@@ -93,13 +93,13 @@ class PricedBlocking:
         return energy.WORD_BYTES * sum(buffer.words for buffer in self.buffers)
 
     @property
-    def at_home(self) -> int:
-        """Bytes of all arrays (input, weights, output) that are stored whole on chip instead of in DRAM."""
+    def whole_array_bytes(self) -> int:
+        """Total size, in bytes, of the arrays (input, weights, output) stored on chip as a whole, not in DRAM."""
         return energy.WORD_BYTES * sum(self.nest.problem.home(operand) for operand in self.homes)
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Count, by operand, the words that a datapath reads and writes if it computes the innermost loops at once.
+    """Return, by operand, the words read and written by a datapath that computes the innermost loops in parallel.
 
     These are the loops of the nest inside ``position``. Outputs count in both directions.
     """
@@ -115,7 +115,7 @@ def evaluate(
     tops: Mapping[str, float] | None = None,
     bound: float = 0.0,
 ) -> PricedBlocking:
-    """Count all memory accesses of a loop nest with given buffers, and return the nest priced by their energy.
+    """Count the memory accesses of a loop nest with given buffers, and return the nest with their energy.
 
     Every access to a buffer is an access by the next inner buffer, or by the datapath.
 
@@ -128,7 +128,7 @@ def evaluate(
     inside : int
         Number of inner loops that the datapath computes at once.
     tops : mapping, optional
-        Energy, in pJ, of an access to the memory behind the last buffer of each operand; DRAM by default.
+        Energy, in pJ, of an access to the memory outside the last buffer of each operand; DRAM by default.
     bound : float
         Lower bound of the energy, in pJ.
     """

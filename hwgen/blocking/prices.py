@@ -1,4 +1,4 @@
-"""Energies per access that the blocking search charges for buffers of every block size, on one memory hierarchy."""
+"""Tables of the energy per access of a buffer of every block size, for the blocking search on one memory hierarchy."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hwgen.blocking.problem import OPERANDS, Problem
 
 
 class BlockPrices:
-    """Energy per access of buffers of every block size, in each memory level of one hierarchy."""
+    """Tables of energy per access (pJ) by operand, memory level and block size, for one memory hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy, lattice: Lattice, limited: frozenset[str] = frozenset()) -> None:
-        """Compute the energy per access of every possible buffer (block size and memory level).
+        """Compute the energy per access (pJ) of every possible buffer (block size and memory level).
 
         ``limited`` holds the limits that co-designed memories must keep during the search.
 
@@ -34,7 +34,7 @@ class BlockPrices:
             self.limits = np.array([memory.size / energy.WORD_BYTES for memory in hierarchy.memories])
         self.arrays = [float(fill[-1]) for fill in lattice.fill]
         self.table = [self._table(operand, room) for operand, room in zip(OPERANDS, lattice.room, strict=True)]
-        # memory behind an operand's last buffer: DRAM, or the whole array on chip
+        # memory outside an operand's last buffer: DRAM, or the whole array on chip
         self.last = [_memory_energy(hierarchy, lattice.problem, operand) for operand in OPERANDS]
 
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ class BlockPrices:
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
-        """Smallest energy (pJ) of an access to a buffer at each memory level or a higher one, as one array per operand.
+        """Minimum energy (pJ) of an access to a buffer at a memory level or any higher one, as an array per operand.
 
         The energy beyond the last level is infinite.
         """
@@ -63,7 +63,7 @@ class BlockPrices:
         return result
 
     def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Return the memory levels for a further buffer, each with a mask of the partial blockings that can use it.
+        """Return the memory levels available for one more buffer, each with a mask of the partial blockings it suits.
 
         ``levels`` holds the next free level of each label.
         """
@@ -73,7 +73,7 @@ class BlockPrices:
 
 
 def _memory_energy(hierarchy: Hierarchy, problem: Problem, operand: str) -> float:
-    """Return the energy (pJ) of an access to the memory behind an operand's last buffer: DRAM, or an array on chip."""
+    """Return the energy (pJ) of an access to an operand's outermost memory: DRAM, or its whole array on chip."""
     if isinstance(hierarchy, CoDesign) and operand in hierarchy.homes:
         return energy.access(problem.home(operand) * energy.WORD_BYTES, hierarchy.widths[operand])
     return hierarchy.top

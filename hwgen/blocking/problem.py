@@ -1,12 +1,12 @@
-"""Loops of a layer (sizes, stride, padding, groups), which every search for a blocking takes as input.
+"""Loop nest of a layer (sizes, stride, padding, groups), the input of every search for a blocking.
 
 A convolution is six loops around one multiply-add (Yang, Algorithm 1), in each group of channels:
 
     output[k, y, x] += weights[k, c, fh, fw] * input[c, y * S + fh - P, x * S + fw - P]
 
 A pool has a window but no weights, and each of its channels is a group. A fully connected layer is a convolution with
-one output pixel. Local response normalisation has its window along the channels. So its channels take the role of the
-columns, and its pixels take the role of the rows.
+one output pixel. Local response normalisation has its window along the channels. Therefore its channels take the role
+of the columns, and its pixels take the role of the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hwgen.network.maps import MAX_SIDE
 from hwgen.network.ops import Op
 
 DIMS: tuple[str, ...] = ("X", "Y", "C", "K", "Fw", "Fh")
-"""Loop dimensions of a layer: output columns and rows, input and output channels of a group, window columns and
+"""Names of a layer's loop dimensions: output columns and rows, input and output channels per group, window columns and
 rows.
 """
 
@@ -30,11 +30,11 @@ INDEXES = {
     "weights": frozenset(("C", "K", "Fw", "Fh")),
     "output": frozenset(("X", "Y", "K")),
 }
-"""Loop dimensions that index the elements of each operand."""
+"""Loop dimensions that index the elements of each operand, by the operand's name."""
 
 _LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
-#: Largest height, width, kernel and stride, and largest number of channels, of a layer given as text.
+#: Maximum height, width, kernel and stride, and maximum number of channels, of a layer given as text.
 MAX_PIXELS, MAX_CHANNELS = 8_192, MAX_SIDE
 
 
@@ -131,7 +131,7 @@ class Problem:
         return sum(self.words(operand) for operand in OPERANDS)
 
     def home(self, operand: str) -> int:
-        """Return the number of words that an operand's whole array occupies in memory, before sizes are rounded up."""
+        """Return the words that an operand's whole array occupies in memory, without the padding of loop sizes."""
         return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]
 
     def padded(self, **multiples: int) -> Problem:
@@ -145,7 +145,7 @@ class Problem:
 
     @classmethod
     def of(cls, layer: Op) -> Problem:
-        """Return the loops of a network's convolution or pool.
+        """Return the loop nest of a convolution or pool layer of a network.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class Problem:
 def _windows(
     whole: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] | None
 ) -> tuple[list[int], tuple[int, int]]:
-    """Return an output's numbers of rows and columns, and the padding above and left of the input map.
+    """Return an output map's rows and columns, and the padding (pixels) above and left of the input map.
 
     Without ``pad`` the output is as large as the input, divided by the stride and rounded up.
     """

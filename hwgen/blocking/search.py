@@ -16,8 +16,8 @@ from the top. If a point has more than ``width`` labels, the worst are dropped t
 Blocks divide the layer's extents; sizes can be rounded up before (`Problem.padded`). With ``ragged``, blocks of rows,
 columns and channels can also have the smallest size for any number of blocks. Each holds whole inner blocks, except at
 the layer's edge. A block at the edge that holds a single inner block lets it stay where others are fetched again. How
-often this happens depends on the path. So one search assumes that it always does (`Lattice.optimistic`), which gives
-the bound. Another search assumes that it never does, for blockings that can beat the first result.
+often this happens depends on the path. Therefore one search assumes that it always does (`Lattice.optimistic`), which
+gives the bound. Another search assumes that it never does, for blockings that can beat the first result.
 `hwgen.blocking.count` counts every result again, and must agree.
 """
 
@@ -94,7 +94,7 @@ def search(
 def _search_blocking(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
 ) -> PricedBlocking | None:
-    """Search for the blocking with the least energy, below ``below``, within a hierarchy's limits; else ``None``."""
+    """Search the blocking with the least energy, less than ``below`` (pJ), on a memory hierarchy; else ``None``."""
     floor, limited = 0.0, frozenset[str]()
     while True:
         blocking = _refined(lattice, BlockPrices(hierarchy, lattice, limited), first, width, within, below)
@@ -110,7 +110,7 @@ def _search_blocking(
 def _ragged(
     lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
 ) -> PricedBlocking:
-    """Search for the best blocking with blocks of any size, given the best blocking ``whole`` with dividing blocks."""
+    """Search the best blocking with any block sizes, given ``whole``, the best one with sizes that divide the loops."""
     fewest = _search_blocking(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
     bound = 0.0 if fewest is None else fewest.bound
     best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest
@@ -123,7 +123,7 @@ def _ragged(
 
 
 def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
-    """Return all subsets of input, weights and output whose whole arrays fit on chip together."""
+    """Return all subsets of the operands (input, weights, output) whose whole arrays fit on chip together."""
     sets = [chosen for size in range(len(OPERANDS) + 1) for chosen in combinations(OPERANDS, size)]
     return [
         chosen
@@ -134,18 +134,21 @@ def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
 
 
 def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
-    """Return which limits of co-designed memories (``levels``, ``room``) a loop blocking exceeds; empty if none."""
+    """Return the names of the limits of co-designed memories (``levels``, ``room``) that a loop blocking exceeds."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
     counts = [sum(buffer.operand == operand for buffer in blocking.buffers) for operand in OPERANDS]
-    beyond = {"levels": max(counts) > hierarchy.levels, "room": blocking.on_chip + blocking.at_home > hierarchy.limit}
+    beyond = {
+        "levels": max(counts) > hierarchy.levels,
+        "room": blocking.on_chip + blocking.whole_array_bytes > hierarchy.limit,
+    }
     return frozenset(name for name, exceeded in beyond.items() if exceeded)
 
 
 def _refined(
     lattice: Lattice, prices: BlockPrices, first: int, width: int, within: float, below: float
 ) -> PricedBlocking | None:
-    """Search a blocking with less energy than ``below``: first roughly, then thoroughly if better ones are possible."""
+    """Search a blocking with less energy than ``below`` (pJ): roughly at first, then thoroughly if one may exist."""
     best, bound, path = cheapest_path(lattice, prices, first, below)
     if bound < min(best, below) * (1 - within):
         limit = min(best, below) * (1 - within)

@@ -1,4 +1,4 @@
-"""Word counts of one level of tiles for many tile sizes at once, as NumPy arrays.
+"""Word counts of a layer with one level of tiles, for many tile sizes at once, as NumPy arrays.
 
 A `TileWords` takes candidate sizes for every dimension. It returns arrays over all their combinations, with one axis
 per entry of `DIMS`, that broadcast against each other. The tests compare the arrays with nests of the same tiles.
@@ -20,7 +20,7 @@ from hwgen.blocking.problem import DIMS, INDEXES, Problem, indexes
 from hwgen.errors import PlanError
 
 MAX_TILES = 30_000_000
-"""Largest number of tile sizes that a search compares; an array of one value per tile then takes 240 MB."""
+"""Maximum number of tile sizes that a search compares; an array with one value per tile size then takes 240 MB."""
 
 
 def divisors(size: int) -> list[int]:
@@ -29,7 +29,7 @@ def divisors(size: int) -> list[int]:
 
 
 def distinct(size: int) -> list[int]:
-    """Return the smallest block size for each possible number of blocks of ``size`` elements, ascending.
+    """Return the smallest block size for each number of blocks that ``size`` elements can be divided into, ascending.
 
     For a fixed number of blocks no other step needs less room.
     """
@@ -37,7 +37,7 @@ def distinct(size: int) -> list[int]:
 
 
 def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, list[int]]:
-    """Return, by loop dimension, the tile sizes among which a tile with the fewest words is certainly found.
+    """Return, by loop dimension, candidate tile sizes that certainly include a tile with the fewest words.
 
     The result leaves out a larger block if a smaller block has no more blocks and moves no more words. This must hold
     for any part of the window (for all of it, with ``whole_window``) and any loop order. Without padding the words
@@ -59,12 +59,12 @@ def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, lis
 
 
 def _cropped(axis: Axis) -> bool:
-    """Return whether the last window along an axis extends beyond the map."""
+    """Return whether the last sliding window along an axis extends beyond the input map."""
     return (axis.outputs - 1) * axis.stride - axis.pad + axis.window > axis.size
 
 
 def check_tile_count(tiling: TileWords) -> None:
-    """Refuse to compare more than `MAX_TILES` tile sizes, which would take too much memory.
+    """Raise an error if a search would compare more than `MAX_TILES` tile sizes, which takes too much memory.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def check_tile_count(tiling: TileWords) -> None:
 
 
 def cut(size: int, step: int) -> Blocks:
-    """Return the blocks of at most ``step`` elements into which a loop dimension of ``size`` elements is divided."""
+    """Divide a loop dimension of ``size`` elements into blocks of at most ``step`` elements, and return the blocks."""
     return Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64)).split(step)
 
 
@@ -100,18 +100,18 @@ class TileWords:
     sizes: Mapping[str, Sequence[int]]
 
     def tile(self, index: int) -> dict[str, int]:
-        """Return the tile size of each dimension at a flat index into the arrays over all tiles."""
+        """Return the tile size, by dimension, at a flat index into the arrays over all tile sizes."""
         indices = np.unravel_index(index, self.shape)
         return {dim: self.sizes[dim][index_of_size] for dim, index_of_size in zip(DIMS, map(int, indices), strict=True)}
 
     @cached_property
     def _words(self) -> dict[tuple[tuple[str, str], str | None], np.ndarray]:
-        """Cache of the arrays that `axis_words` returns, by the dimensions of an axis and the direction of tiles."""
+        """Cache of the results of `axis_words`, by the axis's dimensions and the direction of successive tiles."""
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of arrays over all tile sizes: number of candidate sizes of each loop dimension."""
+        """Shape of the arrays over all tile sizes: the number of candidate sizes of each loop dimension."""
         return tuple(len(self.sizes[dim]) for dim in DIMS)
 
     def along(self, dim: str, values: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -126,11 +126,11 @@ class TileWords:
 
     @cached_property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Number of tiles along each loop dimension, by dimension, as an array over the tile sizes."""
+        """Number of tiles along each loop dimension, as a broadcasting array over the tile sizes, by dimension."""
         return {dim: self.along(dim, [-(-self.problem.size(dim) // step) for step in self.sizes[dim]]) for dim in DIMS}
 
     def room(self, operand: str) -> np.ndarray:
-        """Return, per tile size, the words that a buffer needs for one tile's block of ``operand``."""
+        """Return, per tile size, the buffer size in words for one tile's block of ``operand``."""
         if operand == "weights" and not self.problem.weighted:
             return np.zeros((1,) * len(DIMS), np.int64)
         words = np.ones((1,) * len(DIMS), np.int64)
@@ -150,7 +150,7 @@ class TileWords:
         dims: Collection[str] | None = None,
         scope: int | None = None,
     ) -> np.ndarray:
-        """Return, per tile size, the words of an operand that a one-tile buffer fetches in a loop order.
+        """Return, per tile size, the words of an operand fetched by a buffer of one tile for a given loop order.
 
         ``order`` lists the tile loops. ``dims`` are the dimensions that index the operand, if they differ from the
         operand's own: ``{"K"}`` for biases. ``scope``: see `count`.
@@ -160,7 +160,7 @@ class TileWords:
         return words * self.visits(indexed, order, scope)
 
     def visits(self, indexed: Collection[str], order: Sequence[str], scope: int | None = None) -> np.ndarray:
-        """Return, per tile size, how often a layer fetches each block (one tile's part) of an operand.
+        """Return, per tile size, how many times each block (one tile's part) of an operand is fetched.
 
         ``indexed`` are the dimensions of the operand. A loop that doesn't index the operand fetches its blocks again in
         two cases: a loop inside it changes the block, or the loop is beyond the first ``scope`` loops.
@@ -176,14 +176,14 @@ class TileWords:
         return times
 
     def swept(self, operand: str, direction: str) -> np.ndarray:
-        """Return, per tile size, the words that a buffer fetches if it keeps data for the next tile in ``direction``.
+        """Return, per tile size, an operand's words fetched if overlaps of adjacent tiles in ``direction`` are kept.
 
         The first tile of each sweep fetches everything again, so the order of the other loops doesn't matter.
         """
         return self.once(operand, direction) * self.visits({*INDEXES[operand], direction}, DIMS, scope=0)
 
     def once(self, operand: str, direction: str | None = None) -> np.ndarray:
-        """Return, per tile size, the words of all blocks of an operand, less those shared with the next block.
+        """Return, per tile size, the words of all blocks of an operand, less the words shared with the next block.
 
         The next block is the neighbour in ``direction``. Without a direction nothing is shared.
         """
@@ -198,7 +198,7 @@ class TileWords:
         return words
 
     def input_block(self, dims: tuple[str, str], windows: Mapping[int, int]) -> np.ndarray:
-        """Return, per tile size, the most input rows or columns that ``windows[size]`` neighbouring windows read.
+        """Return, per tile size, the maximum of input rows or columns read by ``windows[size]`` adjacent windows.
 
         The rows or columns of all blocks of taps are summed up.
         """
@@ -213,13 +213,13 @@ class TileWords:
         return np.full((1,) * len(DIMS), words, np.int64)
 
     def _table(self, dims: tuple[str, str], value: Callable[[int, int], int]) -> np.ndarray:
-        """Return the array of ``value(x, f)`` for all tile sizes of an output and a window dimension."""
+        """Return the values of ``value(x, f)`` for all pairs of tile sizes of an output and a window dimension."""
         shape = [len(self.sizes[dim]) if dim in dims else 1 for dim in DIMS]
         sizes = product(*(self.sizes[dim] for dim in dims))  # windows first: X before Fw, Y before Fh in DIMS
         return np.array([value(*pair) for pair in sizes], np.int64).reshape(shape)
 
     def axis_words(self, dims: tuple[str, str], direction: str | None) -> np.ndarray:
-        """Count, per tile size, the input rows (or columns) that all tiles read, less those shared with the next tile.
+        """Return, per tile size, the input rows (or columns) read by all tiles, less those shared with the next tile.
 
         The next tile is the neighbour in ``direction``. Without a direction nothing is shared.
         """

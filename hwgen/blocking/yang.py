@@ -1,4 +1,4 @@
-"""Benchmarks and memory hierarchies of Yang's paper: DianNao's, co-designed ones, several layers, several cores.
+"""Benchmark layers and memory hierarchies of Yang's paper: DianNao's, co-designed, for several layers or cores.
 
 X. Yang et al., *A Systematic Approach to Blocking Convolutional Neural Networks*, 2016. Words have 16 bits. The
 datapath processes 16 input channels and 16 output channels per cycle, so C and K are rounded up to multiples of 16.
@@ -38,7 +38,7 @@ The paper does not state these widths. Each is a divisor of X near 8.
 """
 
 WIDTHS: dict[str, int] = dict.fromkeys(OPERANDS, 512)
-"""Word length, in bits, of the co-designed on-chip memories for input, weights and output.
+"""Word widths in bits of the co-designed on-chip memories, by operand: input, weights and output.
 
 The paper uses wide memories wherever possible (section 4.2).
 """
@@ -89,13 +89,13 @@ def codesign(
 
 
 def datapath_block(problem: Problem, core: Mapping[str, int] = CORE) -> Mapping[str, int]:
-    """Return the channels of a layer that the datapath computes at once: ``core``, or 1 for layers without weights."""
+    """Return the input and output channels per step of the datapath: ``core``, or 1 for layers without weights."""
     return core if problem.weighted else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """Memory hierarchy for several layers in common, with the best blocking of each layer.
+    """Result of a search: one memory hierarchy for several layers, with the best blocking of each layer on it.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Common:
 
     @property
     def size(self) -> int:
-        """Bytes of all memories of the common hierarchy."""
+        """Total size of all memories of the common hierarchy, in bytes."""
         return sum(memory.size for memories in self.hierarchy.memories.values() for memory in memories)
 
     @property
@@ -138,9 +138,9 @@ def common(
 ) -> Common:
     """Search one memory hierarchy with the least total energy for several layers (Yang, section 3.6).
 
-    First every layer is optimised alone. The hierarchies of these layers, rounded to powers of two, are the candidates.
-    The best candidate for all layers together is then improved by halving or doubling one memory at a time, in
-    ``rounds`` rounds. The result need not be optimal; `Common.gap` bounds its distance from the optimum.
+    First every layer is optimised separately. The hierarchies of these layers, rounded to powers of two, are the
+    candidates. The best candidate for all layers together is then improved by halving or doubling one memory at a time,
+    in ``rounds`` rounds. The result need not be optimal; `Common.gap` bounds its distance from the optimum.
 
     Raises
     ------
@@ -162,8 +162,8 @@ def common(
     def total(sizes: _Sizes, best: float = inf) -> float:
         return _total(sizes, bounds, weight, core, best) if sum(map(sum, sizes)) <= limit else inf
 
-    costs = {sizes: total(sizes) for sizes in {_sizes(blockings) for blockings in alone.values()}}
-    best = _descended(costs, total, rounds)
+    costs = {sizes: total(sizes) for sizes in {_buffer_sizes(blockings) for blockings in alone.values()}}
+    best = _improved(costs, total, rounds)
     if costs[best] == inf:
         raise PlanError(f"no hierarchy of at most {limit} bytes was found that all {len(problems)} layers can use")
     hierarchy = _private(best)
@@ -182,7 +182,7 @@ def common(
 def _total(
     sizes: _Sizes, bounds: Mapping[Problem, float], weight: Mapping[Problem, int], core: Mapping[str, int], best: float
 ) -> float:
-    """Return the memory energy (pJ) of all layers on one hierarchy, from rough searches; infinite if one doesn't fit.
+    """Return the memory energy (pJ) of all layers on one hierarchy, by rough searches; infinite if a layer won't fit.
 
     ``weight`` holds the number of occurrences of each layer. The window's loops form a pair. The result is infinite too
     as soon as it can't be below ``best``.
@@ -201,15 +201,15 @@ def _total(
     return total
 
 
-def _descended(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
-    """Return the cheapest memory hierarchy after up to ``rounds`` rounds that change one memory at a time.
+def _improved(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
+    """Improve a memory hierarchy, one memory at a time, for up to ``rounds`` rounds; return the cheapest found.
 
     The hierarchies that the search tries are added to ``costs``.
     """
     best = min(costs, key=lambda sizes: costs[sizes])
     for _ in range(rounds):
         before = costs[best]
-        for sizes in _neighbours(best):
+        for sizes in _neighbouring_hierarchies(best):
             if sizes not in costs:
                 costs[sizes] = total(sizes, costs[best])
                 best = min(best, sizes, key=lambda sizes: costs[sizes])
@@ -219,13 +219,13 @@ def _descended(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], floa
 
 
 _ROUGH = 3
-"""Number of partial blockings kept per combination of block extents in the rough searches that compare hierarchies."""
+"""Number of partial blockings kept per combination of block extents in rough searches, which compare hierarchies."""
 
 _Sizes = tuple[tuple[int, ...], ...]
 
 
-def _sizes(blocking: PricedBlocking) -> _Sizes:
-    """Return the sizes in bytes of a blocking's buffers per operand, rounded up to powers of two, each once."""
+def _buffer_sizes(blocking: PricedBlocking) -> _Sizes:
+    """Return, by operand, the distinct sizes of a blocking's buffers, in bytes rounded up to powers of two."""
     sizes = []
     for operand in OPERANDS:
         words = [buffer.words for buffer in blocking.buffers if buffer.operand == operand]
@@ -233,8 +233,8 @@ def _sizes(blocking: PricedBlocking) -> _Sizes:
     return tuple(sizes)
 
 
-def _neighbours(sizes: _Sizes) -> Iterator[_Sizes]:
-    """Yield the memory hierarchies in which one memory is half as large, twice as large, or left out."""
+def _neighbouring_hierarchies(sizes: _Sizes) -> Iterator[_Sizes]:
+    """Yield variants of a memory hierarchy, each with one memory halved, doubled or left out."""
     for index, own in enumerate(sizes):
         for memory_index, size in enumerate(own):
             for changed in ((size // 2,), (size * 2,), ()):
@@ -253,7 +253,7 @@ def _private(sizes: _Sizes) -> Private:
 
 
 def multicore(blocking: PricedBlocking, cores: int, shared: str) -> dict[str, float]:
-    """Return the energy, in pJ, of a blocking divided between several cores, by component (Yang, section 3.3, Fig. 9).
+    """Return the energy (pJ), by component, of a blocking divided among several cores (Yang, section 3.3, Fig. 9).
 
     Parameters
     ----------
@@ -264,10 +264,10 @@ def multicore(blocking: PricedBlocking, cores: int, shared: str) -> dict[str, fl
     shared : str
         ``"input"`` if the cores divide the output channels, ``"weights"`` if they divide the pixels.
 
-        The last buffer of this operand stays whole and sends to all cores at once. So it has fewer accesses by the
-        factor ``cores``, and each costs as much as an access to a memory as large as the whole chip. The last buffers
-        of the other operands are divided between the cores, and every core has its own inner buffers. Whole arrays on
-        chip stay in one memory (``home``). Divided output channels must be sent to all cores after the layer
+        The last buffer of this operand stays whole and sends to all cores at once. Therefore it has fewer accesses by
+        the factor ``cores``, and each costs as much as an access to a memory as large as the whole chip. The last
+        buffers of the other operands are divided between the cores, and every core has its own inner buffers. Whole
+        arrays on chip stay in one memory (``home``). Divided output channels must be sent to all cores after the layer
         (``shuffle``).
 
     Raises
@@ -279,7 +279,7 @@ def multicore(blocking: PricedBlocking, cores: int, shared: str) -> dict[str, fl
     num_blocks = problem.K if shared == "input" else problem.X * problem.Y
     if shared not in ("input", "weights") or cores < 1 or num_blocks % cores:
         raise PlanError(f"{problem.name}: {cores} cores can't share {shared} and part {num_blocks} blocks evenly")
-    whole = energy.access(blocking.on_chip + blocking.at_home, max(WIDTHS.values()))
+    whole = energy.access(blocking.on_chip + blocking.whole_array_bytes, max(WIDTHS.values()))
     result: dict[str, float] = dict.fromkeys(("private", *OPERANDS, "shuffle", "home", "dram"), 0.0)
     for operand in OPERANDS:
         own = [buffer for buffer in blocking.buffers if buffer.operand == operand]
@@ -292,7 +292,7 @@ def multicore(blocking: PricedBlocking, cores: int, shared: str) -> dict[str, fl
                 result[operand] = last.accesses / cores * whole
             else:
                 result[operand] = last.accesses * energy.access(size / cores, WIDTHS[operand])
-        result["home" if operand in blocking.homes else "dram"] += blocking.behind(operand)
+        result["home" if operand in blocking.homes else "dram"] += blocking.outermost_energy(operand)
     if cores > 1 and shared == "input":
         result["shuffle"] = problem.output_words * whole
     return result

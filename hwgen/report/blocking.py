@@ -371,7 +371,7 @@ def _energy_by_memory(blocking: PricedBlocking, operand: str) -> dict[str, float
     """
     chain = [buffer for buffer in blocking.buffers if buffer.operand == operand]
     spent = {f"level {level}": buffer.accesses * buffer.energy for level, buffer in enumerate(chain)}
-    return {**spent, "home" if operand in blocking.homes else "DRAM": blocking.behind(operand)}
+    return {**spent, "home" if operand in blocking.homes else "DRAM": blocking.outermost_energy(operand)}
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -453,7 +453,7 @@ def test_codesign(name: str) -> None:
         found = yang.codesign(problem, limit << 20, homed=homed, pair=True)
         assert found.per_mac <= most
         assert found.gap == pytest.approx(0, abs=1e-12)
-        assert found.on_chip + found.at_home <= limit << 20
+        assert found.on_chip + found.whole_array_bytes <= limit << 20
         assert bool(found.homes) == homed or not found.homes
 
 

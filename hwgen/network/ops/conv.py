@@ -110,7 +110,10 @@ class Conv(Op):
 
     @cached_property
     def folded_bias(self) -> np.ndarray:
-        """Bias for products with the raw input, int64 ``(M,)``: ``bias - 2**fraction * x_zero_point * sum(w)``."""
+        """Bias with the input's zero point folded in, int64 ``(M,)``.
+
+        It is ``bias - 2**fraction * x_zero_point * sum(w)``.
+        """
         return self.bias - (self.input.zero_point * self.weights.sum(axis=(1, 2, 3)) << self.fraction)
 
     @property

@@ -298,7 +298,7 @@ class Sum(LabelledJoin):
 
     @property
     def terms(self) -> tuple[np.ndarray, ...]:
-        """Values that each input's integers represent, in ascending order: one float32 array per input."""
+        """Float32 values that each input's integers represent, one array per input, ascending by the integers."""
         return tuple(
             label.reals(np.arange(source.type.minimum, source.type.maximum + 1))
             for source, label in zip(self.inputs, self.labels, strict=False)

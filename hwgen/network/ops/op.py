@@ -266,7 +266,7 @@ class Op(ABC):
         return min(max(first, 0), limit), min(max(last, 0), limit)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read.
+        """Return begin and end of the rows (axis 0) or columns, with padding, that outputs ``begin`` to ``end`` read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included.
         """
