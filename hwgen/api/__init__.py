@@ -1,4 +1,4 @@
-"""Python interface of hwgen: the commands of its command line, on NumPy arrays.
+"""Python interface of hwgen: the command line's commands as functions and classes, with NumPy arrays.
 
     model = hwgen.load("digits.onnx")
     design = model.plan(board="zedboard")

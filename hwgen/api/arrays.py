@@ -20,9 +20,9 @@ from hwgen.network.options import ModelOptions
 from hwgen.options import check_names
 
 Values = np.ndarray | dict[str, np.ndarray]
-"""Type of a model's outputs: an array, or, where the model has several outputs, a dict of arrays by name."""
+"""Type of a model's outputs: an array, or, if the model has several outputs, a dict of arrays by name."""
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
-"""Type of a model's inputs: an array, or, where the model has several inputs, arrays in their order or by name."""
+"""Type of a model's inputs: an array, or, if the model has several inputs, arrays in their order or by name."""
 
 
 def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
@@ -38,8 +38,8 @@ def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
     Returns
     -------
     ndarray, list of ndarray, or dict of str to ndarray
-        The array of a single ``.npy`` file, the arrays of several in the order of ``paths``, or those of a single
-        ``.npz`` file by name.
+        The array of a single ``.npy`` file, the arrays of several in the order of ``paths``, or a single ``.npz``
+        file's arrays by name.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
 
 
 def model_options(calibration: Inputs | str | Path | None, bits: int | None, options: dict[str, Any]) -> ModelOptions:
-    """Return the options of a model, checked; a ``calibration`` that is a path is read.
+    """Return the options for reading a model as `ModelOptions`, after checks; read ``calibration`` if it is a path.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]
 
 
 def read_array(path: str | Path, what: str = "input") -> np.ndarray:
-    """Map the array of a ``.npy`` file into memory, read-only: values are read from the file when they are used.
+    """Map the array of a ``.npy`` file into memory, read-only: its values are read from the file on first use.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def read_array(path: str | Path, what: str = "input") -> np.ndarray:
 
 
 def _map_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
-    """Map the array of an open ``.npy`` file of ``size`` bytes into memory; messages name the file ``called``.
+    """Map the array of an open ``.npy`` file of ``size`` bytes into memory, and return it; errors name it ``called``.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def _map_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
 
 
 def _read_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
-    """Read the array of an open ``.npy`` file of ``size`` bytes into memory; messages name the file ``called``.
+    """Read the array of an open ``.npy`` file of ``size`` bytes into memory, and return it; errors name it ``called``.
 
     Returns
     -------
@@ -195,10 +195,10 @@ def _read_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
 
 
 def _check_header(file: BinaryIO, called: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read the header of a ``.npy`` file, and refuse a header that promises more bytes than the file has.
+    """Read the header of an open ``.npy`` file, and raise InputError if the array would exceed the file's size.
 
-    NumPy would allocate the array that the header promises before it reads any value. ``file`` is then positioned
-    behind the header.
+    NumPy would allocate the array that the header promises before it reads any value. ``file`` is then positioned after
+    the header.
 
     Returns
     -------
@@ -241,7 +241,7 @@ def _bytes(count: int) -> str:
 
 
 def listed(values: Values) -> list[np.ndarray]:
-    """Return a model's outputs, one array or a dict of arrays, as a list in order.
+    """Return a model's outputs, one array or a dict of arrays by name, as a list in the model's order.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Designs: models with a plan of their hardware, which can be simulated and written as Verilog."""
+"""Designs: a model with a plan of its hardware, which can be simulated and written as Verilog."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Design(ABC):
     """
 
     model: GoldenModel
-    """Model that the hardware computes."""
+    """Model that the design's hardware computes."""
     plan: Plan
-    """Plan of the hardware."""
+    """Plan of the design's hardware: layers, unroll factors, buffers, predicted cycles and resources."""
 
     def __repr__(self) -> str:
         interval = "" if self.interval is None else f", interval {self.interval:,} cycles"
@@ -64,7 +64,7 @@ class Design(ABC):
 
     @property
     def network(self) -> Network:
-        """Network of the model."""
+        """Network of integer layers that the design's hardware computes."""
         return self.model.network
 
     @property
@@ -74,12 +74,12 @@ class Design(ABC):
 
     @property
     def latency(self) -> int:
-        """Predicted cycles from the first input transfer of a frame to its last output transfer, over all outputs."""
+        """Predicted latency in cycles: from a frame's first input transfer to its last transfer on any output."""
         return self.plan.latency
 
     @property
     def interval(self) -> int | None:
-        """Predicted cycles between the ends of consecutive frames that follow each other without a gap."""
+        """Predicted initiation interval in cycles: between the ends of back-to-back frames."""
         return self.plan.interval
 
     @property
@@ -89,7 +89,7 @@ class Design(ABC):
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Configuration of the accelerator's gateware, for a plan with one group.
+        """Configuration of the accelerator's Amaranth component, for a plan with one group.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Design(ABC):
 
     @property
     def program(self) -> Program:
-        """Program with which an engine computes the model; only a plan on an engine has one.
+        """Program (job list and weights) that lets an engine compute the model; only designs on an engine have one.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class Design(ABC):
         InputError
             If the frames do not fit the model.
         ModelError
-            If ONNX Runtime can't run the operators behind the last integer tensor.
+            If ONNX Runtime can't run the operators after the last integer tensor.
         """
         return self.model.golden(x, integers=integers)
 
@@ -168,7 +168,7 @@ class Design(ABC):
         progress: bool | Listener = False,
         force: bool = False,
     ) -> Path:
-        """Write Verilog, memory files, the plan, a self-checking test bench and a report: all files, or none.
+        """Write the design's Verilog, memory files, plan, self-checking test bench and report to a folder: all or none.
 
         An engine has its program in place of the test bench.
 
@@ -213,10 +213,10 @@ class Design(ABC):
 
     @abstractmethod
     def _emit(self, folder: str | Path, x: Inputs | None, files: Callable[[], dict[str, Any]]) -> Path:
-        """Write all files of the design into ``folder``; ``files`` returns keyword arguments for the writers."""
+        """Write all files of the design into ``folder``; ``files`` returns keyword arguments for the file writers."""
 
     def report(self) -> str:
-        """Return a report of the plan in Markdown.
+        """Return the report of the design's plan as Markdown text.
 
         Returns
         -------
@@ -228,7 +228,7 @@ class Design(ABC):
         return report.markdown(self.plan, self.model.host)
 
     def page(self) -> bytes:
-        """Return a report of the plan as ``report.html``, a single file that a browser shows without any server.
+        """Return the design's HTML report, the text of ``report.html``: one file that a browser shows without a server.
 
         Returns
         -------
@@ -240,7 +240,7 @@ class Design(ABC):
         return html.render(self.document())
 
     def document(self) -> dict[str, Any]:
-        """Return the sections of ``report.html`` as plain values, by name.
+        """Return the contents of the design's ``report.html`` as JSON-like values, by section name.
 
         Returns
         -------
@@ -286,7 +286,7 @@ class Design(ABC):
         waves : path, optional
             Waveform file to write (``.vcd`` or ``.fst``, as far as the simulator supports them).
         wave_frames : tuple of int, optional
-            First recorded frame, and the frame behind the last one (Verilator); all frames if not given.
+            First recorded frame, and the frame after the last one (Verilator); all frames if not given.
         wave_layers : sequence of str, optional
             Names of the recorded layers (Verilator); all layers if not given.
         progress : bool or callable
@@ -321,8 +321,7 @@ class Design(ABC):
         InputError
             If the frames do not fit the model, or the simulator or an engine can't take an option.
         ModelError
-            If ONNX Runtime can't run the operators behind the last integer tensor.
-        PlanError
+            If ONNX Runtime can't run the operators after the last integer tensor. PlanError
             If the plan can't be built yet.
         ToolError
             If the simulator is missing or fails.
@@ -344,7 +343,7 @@ class Design(ABC):
 
     @abstractmethod
     def _simulated(self, x: Inputs, **options: Any) -> Result:
-        """Simulate the hardware on frames, and compare with the golden model; parameters are those of `simulate`."""
+        """Simulate the hardware on frames, and compare with the golden model; the parameters are as in `simulate`."""
 
     @checked
     def compare(
@@ -427,7 +426,7 @@ class Design(ABC):
     def _simulate_layers(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
-        """Simulate the hardware on frames, and return its outputs, the output of every layer, and the cycles.
+        """Simulate the hardware on frames, and return its outputs, every layer's output, and the measured cycles.
 
         Returns
         -------
@@ -441,7 +440,7 @@ class Design(ABC):
 
 
 class AcceleratorDesign(Design):
-    """Design of an accelerator, which has hardware of its own for each of the model's layers."""
+    """Design of an accelerator with separate hardware for each of the model's layers, linked by streams."""
 
     def _emit(self, folder: str | Path, x: Inputs | None, files: Callable[[], dict[str, Any]]) -> Path:
         from hwgen import emit
@@ -459,7 +458,7 @@ class AcceleratorDesign(Design):
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _first_weights(self, config: AcceleratorConfig) -> dict[str, bytes]:
-        """Write the weights file of hardware that begins without weights.
+        """Write the weights file for hardware that loads its weights at run time.
 
         Returns
         -------
@@ -474,7 +473,7 @@ class AcceleratorDesign(Design):
         return {f"{identifier(config.name)}{weights.SUFFIX}": content}
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
-        """Compute the maps between the plan's groups by the golden model: the input, then each group's output.
+        """Return the golden model's maps ``(n, C, H, W)`` between the plan's groups: the input, then each output.
 
         Returns
         -------
@@ -557,7 +556,7 @@ class AcceleratorDesign(Design):
         return run.maps, seen, cycles_entry(run.latency, run.interval, prediction.latency, interval)
 
     def _simulate_frames(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Simulate the accelerator, or the plan's groups in turn, on frames of the hardware's inputs.
+        """Simulate the accelerator, or the plan's groups one after another, on input maps ``(n, C, H, W)``.
 
         Returns
         -------

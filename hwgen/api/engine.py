@@ -1,4 +1,4 @@
-"""Designs on an engine: the engine's circuit, and the program with which the engine computes a model."""
+"""Designs on a programmable engine: the engine's circuit, and a program that lets it compute a model."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineSimulation:
-    """Settings for the simulation of an engine that runs a program: circuit, program, memory timing and options."""
+    """Simulation of an engine that runs a program, with its settings: circuit, program, memory timing and options."""
 
     circuit: EngineVerilog
-    """Circuit of the engine: Verilog, configuration and board."""
+    """Circuit of the simulated engine: its Verilog, configuration and board."""
     program: Program
-    """Program that the engine runs."""
+    """Program that the simulated engine runs."""
     timing: MemoryTiming
-    """Timing of the off-chip memory."""
+    """Timing of the simulated off-chip memory: latency, and cycles per beat."""
     schedule: ProgramSchedule | None = None
-    """Schedule from which the program was made, used to find a wrong layer; ``None`` if unknown."""
+    """Schedule that the program was made from, used to find a wrong layer; ``None`` if unknown."""
     waves: str | Path | None = None
-    """Path of the waveform file to write; ``None`` for no waves."""
+    """Path of the waveform file that the simulation writes; ``None`` for none."""
     progress: bool | Listener = False
-    """Whether progress is shown on stderr, or a function that receives it."""
+    """Whether the simulation's progress is shown on stderr, or a function that receives its steps."""
     jobs: int | None = None
-    """Number of simulations side by side; ``None`` for one, or on a cluster two for each parallel task."""
+    """Number of parallel simulations; ``None`` for one, or on a cluster for two per parallel task."""
     cluster: str | None = None
     """Address of the cluster that runs the simulations; ``None`` for this machine."""
 
     @property
     def memory(self) -> EngineMemory:
-        """Configuration of the simulated off-chip memory, with the timing of the run and without refresh gaps."""
+        """Configuration of the simulated off-chip memory, with this simulation's timing and without refresh gaps."""
         from hwgen.simulate.engine import EngineMemory
 
         return EngineMemory(timing=self.timing)
 
     def compared(self, model: GoldenModel, x: Inputs) -> Result:
-        """Run frames of a model on the engine, and compare them with the golden model and the predicted cycles.
+        """Simulate frames on the engine; return a `Result`, compared with the golden model and the predicted cycles.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class EngineSimulation:
         InputError
             If the frames do not fit the model, or several runs are to write waves.
         ModelError
-            If ONNX Runtime can't run the operators behind the last integer tensor.
+            If ONNX Runtime can't run the operators after the last integer tensor.
         ToolError
             If Verilator is missing or fails.
         """
@@ -129,14 +129,14 @@ class EngineSimulation:
 
 @dataclass(frozen=True, repr=False)
 class ProgramDesign(Design):
-    """Design of a model that an engine computes: the engine's circuit, and a program for the engine."""
+    """Design of a model on a programmable engine: the engine's circuit, and the model's program for it."""
 
     circuit: EngineVerilog | None = None
-    """Circuit of an engine that exists already; ``None`` for an engine that is made for this design."""
+    """Circuit of the existing engine that runs the design; ``None`` for an engine made for this design."""
 
     @property
     def _group(self) -> EngineGroup:
-        """The plan's only group, which the engine computes."""
+        """The plan's only group of layers, which the engine computes."""
         from hwgen.templates.engine import engine_group
 
         return engine_group(self.plan.groups[0])
@@ -151,7 +151,7 @@ class ProgramDesign(Design):
 
     @property
     def program(self) -> Program:
-        """Program with which the engine computes the model.
+        """Program (job list and weights) that lets the engine compute the model.
 
         Raises
         ------

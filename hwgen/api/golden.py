@@ -1,4 +1,4 @@
-"""Golden model: a network of integers, whose outputs NumPy computes exactly as the hardware does."""
+"""Golden model: a model's integer network, with outputs computed in NumPy exactly as in the hardware."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from hwgen.network.onnx.layers import RuntimeLayers
 
 _MAX_VALUES = 1 << 32
-"""Largest number of values in all frames that `GoldenModel.random_frames` makes at once."""
+"""Maximum number of values in the frames that `GoldenModel.random_frames` makes at once."""
 
 
 @dataclass(frozen=True, repr=False)
 class GoldenModel:
-    """Model of a network, resolved to integers: its inputs and outputs, and functions that compute the outputs."""
+    """Model read as a network of integer layers: its inputs and outputs, and methods that compute the outputs."""
 
     network: Network
-    """Network with its layers, weights and maps."""
+    """Network of the model: its integer layers, with their weights and maps."""
 
     def __repr__(self) -> str:
         taken, given = (" and ".join(map(str, maps)) for maps in (self.network.input_maps, self.network.output_maps))
@@ -128,7 +128,7 @@ class GoldenModel:
         Raises
         ------
         InputError
-            If ``count`` is no positive integer, or there would be more than 2**32 values.
+            If ``count`` is not a positive integer, or there would be more than 2**32 values.
         """
         from hwgen.network import host, quantise
 
@@ -163,7 +163,7 @@ class GoldenModel:
         x : ndarray, or sequence or dict of ndarray
             Frames as for ``prepare``.
         integers : bool
-            Whether to return the last integer tensor, at which the hardware ends, instead of the model's own output.
+            Whether to return the last integer tensor, the hardware's output, instead of the model's own output.
 
         Returns
         -------
@@ -189,9 +189,9 @@ class GoldenModel:
 
     @checked
     def golden_parts(self, x: Inputs, *, integers: bool = False) -> Iterator[Values]:
-        """Compute the golden model's outputs part by part, for more frames than memory can hold.
+        """Yield the golden model's outputs for parts of the frames, for more frames than memory can hold.
 
-        The parameters are those of `golden`. All frames are checked before the first part is computed.
+        It has the parameters of `golden`. All frames are checked before the first part is computed.
 
         Yields
         ------
@@ -216,14 +216,14 @@ class GoldenModel:
 
     @checked
     def complete(self, maps: Sequence[np.ndarray], x: Inputs) -> Values:
-        """Compute the model's own outputs on the host from the hardware's output maps.
+        """Return the ONNX model's own outputs, computed on the host from the hardware's output maps.
 
         Parameters
         ----------
         maps : sequence of ndarray
             Integers ``(n, C, H, W)`` of each output of the hardware, in order.
         x : ndarray, or sequence or dict of ndarray
-            Frames from which the hardware computed the maps, as for `prepare`.
+            Frames that the hardware computed the maps, as for `prepare`.
 
         Returns
         -------
@@ -242,7 +242,7 @@ class GoldenModel:
         return self._outputs(maps, x, prepared)
 
     def _check_maps(self, maps: Sequence[np.ndarray], count: int) -> None:
-        """Refuse maps of other numbers, types or shapes than those that the hardware computes of ``count`` frames.
+        """Raise InputError unless maps have the number, types and shapes of the hardware's outputs for so many frames.
 
         Raises
         ------
@@ -268,13 +268,13 @@ class GoldenModel:
 
     @property
     def ragged_outputs(self) -> frozenset[str]:
-        """Names of the outputs whose number of rows depends on the frame's values, as behind NonMaxSuppression."""
+        """Names of the model's outputs whose number of rows depends on a frame's values, as after NonMaxSuppression."""
         from hwgen.network import host
 
         return host.ragged(self.network)
 
     def _prepared(self, x: Inputs) -> tuple[np.ndarray, ...]:
-        """Quantise the model's frames, and return integers ``(n, C, H, W)`` for each hardware input, in order.
+        """Quantise the model's frames, and return an integer array ``(n, C, H, W)`` per hardware input, in order.
 
         Returns
         -------
@@ -286,7 +286,7 @@ class GoldenModel:
         return quantise.prepare_inputs(self.network, quantise.through_head(self.network, x))
 
     def _outputs(self, maps: Sequence[np.ndarray], x: Inputs, prepared: Sequence[np.ndarray]) -> Values:
-        """Compute the model's own outputs, by the host's operators, from the hardware's output maps.
+        """Return the ONNX model's own outputs, computed by the host's operators from the hardware's output maps.
 
         If the model has several outputs, they are a dict by name.
 
@@ -302,7 +302,7 @@ class GoldenModel:
         return made[0] if len(made) == 1 else dict(zip(self.output_names, made, strict=True))
 
     def _integers(self, maps: Sequence[np.ndarray]) -> Values:
-        """Convert the hardware's output maps to the last integer tensors of the model, in their shape there.
+        """Convert the hardware's output maps to the ONNX model's last integer tensors, in the model's shapes.
 
         If the hardware has several outputs, they are a dict by name.
 
@@ -324,7 +324,7 @@ class GoldenModel:
         bits: int | None = None,
         **options: Any,
     ) -> RuntimeLayers:
-        """Prepare ONNX Runtime to run the model's own file layer by layer, for `Design.compare`.
+        """Return an ONNX Runtime session of the model's file that gives every layer's output, for `Design.compare`.
 
         The parameters are those of `load`.
 

@@ -1,4 +1,4 @@
-"""Models that designs are planned, retrained and compiled for."""
+"""Models: read from a file, then planned, compiled for an engine, or put on an existing design after retraining."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Retrained(AcceleratorDesign):
     """Design of a retrained model that runs on the hardware built for another model with the same layers."""
 
     folder: Loadable = field(kw_only=True)
-    """Existing design whose hardware the model uses, read from its folder."""
+    """Description of the existing design whose hardware the model uses, read from its folder."""
 
     @cached_property
     def weights(self) -> bytes:
-        """Contents of the file from which the existing design loads the model's weights."""
+        """Contents of the weights file that the existing design loads for this model."""
         from hwgen.emit import weights
         from hwgen.network import host
 
         return weights.write(self.config, host.describe(self.network), self.model.name)
 
     def _simulate_frames(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Simulate the existing design's own Verilog on frames, after it has loaded the model's weights.
+        """Simulate the existing design's Verilog on frames, after it has loaded the model's weights.
 
         Returns
         -------
@@ -63,11 +63,11 @@ class Retrained(AcceleratorDesign):
 
 
 DESIGNS: dict[str, type[Design]] = {ENGINE: ProgramDesign}
-"""Class of a design by the template of its plan's only group; every other plan makes an `AcceleratorDesign`."""
+"""Design class by the template of a plan's only group; every other plan makes an `AcceleratorDesign`."""
 
 
 def design_of(model: GoldenModel, plan: Plan) -> Design:
-    """Make the design of a model from its plan, of the class that fits the plan's template.
+    """Return the design of a model with a given plan, of the class for the plan's template.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def design_of(model: GoldenModel, plan: Plan) -> Design:
 
 @dataclass(frozen=True, repr=False)
 class Model(GoldenModel):
-    """Model of a network, resolved to integers, for which designs are made.
+    """Model read as a network of integer layers, with methods that plan or compile designs for it.
 
     ``plan`` plans new hardware. ``retrained`` loads the model's weights into the hardware of an existing design.
     ``compile`` makes a program for an existing engine, and ``run`` runs a program.
@@ -269,7 +269,7 @@ class Model(GoldenModel):
         bandwidth: float | None = None,
         cluster: str | None = None,
     ) -> Result:
-        """Simulate an existing engine that runs a program of this model from a file, as ``Design.simulate`` does.
+        """Simulate an existing engine that runs a program file of this model, and compare with the golden model.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class Model(GoldenModel):
 
 
 def _read_plan(path: str | Path, network: Network, board: Board) -> Plan:
-    """Read the plan in a ``plan.json``, for a given network and board; a plan of another board gets a note.
+    """Read a ``plan.json`` for a network and board, and return the plan, with a note if it is for another board.
 
     Returns
     -------
@@ -320,7 +320,7 @@ def _read_plan(path: str | Path, network: Network, board: Board) -> Plan:
     Raises
     ------
     PlanError
-        If the file can't be read, or is no plan that can work. The message names the file.
+        If the file can't be read, or is not a plan that can work. The message names the file.
     """
     from hwgen import plan as planner
     from hwgen.plan import document

@@ -1,4 +1,4 @@
-"""Results of simulations: outputs, mismatches with the golden model, and cycles."""
+"""Results of simulations: outputs, mismatches with the golden model, and measured and predicted cycles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Result:
     ----------
     outputs, expected : ndarray, or dict of str to ndarray
         Outputs ``(n, ...)`` of the hardware and of the golden model, in the model's own type and shape. ONNX Runtime
-        computes the operators behind the last integer tensor. If there are several outputs, a dict by name.
+        computes the operators after the last integer tensor. If there are several outputs, a dict by name.
     integers : ndarray, or dict of str to ndarray
         Last integer tensor of the hardware, ``(n, ...)``, in the type and shape that it has in the model. If there are
         several outputs, a dict of their last integer tensors by the outputs' names.
@@ -98,12 +98,12 @@ class Result:
 
     @property
     def frames(self) -> int:
-        """Number of frames that were simulated."""
+        """Number of simulated frames."""
         return len(listed(self.integers)[0])
 
     @property
     def values(self) -> int:
-        """Number of compared values: those of the last integer tensors, over all frames."""
+        """Number of values compared with the golden model: the last integer tensors' values, over all frames."""
         return sum(array.size for array in listed(self.integers))
 
     @property
@@ -120,11 +120,11 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no mismatch, and cycles and bytes are as predicted."""
+        """Whether all values equal the golden model's, and cycles and bytes are as predicted."""
         return self.mismatches == 0 and self.as_predicted
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain values, the contents of ``hwgen simulate --json``.
+        """Return the result as JSON-like values, the contents of ``hwgen simulate --json``.
 
         Returns
         -------
@@ -143,7 +143,7 @@ class Result:
         }
 
     def document(self, labels: np.ndarray | None = None) -> dict[str, Any]:
-        """Return the simulation's sections of ``report.html`` as plain values, in addition to ``Design.document``.
+        """Return the simulation's sections of ``report.html`` as JSON-like values, with the sections of the design.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class Result:
         return sections
 
     def accuracy(self, labels: np.ndarray) -> dict[str, Any]:
-        """Count the frames that the hardware and the golden model classify right.
+        """Return how many frames the hardware and the golden model classify correctly, by the given labels.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class Result:
 
 
 def difference(first: Mismatch | None) -> dict[str, Any] | None:
-    """Return plain values with which ``report.html`` draws a mismatch: its channel's map, simulated and expected.
+    """Return values for ``report.html`` to draw a mismatch: its channel's map, as simulated and as expected.
 
     Returns
     -------
@@ -250,7 +250,7 @@ def difference(first: Mismatch | None) -> dict[str, Any] | None:
 def cycles_entry(
     latency: int, interval: int | None, predicted_latency: int, predicted_interval: int | None
 ) -> dict[str, int | None]:
-    """Return measured and predicted cycles under the keys of ``hwgen simulate --json``.
+    """Return measured and predicted cycles as a dictionary with the keys of ``hwgen simulate --json``.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Functions of the Python interface that start from a model's file, a module of PyTorch, or several models."""
+"""Functions of the Python interface that start from a model file, a PyTorch module or several models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(
     bits: int | None = None,
     **options: Any,
 ) -> Model:
-    """Read a model from an ``.onnx`` file, or the first part of a model.
+    """Read a model, or its first part, from an ``.onnx`` file or by a built-in network's name, and return a `Model`.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def load(
 def quantise(
     source: str | Path, calibration: Inputs | str | Path, output: str | Path, bits: int | None = None
 ) -> Model:
-    """Quantise a float ONNX model by typical inputs, write the quantised model, and read it.
+    """Quantise a float ONNX model with typical inputs, write the quantised model, and return it as a `Model`.
 
     Parameters
     ----------
@@ -102,18 +102,18 @@ def quantise(
 def from_torch(
     module: Any, example: Any, calibration: Any, output: str | Path | None = None, bits: int | None = None
 ) -> Model:
-    """Export a module of PyTorch to ONNX, quantise it by typical inputs, and read the quantised model.
+    """Export a PyTorch module to ONNX, quantise it with typical inputs, and return the quantised `Model`.
 
     Parameters
     ----------
     module : torch.nn.Module
         Network with float32 weights. It is exported in evaluation mode.
     example : tensor, or tuple of tensor
-        Inputs of one call. Their shapes are those of the model.
+        Inputs of one call, in the model's shapes.
     calibration : tensor or array, or sequence or mapping of these
         Typical inputs, (frames, ...): one array for each input, in order or by name.
     output : str or Path, optional
-        ``.onnx`` file to which the quantised model is written. `Model.runtime` reads it for a comparison.
+        ``.onnx`` file for the quantised model, which is written. `Model.runtime` reads it for a comparison.
     bits : int, optional
         Bits of activations and weights: 8, the default, or 16.
 
@@ -146,7 +146,7 @@ def from_torch(
 
 
 def _write_and_read(model: onnx.ModelProto, output: str | Path) -> Model:
-    """Write a quantised ONNX model to a file, and read it from there.
+    """Write a quantised ONNX model to a file, read it again, and return it as a `Model`.
 
     Returns
     -------
@@ -175,12 +175,12 @@ def check(
     board: str | Board | None = None,
     **options: Any,
 ) -> Check:
-    """Report for each operator of a model whether it is built, folded, left to the host, or not supported.
+    """Return a `Check` of a model: for each operator, whether it is built, folded, run on the host or unsupported.
 
     Parameters
     ----------
     source, calibration, bits, options
-        As for ``load``. With ``until`` the operators behind these tensors are left to the host.
+        As for ``load``. With ``until`` the operators after these tensors are left to the host.
     board : str or Board, optional
         Board whose on-chip memory is compared with the bits of all weights.
 
@@ -217,7 +217,7 @@ def sweep(
     progress: bool | Listener = False,
     **options: Any,
 ) -> SweepTable:
-    """Plan models for boards, once for every combination of the values of some options.
+    """Plan models for boards with every combination of option values, and return all plans with their Pareto fronts.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def sweep(
 
 
 def _check_sequence(sequence: Any, type_: Any, name: str, what: str) -> list[Any]:
-    """Check that the argument ``name`` is a non-empty sequence with entries of ``type_``, and return a list of them.
+    """Return the argument ``name`` as a list, after a check that it is a non-empty sequence of ``type_`` entries.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Sessions: a model's inference on simulated hardware or on a board, with the interface of ONNX Runtime."""
+"""Sessions: inference of a model on simulated hardware or on a board, with ONNX Runtime's session interface."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ _ENGINE = "engine.json"
 
 @dataclass(frozen=True, eq=False)
 class SessionDesign:
-    """Design that a session computes on: made in this program, or in a folder that ``Design.build`` wrote.
+    """Source of the design that a session computes on: a `Design` object, or a folder that ``Design.build`` wrote.
 
     Parameters
     ----------
     model : GoldenModel
-        Model that the design computes. The host runs its operators in front of and behind the hardware.
+        Model that the design computes. The host runs its operators before and after the hardware.
     folder : Path, optional
         Folder of the design.
     made : Design, optional
@@ -45,12 +45,12 @@ class SessionDesign:
 
     @property
     def is_engine(self) -> bool:
-        """Whether the folder is that of an engine, which needs a program of the model."""
+        """Whether the design's folder is an engine's, which needs a program of the model."""
         return self.folder is not None and (self.folder / _ENGINE).exists()
 
     @cached_property
     def design(self) -> Design:
-        """Design, for a folder made again from its plan, or compiled for its engine.
+        """The `Design`: given, or made again from the folder's plan, or compiled for the folder's engine.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class SessionDesign:
 def check_options(
     device: str, options: Mapping[str, Any], *functions: Callable[..., Any], reserved: Collection[str] = ()
 ) -> None:
-    """Refuse options of a device that none of the functions has that take them, or that the device gives itself.
+    """Raise InputError for device options that no receiving function has as a parameter, or that the device sets.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def check_options(
 
 
 class SessionDevice(ABC):
-    """Base class of devices, which compute the outputs of a model for frames.
+    """Base class of a session's devices (simulator or board), which compute a model's outputs for frames.
 
     Parameters
     ----------
@@ -114,14 +114,14 @@ class SessionDevice(ABC):
     """
 
     name: ClassVar[str]
-    """Name of the device, as a session takes it."""
+    """Name of the device, as the parameter ``device`` of a session."""
 
     def __init__(self, hardware: SessionDesign):
         self.hardware = hardware
 
     @abstractmethod
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Compute the model's outputs for frames of each input, by its name.
+        """Compute the model's outputs on the device: arrays by input name in, arrays by output name out.
 
         Returns
         -------
@@ -131,7 +131,7 @@ class SessionDevice(ABC):
 
 
 class Simulation(SessionDevice):
-    """Simulation of the hardware, in which every value is compared with the golden model.
+    """Device that simulates the hardware and compares every value with the golden model.
 
     Parameters
     ----------
@@ -152,12 +152,12 @@ class Simulation(SessionDevice):
         super().__init__(hardware)
         self.options = options
         self.result = None
-        """Result of the last run, with its cycles."""
+        """Result of the last simulation, with its measured and predicted cycles."""
         # A folder that can't be simulated, or an option that does not exist, is refused when the session begins.
         check_options(self.name, options, hardware.design.simulate)
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Simulate frames, and return the model's outputs.
+        """Simulate the hardware on frames, and return the model's outputs by name.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class Simulation(SessionDevice):
 
 
 class DriverBoard(SessionDevice):
-    """Base class of boards, whose driver is the file ``NAME_driver.py`` in the design's folder.
+    """Base class of devices that are boards, driven by the file ``NAME_driver.py`` in the design's folder.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class DriverBoard(SessionDevice):
     """
 
     through: ClassVar[str]
-    """Access to the hardware, as the driver's ``connect`` takes it."""
+    """Access to the hardware, the argument ``through`` of the driver's ``connect``: ``pynq`` or ``linux``."""
 
     def __init__(self, hardware: SessionDesign, *, program: str | None = None, **options: Any):
         super().__init__(hardware)
@@ -207,12 +207,12 @@ class DriverBoard(SessionDevice):
             raise DeviceError(str(error)) from None
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Compute frames on the board, and return the model's outputs.
+        """Compute frames on the board, and return the model's outputs by name.
 
         Raises
         ------
         DeviceError
-            If the hardware fails. Frames in it are dropped, and the next run begins anew.
+            If the hardware fails. Frames in it are dropped.
         """
         from hwgen.network import host
 
@@ -228,19 +228,19 @@ class DriverBoard(SessionDevice):
 
 
 class PynqBoard(DriverBoard):
-    """Board with PYNQ, which loads the bitstream ``NAME.bit`` of the folder."""
+    """Device that is a board with PYNQ; the driver loads the bitstream ``NAME.bit`` from the design's folder."""
 
     name = through = "pynq"
 
 
 class LinuxBoard(DriverBoard):
-    """Board with any Linux, on which the design is loaded: registers by UIO, memory by u-dma-buf."""
+    """Device that is a board with any Linux, already configured with the design; uses UIO and u-dma-buf."""
 
     name = through = "linux"
 
 
 def driver_of(hardware: SessionDesign, kind: str = "driver") -> ModuleType:
-    """Import the driver in a design's folder, ``NAME_driver.py`` or that of another kind."""
+    """Import the driver in a design's folder, ``NAME_driver.py`` or ``NAME_serial.py``, and return the module."""
     folder = hardware.folder
     if folder is None:
         raise InputError("a board needs the folder of a built design: give Session the folder, and the model")
@@ -258,7 +258,7 @@ def driver_of(hardware: SessionDesign, kind: str = "driver") -> ModuleType:
 
 
 class SerialBoard(SessionDevice):
-    """Board behind a serial port, on which the bitstream of the design's folder is loaded.
+    """Device that is a board driven over a serial port; the design's bitstream must already be on it.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ class SerialBoard(SessionDevice):
             raise DeviceError(f"{port}: {error}") from None
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Compute frames on the board, and return the model's outputs.
+        """Compute frames on the board over the serial port, and return the model's outputs by name.
 
         Raises
         ------

@@ -21,13 +21,14 @@ from hwgen.network.ends import TensorInfo
 DEVICES: dict[str, type[SessionDevice]] = {
     device.name: device for device in (Simulation, PynqBoard, LinuxBoard, SerialBoard)
 }
-"""Devices by name. A new one is a new file with a `SessionDevice`, and an entry here."""
+"""Device classes of sessions, by the device's name. A new one is a new file with a `SessionDevice`, and an entry
+here."""
 
 
 class Session:
     """Inference of a model on its hardware, with the interface of ``onnxruntime.InferenceSession``.
 
-    ONNX Runtime runs the operators in front of and behind the hardware, whatever the device is.
+    ONNX Runtime runs the operators before and after the hardware, whatever the device is.
 
     Parameters
     ----------
@@ -39,8 +40,8 @@ class Session:
     model : Model, str or Path, optional
         Model of a design that is given as a folder: an ``.onnx`` file or the name of a built-in network.
     **options
-        Options of the device: those of ``Design.simulate``, or of the driver's ``connect``. For an engine on a board,
-        ``program`` is the program's file.
+        Options of the device: the options of ``Design.simulate``, or of the driver's ``connect``. For an engine on a
+        board, ``program`` is the program's file.
     quantised : bool
         Whether integers are accepted for a float input as quantised already, and frames in every form that
         ``Model.golden`` accepts. Otherwise frames must have the types and shapes of `get_inputs`.
@@ -67,13 +68,13 @@ class Session:
         if device not in DEVICES:
             raise InputError(f"device must be {', '.join(DEVICES)}, not {device!r}")
         self.device = DEVICES[device](_hardware(design, model), **options)
-        """Device, with its driver or the result of its last simulation."""
+        """Device that the session computes on, with its driver or the result of its last simulation."""
         self._model = self.device.hardware.model
         self._is_quantised = quantised
 
     @cached_property
     def _model_tensors(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
-        """Inputs and outputs of the model, as ONNX Runtime describes them.
+        """Pair of the model's inputs and outputs, each described like ONNX Runtime's ``NodeArg``.
 
         A built-in network has no model: its frames are called ``n``.
         """
@@ -90,17 +91,17 @@ class Session:
         ]
 
     def get_inputs(self) -> list[TensorInfo]:
-        """Return the inputs of the model, in its order."""
+        """Return descriptions (name, shape, type) of the model's inputs, in order."""
         return self._model_tensors[0]
 
     def get_outputs(self) -> list[TensorInfo]:
-        """Return the outputs of the model, in its order."""
+        """Return descriptions (name, shape, type) of the model's outputs, in order."""
         return self._model_tensors[1]
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray], run_options: object = None
     ) -> list[np.ndarray]:
-        """Compute outputs of the model for a batch of any size.
+        """Compute outputs of the model for a batch of any size, and return a list of arrays, as ONNX Runtime does.
 
         Parameters
         ----------
@@ -115,7 +116,7 @@ class Session:
         -------
         list of ndarray
             Outputs in the order of the names, each in the shape that ONNX Runtime gives for the batch. An output whose
-            number of rows depends on the frame's values, as behind NonMaxSuppression, is the frame's array if there is
+            number of rows depends on the frame's values, as after NonMaxSuppression, is the frame's array if there is
             one frame. For several frames it is an array of ``n`` arrays.
 
         Raises
@@ -131,14 +132,14 @@ class Session:
         return self._as_by_runtime(names, self._outputs(names, input_feed))
 
     def _as_by_runtime(self, names: Sequence[str], outputs: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """Return outputs ``(n, ...)`` of one feed in the shapes that ONNX Runtime gives for its batch."""
+        """Convert one feed's outputs ``(n, ...)`` to the shapes that ONNX Runtime returns for the batch."""
         from hwgen.network import host
 
         network = self._model.network
         return [host.as_by_runtime(network, name, values) for name, values in zip(names, outputs, strict=True)]
 
     def _outputs(self, names: Sequence[str], input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Compute outputs ``(n, ...)`` of the model; an output may be an array of ``n`` arrays."""
+        """Compute outputs ``(n, ...)`` of the model for a feed; an output may be an array of ``n`` arrays."""
         from hwgen.network import quantise
 
         if not isinstance(input_feed, Mapping):
@@ -153,7 +154,7 @@ class Session:
         return [outputs[name] for name in names]
 
     def _without_unused(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the frames of a feed, without those of inputs that no output of the model depends on."""
+        """Return a feed's frames by input name, without inputs that no output of the model depends on."""
         from hwgen.network import quantise
 
         unused = {end.name for end in self.get_inputs()} - {
@@ -162,7 +163,7 @@ class Session:
         return {name: values for name, values in feed.items() if name not in unused}
 
     def _names(self, output_names: Sequence[str] | None) -> list[str]:
-        """Return the names of the wanted outputs as a list."""
+        """Return the names of the requested outputs as a list (all by default); refuse unknown ones."""
         known = self._model.output_names
         if output_names is None:
             return list(known)
@@ -176,7 +177,7 @@ class Session:
     def stream(
         self, output_names: Sequence[str] | None, feeds: Iterable[Mapping[str, np.ndarray]], *, frames: int = 256
     ) -> Iterator[list[np.ndarray]]:
-        """Compute outputs for a stream of feeds of any length, in order, with bounded memory.
+        """Yield the outputs for each feed of a stream of any length, in order, with bounded memory.
 
         Feeds of the same types are collected until they have ``frames`` frames, which are computed together.
 
@@ -197,7 +198,7 @@ class Session:
         Raises
         ------
         InputError
-            If ``frames`` is no positive integer, or ``feeds`` no iterable, and as for `run`.
+            If ``frames`` is not a positive integer, or ``feeds`` not an iterable, and as for `run`.
         CheckError, DeviceError
             As for `run`.
         """
@@ -240,7 +241,7 @@ class Session:
 
 
 def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.PathLike[str] | None) -> SessionDesign:
-    """Return the hardware of a session from its parameters."""
+    """Return the `SessionDesign` (the hardware) that a session's parameters describe."""
     if isinstance(design, Design):
         if model is not None:
             raise InputError("a design has its model already: give model only with a folder")
@@ -256,7 +257,7 @@ def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.P
 
 
 def _types(feed: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]] | None:
-    """Return the type and the shape of a frame of each input, by its name; ``None`` if the feed is not valid."""
+    """Return the type and frame shape of each input in a feed, by name; ``None`` if the feed is not valid."""
     if not isinstance(feed, Mapping) or not feed:
         return None
     if not all(isinstance(values, np.ndarray) and values.ndim for values in feed.values()):
@@ -267,5 +268,5 @@ def _types(feed: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype[Any], tup
 
 
 def _frame_count(feed: Mapping[str, np.ndarray]) -> int:
-    """Return the number of frames of a valid feed."""
+    """Return the number of frames in a valid feed."""
     return len(next(iter(feed.values())))

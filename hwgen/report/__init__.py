@@ -1,1 +1,1 @@
-"""Tables, pictures and the HTML report of a plan, for people."""
+"""Reports for people: tables, pictures and HTML pages of plans, checks, sweeps and comparisons."""

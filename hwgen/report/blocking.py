@@ -1,4 +1,4 @@
-"""Results of `hwgen block`, as a table, as JSON and as a picture."""
+"""Reports of ``hwgen block`` on a layer's best blocking and tiling, as a table, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hwgen.report.table import columns
 
 
 class Report(Protocol):
-    """Protocol of a result of `hwgen block`, shown as a table of text, as JSON or as a picture (``svg`` or ``png``)."""
+    """Protocol of a report of ``hwgen block``, which is shown as a text table, as JSON or as a picture (SVG or PNG)."""
 
     def table(self) -> str: ...
 
@@ -81,7 +81,7 @@ class BufferReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TiledLayer:
-    """Best tile of a layer by Cecconi's model, with the words that the tile moves and the time per frame.
+    """Best tile size of a layer by Cecconi's model, with the words moved and the time per frame.
 
     Attributes
     ----------
@@ -338,7 +338,7 @@ class EnergyReport:
         return picture(self.name, draw, file_format, (13 if self.against else 8, 6))
 
     def _homes(self, axes: Any) -> None:
-        """Draw for each layer a bar of energy per multiply-add, divided by operand and by accessed memory."""
+        """Draw a bar of the energy per MAC for each layer, divided by operand and by accessed memory."""
         names = [blocking.nest.problem.name for blocking in self.blockings]
         colours = {"input": "Blues", "weights": "Greens", "output": "Oranges"}
         import matplotlib

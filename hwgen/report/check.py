@@ -1,4 +1,4 @@
-"""Report of ``hwgen check``: verdicts on a model's operators, and the memory that its weights need on a board."""
+"""Report of ``hwgen check``: a verdict on each of a model's operators, and the memory that its weights need."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from hwgen.templates.stages import IN_TILES, stage_of
 
 _WORDS = {"built": "built", "folded": "folded", "host": "on the host", "unsupported": "not supported"}
 _SINGLE = 30
-"""Largest number of a model's operators for which the table has a line each; more operators are grouped."""
+"""Maximum number of a model's operators that are listed one per line; in longer tables they are grouped."""
 _NAMED = 4
-"""Number of operators that a line for a group of operators names."""
+"""Maximum number of operators that the table's line for a group of operators names."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +45,7 @@ class Check:
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """Operators with their verdicts, in the order of the model."""
+        """Operators of the model with their verdicts, in the model's order."""
         return self.survey.operators
 
     @property
@@ -60,23 +60,23 @@ class Check:
 
     @property
     def macs_covered(self) -> float:
-        """Share, 0 to 1, of the model's known multiply-accumulates in operators that can be built on their own."""
+        """Share (0 to 1) of the model's known MACs in operators that can be built, whatever is around them."""
         return self.survey.macs_covered
 
     @property
     def macs_built(self) -> float:
-        """Share, 0 to 1, of the known multiply-accumulates that is built with the same options; 0 if it is refused."""
+        """Share (0 to 1) of the model's known MACs that is built with the same options; 0 if the model is refused."""
         return self.survey.macs_built
 
     @cached_property
     def weight_bits(self) -> int:
-        """Bits of all weights, also of convolutions and matrix products that can't be built (8 bits per float)."""
+        """Total bits of all weights, including those of operators that can't be built (8 bits per float)."""
         built = sum(bits for _, bits in weights_of(self.survey.layers))
         return built + sum(bits for _, bits in self.survey.other_weights)
 
     @cached_property
     def row_bits(self) -> int:
-        """Bits of the fewest rows that the layers' line buffers hold in the template ``stream``."""
+        """Total bits of the layers' line buffers in the template ``stream``, each with the minimum number of rows."""
         stages = [stage_of(layer) for layer in self.survey.layers]
         return sum(
             stage.min_rows * stage.op.width * stage.op.channels * stage.op.input.type.bits
@@ -86,7 +86,7 @@ class Check:
 
     @cached_property
     def engine_refusals(self) -> tuple[str, ...]:
-        """Reasons why an engine can't compute layers of the model, one for each such layer."""
+        """Reasons why an engine can't compute layers of the model, one text for each such layer."""
         refusals = []
         for layer in self.survey.layers:
             inputs = [""] * len(layer.inputs)
@@ -114,7 +114,7 @@ class Check:
         return "pyramid" if tiled else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``hwgen check --json`` as plain values."""
+        """Return the contents of ``hwgen check --json`` as JSON-like values."""
         part, board, in_floats = self.survey.part, self.board, self.survey.in_floats
         return {
             "model": self.survey.name,
@@ -135,7 +135,7 @@ class Check:
         }
 
     def table(self) -> str:
-        """Return text with a table of operators and verdicts, then obstacles, multiply-accumulates and weights."""
+        """Return the check as text: a table of operators and verdicts, then obstacles, MACs and weights."""
         lines = [f"{self.survey.name}: {self.counts()}", "", *self._table_lines()]
         if self.obstacles:
             lines += ["", "can't be built:", *(f"  {line}" for line in self.obstacles)]
@@ -146,7 +146,7 @@ class Check:
         return {verdict: verdicts[verdict] for verdict in VERDICTS}
 
     def counts(self) -> str:
-        """Return text with the number of operators, and the number with each verdict."""
+        """Return a phrase with the number of operators, and the number with each verdict."""
         counts = ", ".join(f"{count:,} {_WORDS[verdict]}" for verdict, count in self._verdicts().items() if count)
         count_all = len(self.operators)
         return f"{count_all:,} operator{'' if count_all == 1 else 's'}{': ' if counts else ''}{counts}"
@@ -184,7 +184,7 @@ class Check:
         return lines
 
     def _macs(self) -> str:
-        """Return a line on the multiply-accumulates: which can be built on their own, and which are built."""
+        """Return a line with the model's MACs per frame, and the shares that can be built and that are built."""
         total = sum(operator.macs or 0 for operator in self.operators)
         refused = "none are built, as the model is refused"
         built = f"{percent(self.macs_built)} are built" if self.supported or self.macs_built else refused
@@ -194,7 +194,7 @@ class Check:
         return f"MACs: {total:,} per frame; {covered}, {built}{without}"
 
     def _advice(self) -> str:
-        """Return a clause of text on the template that can hold the network on chip, if there is one."""
+        """Return a clause: which template can hold the network on chip, and whether an engine could compute it."""
         what = "the network" if self.supported else "all of the network"
         first, *others = self.engine_refusals or ("",)
         more = f" (and {len(others):,} other layers)" if others else ""
@@ -224,7 +224,7 @@ def _float_layer(layer: floats.FloatLayer) -> dict[str, Any]:
 
 
 def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
-    """Yield the operators of each table line: a single one, or in long tables all of one type, verdict and reason.
+    """Yield the operators of each table line: one operator, or in long tables all of equal type, verdict and reason.
 
     In long tables unsupported operators are last, each on its own line.
     """
@@ -240,7 +240,7 @@ def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
 
 
 def _kind(operator: Operator) -> str:
-    """Return the reason for an operator's verdict without layer names, which operators on one line do not share."""
+    """Return the reason for an operator's verdict without layer names, so that similar operators can share a line."""
     if operator.verdict == "built":
         return "layers"
     return "into layers" if operator.reason.startswith("into layer ") else operator.reason

@@ -1,4 +1,4 @@
-"""Table of text of a comparison of ONNX Runtime, the golden model and the hardware, and cells for other tables."""
+"""Text table of a layer-by-layer comparison of ONNX Runtime, golden model and hardware, and cells for other tables."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ HEAD = (
 """Titles of the columns in the table of a comparison."""
 
 LEFT = (0, 1, 8)
-"""Indices of the table's left-aligned columns, which hold words."""
+"""Indices of the comparison table's left-aligned columns, which hold words."""
 
 
 class ComparisonValues(Protocol):
-    """Protocol of a comparison that can return plain values (`hwgen.simulate.compare.Comparison`)."""
+    """Protocol of the comparisons that this module shows: an object that returns itself as JSON-like values."""
 
     def to_json(self) -> dict[str, Any]: ...
 
 
 def table(comparison: ComparisonValues) -> str:
-    """Return the comparison as text: a line per layer and per output, and with labels the frames classified right."""
+    """Return a comparison as a text table: a line per layer and output, and, given labels, the correct frames."""
     layers, outputs = rows(comparison)
     text = columns([HEAD, *layers, *outputs], left=LEFT, rules=[1, 1 + len(layers)])
     return "\n".join([*text, "", *under(comparison)])
 
 
 def rows(comparison: ComparisonValues) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return two lists of table rows, as texts of cells: one row per layer, and one per output of the model."""
+    """Return two lists of a comparison table's rows (tuples of cells): one row per layer, and one per model output."""
     seen, outputs = comparison.to_json(), []
     for output in seen["outputs"]:
         name = f"output {output['name']}" if len(seen["outputs"]) > 1 else "output"
@@ -42,7 +42,7 @@ def rows(comparison: ComparisonValues) -> tuple[list[tuple[str, ...]], list[tupl
 
 
 def under(comparison: ComparisonValues) -> list[str]:
-    """Return the lines below the table: meanings of the columns, and with labels the frames classified right."""
+    """Return the lines below a comparison table: the columns' meanings, and, given labels, the correct frames."""
     seen = comparison.to_json()
     text = ["ORT/golden, hardware/golden: number of differing values (-: not visible), and the largest difference."]
     if "right" in seen:

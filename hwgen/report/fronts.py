@@ -1,4 +1,4 @@
-"""Writer of an exploration's Pareto fronts as tables of text and as a picture."""
+"""Writer of an exploration's Pareto fronts as text tables and as a picture."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hwgen.report.picture import picture
 from hwgen.report.table import columns
 
 LISTED_LAYERS = 12
-"""Number of possible cuts between layers from which on a picture leaves out groupings that are on no front."""
+"""Minimum number of possible cuts between layers for a picture to leave out groupings that are on no front."""
 
 
 def table(exploration: Exploration, *, rows: int = 16) -> str:
-    """Return all fronts as tables of text; of DSP slices against cycles at most ``rows`` evenly spread points."""
+    """Return all Pareto fronts as text tables; the DSP-cycles front has at most ``rows`` evenly spread points."""
     layers = exploration.network.layers
     names = [layer.name for layer in layers]
     fits_title = () if exploration.board is None else ("fits",)
@@ -86,7 +86,7 @@ def _mb(words: int) -> str:
 
 
 def plot(exploration: Exploration, file_format: str = "svg") -> bytes:
-    """Draw all fronts as one picture with published points marked, and return the picture's bytes.
+    """Draw all Pareto fronts as one picture with published designs marked, and return the file's bytes.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def _scaled(points: Sequence[tuple[int, int]], x: float, y: float) -> tuple[list
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of text, with columns ``groups`` and ``overlap`` left-aligned, others right."""
+    """Return the lines of a text table with left-aligned columns ``groups`` and ``overlap``, others right-aligned."""
     left = [index for index, title in enumerate(titles) if title in ("groups", "overlap")]
     return columns([titles, *rows], left=left, rules=(1,))
 

@@ -1,4 +1,4 @@
-"""Meanings of the columns of a plan's table, for ``--help``, docs/reference/plan.md and the lines under the table."""
+"""Meanings of the columns in a plan's table, for ``--help``, docs/reference/plan.md and the lines below the table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ COLUMNS = {
     "cycles": "cycles per frame when nothing stalls the layer",
     "busy": "the layer's cycles as a share of the slowest layer's cycles",
 }
-"""Meanings of columns of the plan's table, by column name in order, for templates that are not in `OWN`."""
+"""Meanings of the columns in a plan's table, by column name in order, for templates that are not in `OWN`."""
 
 UNDER_TABLE = (
     "Per cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. Per layer: DSP, LUT.",
     "rows: in the line buffer. FIFO: beats x bits. cycles: per frame. busy: share of the slowest layer's cycles.",
 )
-"""Lines under the table that give the meanings in `COLUMNS` in short."""
+"""Lines below a plan's table with the meanings in `COLUMNS` in brief."""
 
 OWN: Mapping[str, Mapping[str, str]] = {
     ENGINE: {
@@ -38,7 +38,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "work": "share of the array's multipliers that these MACs use",
     }
 }
-"""Meanings of columns of the plan's table, by column name, for each template with columns of its own."""
+"""Meanings of the columns in a plan's table, by column name, for each template with columns of its own."""
 
 UNDER_OWN: Mapping[str, tuple[str, ...]] = {
     ENGINE: (
@@ -46,16 +46,16 @@ UNDER_OWN: Mapping[str, tuple[str, ...]] = {
         "read, written: bytes. cycles: from the previous layer's end. MACs: per cycle. work: multipliers in use.",
     )
 }
-"""Lines under the table that give the meanings in `OWN` in short, by the template's name."""
+"""Lines below a plan's table with the meanings in `OWN` in brief, by the template's name."""
 
 
 def of(template: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return the meanings of a template's columns in the plan's table, and the lines under that table."""
+    """Return the meanings of the columns in a template's plan table, by name, and the lines below that table."""
     return OWN.get(template, COLUMNS), UNDER_OWN.get(template, UNDER_TABLE)
 
 
 def text() -> str:
-    """Return a text with the meaning of each column of the plan's table on a line, for the end of a help text."""
+    """Return the meanings of all columns in a plan's table, one per line, for the end of a help text."""
     lines = ["columns of the table:", *_lines(COLUMNS)]
     for template, columns in OWN.items():
         lines += [f"of the template {template}:", *_lines(columns)]

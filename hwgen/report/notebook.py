@@ -1,4 +1,4 @@
-"""Plans, sweeps and comparisons as HTML for notebooks: plain tables and lines."""
+"""Writers of models, plans, sweeps and comparisons as HTML for notebooks: plain tables and lines of text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hwgen.report import sweep as sweeps
 from hwgen.report.plan import HEAD, rows, summary
 
 MAX_ROWS = 60
-"""Largest number of a model's plans in a sweep that are all shown; of more, only plans of the front are."""
+"""Maximum number of a model's plans in a sweep that are all shown; with more, only the front's plans are."""
 
 
 def table(
     head: Sequence[str], body: Sequence[Sequence[object]], left: int | Collection[int] = 1, bold: Collection[int] = ()
 ) -> str:
-    """Return an HTML table with text to the left and numbers to the right.
+    """Return rows of cells as an HTML table with left-aligned text and right-aligned numbers.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def lines(texts: Sequence[str]) -> str:
 
 
 def model(network: Network) -> str:
-    """Return a network's layers as HTML: a table with the map, the weights and the multiply-adds of each."""
+    """Return a network as HTML: a table with the output map, the weights and the MACs of each layer."""
     body = [
         (layer.name, layer.kind, str(layer.output), f"{layer.weight_count:,}", f"{layer.macs:,}")
         for layer in network.layers
@@ -87,7 +87,7 @@ def plan(chosen_plan: Plan) -> str:
 
 
 def sweep(results: SweepTable) -> str:
-    """Return a sweep as HTML: for each model a table of plans, with those on the Pareto front in bold type."""
+    """Return a sweep as HTML: for each model a table of plans, with plans on the Pareto front in bold."""
     sections = []
     for model in results.models:
         sections.append(f"<h4>{escape(sweeps.title(results, model))}</h4>")

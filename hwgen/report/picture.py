@@ -1,4 +1,4 @@
-"""Drawing of pictures with matplotlib, as bytes that are equal for equal data."""
+"""Drawing of pictures with matplotlib, as files whose bytes are equal for equal data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMATS = ("svg", "png")
 
 
 def picture_format(path: str | None) -> str | None:
-    """Return the format, ``svg`` or ``png``, that a picture's file name ends in; ``None`` without a name.
+    """Return the format, ``svg`` or ``png``, from the ending of a picture's file name; ``None`` without a name.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def picture_format(path: str | None) -> str | None:
 
 
 def picture(title: str, draw: Callable[[Any], None], file_format: str, size: tuple[float, float] = (11, 8)) -> bytes:
-    """Draw a picture by the function ``draw``, and return its bytes in a format, ``svg`` or ``png``.
+    """Draw a matplotlib figure with the function ``draw``, and return the bytes of an SVG or PNG file.
 
     Parameters
     ----------

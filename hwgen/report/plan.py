@@ -1,4 +1,4 @@
-"""Writer of a plan as a table of text and as a report in Markdown."""
+"""Writer of a plan as a text table and as a report in Markdown."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def _cell(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text for Markdown in which ``<`` and ``&`` begin no HTML."""
+    """Return a text for Markdown with ``<`` and ``&`` escaped, so that they begin no HTML."""
     return html.escape(text, quote=False)
 
 
 def rows(group: Group) -> list[tuple[str, ...]]:
-    """Return a group's rows of the plan's table, one per layer, as texts of cells."""
+    """Return a group's rows in the plan's table, one tuple of cells per layer."""
     return group.template.rows(group) or _layer_rows(group)
 
 
@@ -121,7 +121,7 @@ def _layer_rows(group: Group) -> list[tuple[str, ...]]:
 
 
 def _seconds(plan: Plan) -> list[str]:
-    """Return lines with the latency in ms and the frame rate at the board's clock, and with all frame-rate limits.
+    """Return lines with a plan's latency (ms) and frame rate at the board's clock, and with all frame-rate limits.
 
     Only synthesis shows whether the design reaches this clock.
     """
@@ -137,7 +137,7 @@ def _seconds(plan: Plan) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """Return lines naming layers with memories elsewhere in place of block RAM, or with weights in joined memories."""
+    """Return lines that name the layers with memories not in block RAM, or with weights in joined memories."""
     lines = []
     for where, title in (("lut", "LUTs"), ("ultra", "UltraRAM")):
         names_of = {
@@ -155,7 +155,7 @@ def _memory_lines(plan: Plan) -> list[str]:
 
 
 def _lut_products(plan: Plan) -> list[str]:
-    """Return a line that names the layers with products in LUTs, and how many of their output channels at once."""
+    """Return a line that names the layers that multiply in LUTs, and for how many output channels at once."""
     layers = [layer for layer in plan.layers if layer.lut_lanes]
     names = [
         layer.name if layer.lut_lanes == layer.tm else f"{layer.name} ({layer.lut_lanes} of {layer.tm} channels)"
@@ -165,7 +165,7 @@ def _lut_products(plan: Plan) -> list[str]:
 
 
 def summary(plan: Plan) -> list[str]:
-    """Return the lines under a plan's table: cycles, use of the board, bytes off chip, notes."""
+    """Return the lines below a plan's table: cycles, use of the board, off-chip bytes per frame, notes."""
     lines = []
     with_marks = (group for group in plan.groups if "DSP" in legend.of(group.template.name)[0])
     chosen = {layer.macs_per_dsp for group in with_marks for layer in group.layers}

@@ -1,4 +1,4 @@
-"""Texts about a sweep: the number of plans, and the front of each model."""
+"""Writer of texts about a sweep of plans: the number of plans, and the Pareto front of each model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hwgen.explore.sweep import SweepTable
 from hwgen.report.table import columns
 
 MAX_ROWS = 12
-"""Largest number of a front's plans that are printed; for more, the text refers to the file with all plans."""
+"""Maximum number of a Pareto front's plans that are printed; with more, the text refers to the file of all plans."""
 
 _TITLES = {
     "interval_ms": "interval",
@@ -23,7 +23,7 @@ _TITLES = {
 
 
 def summary(table: SweepTable, where: str) -> str:
-    """Return text with each model's Pareto front, and one line with the numbers of plans.
+    """Return a sweep as text: each model's Pareto front, and a line with the numbers of plans.
 
     ``where`` names the file with the whole table.
     """
@@ -35,7 +35,7 @@ def summary(table: SweepTable, where: str) -> str:
 
 
 def counts(table: SweepTable) -> str:
-    """Return one line with the numbers of plans that were requested, found, not buildable, and refused."""
+    """Return a line with a sweep's numbers of plans requested, found, not buildable and refused."""
     unbuilt = [row for row in table.planned if row["obstacle"] is not None]
     refused = len(table.rows) - len(table.planned)
     texts = [f"{len(table.rows):,} plans requested", f"{len(table.planned):,} found"]
@@ -48,14 +48,14 @@ def counts(table: SweepTable) -> str:
 
 
 def title(table: SweepTable, model: str) -> str:
-    """Return a title with the objectives of the front and the number of its plans."""
+    """Return the title of a Pareto front's table: its objectives, and the number of its plans."""
     goals = " and ".join(_TITLES[goal] for goal in table.front)
     count = sum(row["model"] == model for row in table.rows)
     return f"{model}: Pareto front in {goals}, {len(table.best(model)):,} of {count:,} plans"
 
 
 def rows(table: SweepTable, which: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return a table's cells: a row of titles, and for each plan in ``which`` the varied options and the figures."""
+    """Return the rows of a table of plans: titles, and for each plan in ``which`` its varied options and figures."""
     options = [name for name in table.swept if len({row[f"asked_{name}"] for row in table.rows}) > 1]
     boards = ["board"] if len({row["board"] for row in table.rows}) > 1 else []
     head = [*boards, *(f"--{name.replace('_', '-')}" for name in options), "interval", "latency", "frames/s"]

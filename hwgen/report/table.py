@@ -1,4 +1,4 @@
-"""Layout of tables of text: aligned columns."""
+"""Layout of text tables with aligned columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hwgen import printable
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), rules: Collection[int] = ()) -> list[str]:
-    """Return a table's rows as lines of text with aligned columns, two spaces apart, without trailing spaces.
+    """Return rows of cells as lines of text with aligned columns, two spaces apart, without trailing spaces.
 
     Unprintable characters are escaped, so each row is one line.
 

@@ -11,7 +11,7 @@ from hwgen.errors import InputError
 
 Difference = dict[str, Any]
 
-#: Largest number of classes for which there is a confusion matrix, and of confused pairs of classes in a list.
+#: Maximum number of classes for a confusion matrix, and of confused pairs of classes in a list.
 MAX_CLASSES, MAX_PAIRS = 40, 30
 
 #: Largest number of rows and of columns of a pictured map; of a larger map the part around the difference is shown.
@@ -19,7 +19,7 @@ MAX_SIDE = 192
 
 
 def difference(text: str, row: int, column: int, seen: np.ndarray, wanted: np.ndarray) -> Difference:
-    """Describe a value that differs, with the simulated and expected map of its channel, for the report page.
+    """Return values for the report page about a differing value: its channel's map, as simulated and as expected.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def difference(text: str, row: int, column: int, seen: np.ndarray, wanted: np.nd
 
 
 def check_labels(labels: np.ndarray, frames: int, outputs: int, *, ragged: bool = False) -> None:
-    """Refuse labels that are not one class per frame, and models with several outputs or without a row for each frame.
+    """Raise InputError unless labels are one class per frame, and the model has one output with a row per frame.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def check_labels(labels: np.ndarray, frames: int, outputs: int, *, ragged: bool 
 
 
 def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray:
-    """Check the labels, and return each frame's predicted class: the index of its largest output value.
+    """Return each frame's predicted class, the index of its largest output value, after a check of the labels.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np
 
 
 def accuracy(outputs: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Count the frames that hardware and golden model classify by their labels, and the hardware's confusions."""
+    """Return how many frames hardware and golden model classify correctly, and the hardware's confusion matrix."""
     classified, golden = (predicted_classes(values, labels) for values in (outputs, expected))
     classes = outputs[0].size
     counts = np.zeros((classes, classes), dtype=np.int64)
@@ -103,6 +103,6 @@ def accuracy(outputs: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> d
 
 
 def accuracy_line(results: Mapping[str, Any]) -> str:
-    """Return one line with the numbers of frames that the hardware and the golden model classify right."""
+    """Return a line with the numbers of frames that the hardware and the golden model classify correctly."""
     share = f"{results['right']:,} of {results['frames']:,} frames ({results['right'] / results['frames']:.2%})"
     return f"{share} have their label's class; by the golden model {results['golden']:,}"

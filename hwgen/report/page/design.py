@@ -27,7 +27,7 @@ _MEMORIES = {"lut": "LUT RAM", "block": "block RAM", "ultra": "UltraRAM", "strea
 
 
 def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, as plain values, all that the report page's sections about a plan show.
+    """Return the contents of the report page's sections about a plan, as JSON-like values by name.
 
     Parameters
     ----------
@@ -80,14 +80,14 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _network_summary(plan: Plan) -> str:
-    """Return one line with the network's numbers of layers, multiply-adds and weights."""
+    """Return a line with the network's numbers of layers, MACs per frame and weights."""
     network = plan.network
     layers = f"{len(network.layers):,} {'layer' if len(network.layers) == 1 else 'layers'}"
     return f"{layers}, {network.macs:,} multiply-adds per frame, {network.weight_count:,} weights"
 
 
 def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
-    """Return runs of consecutive groups with equal table columns, each after the meanings of these columns."""
+    """Return pairs of columns' meanings and the consecutive groups whose plan tables have these columns."""
     found = groupby(plan.groups, key=lambda group: legend.of(group.template.name)[0])
     return [(columns, list(groups)) for columns, groups in found]
 
@@ -97,7 +97,7 @@ def _layers(group: Group) -> list[tuple[LayerPlan, LayerConfig, Op]]:
 
 
 def _figures(plan: Plan) -> list[dict[str, str]]:
-    """Return the plan's main figures (rates, latency, traffic, use of the board): name, value and text of each."""
+    """Return the plan's main figures (rates, latency, traffic, use of the board), each with name, value and text."""
     clock, used, board = plan.board.clock_mhz, plan.resources, plan.board
     figures = []
     if plan.interval and plan.frame_rate:
@@ -134,7 +134,7 @@ def _size(count: int) -> str:
 
 
 def _drawing(plan: Plan) -> dict[str, Any]:
-    """Return nodes and edges of the network's drawing, group by group, with the facts that a click on a node shows."""
+    """Return the network's drawing: nodes and edges, by group, with the facts shown by a click on a node."""
     network = plan.network
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, str]] = []
@@ -144,7 +144,7 @@ def _drawing(plan: Plan) -> dict[str, Any]:
         nodes.append(_node(entering[edge], network.input_names[input_index], "input", source))
     own, done = {layer.name for layer in network.layers}, 0
     for group_index, group in enumerate(plan.groups):
-        if done:  # a single map crosses the cut in front of a group
+        if done:  # a single map crosses the cut before a group
             entering = dict.fromkeys(group.network.inputs, f"layer {network.crossing(done)[0]}")
         known = _facts_of(group)
         for node, taken in zip(group.network.layers, group.network.edges, strict=True):
@@ -171,7 +171,7 @@ def _edge(source: str, sink: str, carried: FeatureMap) -> dict[str, str]:
 
 
 def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
-    """Return the facts, names and values, that a click on a layer shows, by the layer's name.
+    """Return the facts (name, value) that a click on a layer in the drawing shows, by the layer's name.
 
     For a group without streams between layers they are the columns of the plan's table.
     """
@@ -186,7 +186,7 @@ def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
 
 
 def _maps(node: Op) -> list[tuple[str, str]]:
-    """Return facts about a layer's input maps, output map, window and weights, as names and values."""
+    """Return facts (name, value) about a layer's input maps, output map, window and weights."""
     facts = [("inputs", " and ".join(map(str, node.inputs))), ("output", str(node.output))]
     if node.window.taps > 1 or max(node.window.stride) > 1:
         facts.append(("window", _window(node)))
@@ -196,7 +196,7 @@ def _maps(node: Op) -> list[tuple[str, str]]:
 
 
 def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[tuple[str, str]]:
-    """Return the facts that a click on a layer linked by streams shows, as names and values."""
+    """Return facts (name, value) about the hardware of a layer with streams, shown by a click on it."""
     facts = _maps(node)
     factors = f"Tn {plan.tn}, Tm {plan.tm}, Tk {plan.tk}, Tp {plan.tp}"
     facts.append(("unroll factors", f"{factors} (input channels, output channels, taps, pixels)"))
@@ -223,7 +223,7 @@ def _resources_text(used: Resources) -> str:
 
 
 def _readers(group: Group, layer: LayerConfig) -> list[str]:
-    """Return, for each FIFO behind a layer, the name of the layer that reads the FIFO, or ``the output``."""
+    """Return, per output FIFO of a layer, the name of the layer that reads the FIFO, or ``the output``."""
     layers = group.config.layers
     index = next(position for position, candidate in enumerate(layers) if candidate is layer)
     links = [link for link in group.config.links if link.source == index]
@@ -247,7 +247,7 @@ def _shape(source: FeatureMap) -> str:
 
 
 def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dict[str, Any]:
-    """Return the sizes and memories of a layer's weights, line buffer and FIFOs, as plain values."""
+    """Return the sizes and memory kinds of a layer's weights, line buffer and FIFOs, as JSON-like values."""
     memory = layer.compute.weight_memory
     weights = None
     if memory is not None:
@@ -271,9 +271,9 @@ def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dic
 
 
 def _roofline(plan: Plan) -> dict[str, Any]:
-    """Return a roofline: peaks of the board and of the plan, points of groups, and of layers as if unfused.
+    """Return values of the roofline chart: peaks of the board and plan, and points of groups and unfused layers.
 
-    The plan's peak is that of its multipliers, in DSP slices and in LUTs. The board's peak is that of all its slices
+    The plan's peak is set by its multipliers, in DSP slices and in LUTs. The board's peak is that of all its slices
     and, if the plan multiplies in LUTs, of all its LUTs with as many products per LUT as in the plan.
 
     Intensities are in MACs per byte off chip, rates in GMAC/s. A group has its rate while it runs. A layer has the rate
@@ -309,7 +309,7 @@ def _point(kind: str, name: str, macs: int, moved: int, cycles: int, clock: floa
 
 
 def _boundary_tensors(ends: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return one list of the hardware's input, then output tensors, with name, shape, type, scale and zero point."""
+    """Return the hardware's input and output tensors, in a list, each with name, shape, type, scale and zero point."""
     taken: Sequence[Mapping[str, Any]] = ends.get("inputs") or [ends["input"]]
     delivered: Sequence[Mapping[str, Any]] = ends.get("outputs") or [ends["output"]]
     return [

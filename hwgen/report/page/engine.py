@@ -1,4 +1,4 @@
-"""Sections of the report page that a group on an engine fills: resources, traffic, buffers, roofline, timeline."""
+"""Report page sections of a plan on an engine: resources, traffic, buffers, roofline and timeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {
     "buffer": "waits for the array or its sums; the port fetches jobs",
     "room": "results are stored",
 }
-#: Text for each state of the multiplier array, of the memory port and of a layer in an engine's timeline.
+#: Text for each state of the multiplier array, the memory port and a layer in an engine's timeline.
 _SAYS = {
     "array": {
         "work": "multiplies",
@@ -50,18 +50,18 @@ _SAYS = {
 
 
 class EngineSections(Sections):
-    """Sections of the report page that a group on an engine fills, with values that differ from the defaults."""
+    """Writer of the report page's sections for a plan on an engine, which differ from the default sections."""
 
     bar = ("maps once", "Bytes of the maps that the layer reads and writes, if each map moved once")
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return pairs of name and estimated resources: the engine's components, and the logic between them."""
+        """Return (name, estimated resources) of each of the engine's components, and of the logic between them."""
         design = engine_group(group).design
         components = [(design.titles[name], component.resources) for name, component in design.components.items()]
         return [*components, ("between the components", design.own)]
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return for each computed layer the bytes per frame over the port, and bytes if each map moved once."""
+        """Return, per computed layer, the bytes per frame moved over the memory port, and if each map moved once."""
         group = engine_group(plan.groups[0])
         batch = group.template.batch
         return [
@@ -79,7 +79,7 @@ class EngineSections(Sections):
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return the roofline's points, each of layers computed side by side: names, MACs, bytes and cycles."""
+        """Return the roofline's points: names of layers whose jobs alternate, their MACs, bytes and cycles per run."""
         group = engine_group(group)
         figures = {layer_figures.layer.name: (layer_figures, step) for layer_figures, step in _computed(group)}
         points = []
@@ -100,7 +100,7 @@ class EngineSections(Sections):
         return float(template.engine.bus_bytes / template.memory.beat_cycles) * clock_mhz / 1000
 
     def engine(self, group: Group) -> dict[str, Any]:
-        """Return values for the memory section: on-chip buffers, off-chip maps and weights, and layers' tiles."""
+        """Return values for the report page's memory section: on-chip buffers, off-chip data, and layers' tiles."""
         group = engine_group(group)
         schedule = group.schedule
         return {
@@ -112,7 +112,7 @@ class EngineSections(Sections):
         }
 
     def times(self, group: Group, bins: int) -> dict[str, Any]:
-        """Return the timeline of an engine's run, in ``bins`` bins: states of array, memory port and layers."""
+        """Return an engine's timeline of one run in ``bins`` bins: states of MAC array, memory port and layers."""
         group = engine_group(group)
         bands = group.bands
         edges = np.unique(np.linspace(0, group.cycles, bins + 1).astype(np.int64))
@@ -143,13 +143,13 @@ class EngineSections(Sections):
 
 
 def _computed(group: EngineGroup) -> list[tuple[Figures, FusedLayer]]:
-    """Return the figures of each layer with passes of its own, and the `FusedLayer` with the layers fused onto it."""
+    """Return pairs for each layer that the engine computes: its figures, and the layer with those fused onto it."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in fused_layers(group.network) if step.ops[0].name in own]
 
 
 def _count_map_bytes(group: EngineGroup, step: FusedLayer) -> int:
-    """Return the total bytes of the maps that a layer, and layers fused onto its output, read; each map counts once."""
+    """Return the total bytes of the maps that a layer and the layers fused onto it read, each map counted once."""
     return sum(group.schedule.locations[edge].size for edge in dict.fromkeys(step.edges))
 
 
@@ -177,7 +177,7 @@ def _describe_tiling(tiling: Tiling) -> dict[str, Any]:
 
 
 def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return an engine's on-chip buffers: name, contents, number of words, bits per word, and kind of memory."""
+    """Return an engine's on-chip buffers, each with name, contents, number of words, bits per word and memory kind."""
     blocks = engine.parameter_words * LANES
     buffers: Sequence[tuple[str, str, int, int, str]] = (
         ("map buffer", f"boxes of input maps, in {engine.pixels} banks", engine.pixels * engine.map_words, _WORD, ""),

@@ -51,7 +51,7 @@ _LONGEST = 1 << 62
 
 
 def document(exploration: Exploration, plan: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return, as plain values, what the section about an exploration shows.
+    """Return the contents of the report page's section about an exploration, as JSON-like values.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _front_to_show(exploration: Exploration, key: str, plan: dict[str, Any] | No
 
 
 def _points(exploration: Exploration, key: str) -> list[dict[str, Any]]:
-    """Return a front's points, in unscaled units: coordinates, whether the board has room, and the design as text."""
+    """Return a Pareto front's points: coordinates (unscaled), whether the board has room, and the design as text."""
     limit, names = exploration.limit(key), [layer.name for layer in exploration.network.layers]
     return [
         {"x": x, "y": y, "fits": x <= limit, "text": _design(names, point)} for x, y, point in exploration.points(key)
@@ -109,7 +109,7 @@ def _points(exploration: Exploration, key: str) -> list[dict[str, Any]]:
 
 
 def _design(names: Sequence[str], point: Any) -> str:
-    """Return the groups of a front's point as text, with what is recomputed, or its unroll factors."""
+    """Return the design of a Pareto front's point as text: its groups and overlaps, or its unroll factors."""
     if isinstance(point, CyclesPoint):
         return _unrolled(names, point)
     said = text(names, point.groups)
@@ -119,7 +119,7 @@ def _design(names: Sequence[str], point: Any) -> str:
 
 
 def _unrolled(names: Sequence[str], point: CyclesPoint) -> str:
-    """Return the unroll factors ``TnxTmxTkxTp`` of a point's first eight layers, as text."""
+    """Return the unroll factors ``TnxTmxTkxTp`` of the first eight layers of a front's point, as text."""
     factors = [
         f"{name} {factors_of_layer.tn}x{factors_of_layer.tm}x{factors_of_layer.tk}x{factors_of_layer.tp}"
         for name, factors_of_layer in zip(names, point.unroll, strict=True)
@@ -128,9 +128,9 @@ def _unrolled(names: Sequence[str], point: CyclesPoint) -> str:
 
 
 def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
-    """Return the name of a ``plan.json`` and its plan's point on each front, by the front's key.
+    """Return a ``plan.json``'s name and its plan's coordinates in each front's chart, by the front's key.
 
-    Storage and traffic are those of the fronts' models, slices and cycles those of the plan.
+    Storage and traffic are computed by the fronts' models; slices and cycles are the plan's.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If the file is no plan of these layers.
+        If the file is not a plan of these layers.
     """
     entries = Entries.parsed(plan, f"plan {path}", help="give a plan.json of hwgen's")
     groups = [[layer.text("name") for layer in group.objects("layers")] for group in entries.objects("groups")]
@@ -152,7 +152,7 @@ def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
     interval = cycles.integer("interval", 0, _LONGEST, default=None) or cycles.integer("latency", 0, _LONGEST)
     slices = entries.entries("resources").integer("dsp", 0)
     names = [layer.name for layer in network.layers]
-    own = [[name for name in group if name in names] for group in groups]  # without the copies in front of groups
+    own = [[name for name in group if name in names] for group in groups]  # without the copies before groups
     if [name for group in own for name in group] != names:
         raise InputError(f"plan {path} is of other layers than the {len(names)} of {network.name}")
     spans, begin = [], 0

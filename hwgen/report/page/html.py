@@ -1,4 +1,4 @@
-"""Writer and reader of a report's HTML page, a file that contains the plain values of its sections."""
+"""Writer and reader of a report's HTML page, a file that also contains its sections' values as JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SECTIONS = (
 
 
 def render(document: Mapping[str, Any]) -> bytes:
-    """Return the HTML page that shows the sections of ``document``, in UTF-8.
+    """Return the HTML page that shows the sections of ``document``, as UTF-8 bytes.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def render(document: Mapping[str, Any]) -> bytes:
 
 
 def _printable(value: Any) -> Any:
-    """Return a plain value with escapes for unprintable characters in its texts."""
+    """Return a JSON-like value whose strings have escapes for unprintable characters."""
     if isinstance(value, str):
         return printable.text(value)
     if isinstance(value, Mapping):
@@ -80,17 +80,17 @@ def _printable(value: Any) -> Any:
 
 
 def sections(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the name and title of each section that the page of a document shows, in order."""
+    """Return (name, title) of each section that the HTML page of a document shows, in order."""
     return [(name, title) for name, title, key in _SECTIONS if document.get(key)]
 
 
 def read(text: str, path: str) -> dict[str, Any]:
-    """Return the document, with the sections' plain values, that the text of an HTML page contains.
+    """Return the document (section values by name) that is embedded in the text of an HTML page.
 
     Raises
     ------
     InputError
-        If the text is no page of this version of hwgen. The message names ``path``.
+        If the text is not a page of this version of hwgen. The message names ``path``.
     """
     match = _DATA.search(text)
     try:
@@ -103,10 +103,10 @@ def read(text: str, path: str) -> dict[str, Any]:
 
 
 def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
-    """Add to a document the sections that only an existing page of the same design has, and return the result.
+    """Return a document with the sections added that only an existing page of the same design has.
 
     Two pages are of the same design if their ``of`` agree. Where one page has a plan but no weights, their ``plan``
-    must agree. A file that is no page, or a page of another design, adds nothing.
+    must agree. A file that is not a page, or a page of another design, adds nothing.
     """
     try:
         before = read(Path(path).read_text(encoding="utf-8"), str(path))
@@ -118,7 +118,7 @@ def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def digest(plan_json: str, network: Network | None = None) -> str:
-    """Return the digest that identifies a design: of the plan, and of all integers of the network if it is given."""
+    """Return the digest that identifies a design on its page: of the plan and, if given, the network's integers."""
     hash_of_design = hashlib.sha256(plan_json.encode())
     for layer in () if network is None else network.layers:
         _add(hash_of_design, layer)
@@ -153,7 +153,7 @@ def _installed() -> bool:
 
 @cache
 def _asset(name: str) -> str:
-    """Return a script or style file, changed so that it can't end the HTML element that it is inserted into."""
+    """Return the text of a script or style file, escaped so that it can't end the HTML element it is put into."""
     text = resources.files("hwgen.report.page").joinpath(name).read_text(encoding="utf-8")
     text = re.sub(r"(?m)^//# sourceMappingURL=.*$", "", text).replace("</script", "<\\/script")
     return re.sub(r"[\x00-\x08\x0b\x0e-\x1f]", lambda found: f"\\x{ord(found[0]):02x}", text)
@@ -173,5 +173,5 @@ def _environment() -> Environment:
 
 
 def _number(value: float) -> str:
-    """Return a number as text with commas: integers in full, others with four digits, or one decimal from 1,000."""
+    """Return a number as text with commas: integers in full, others with four digits, or one decimal above 1,000."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}" if value < 1000 else f"{value:,.1f}"

@@ -1,4 +1,4 @@
-"""Sections of the report page that a group fills, by default for groups of layers linked by streams.
+"""Report page sections that depend on a group's template; the default is for layers linked by streams.
 
 A timeline in ``report.html`` has the share of each bin of cycles that is spent in a state.
 """
@@ -19,7 +19,7 @@ from hwgen.templates.base import Group
 
 
 def shares(cycles: np.ndarray, edges: np.ndarray) -> str:
-    """Return the share of each bin's cycles spent in one state, as a byte per bin (255 for all), in base64.
+    """Return the share of each timeline bin's cycles spent in one state: one byte per bin (255: all), in base64.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ def shares(cycles: np.ndarray, edges: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Products:
-    """Number of products of weights and activations that hardware computes per cycle, and how many of these in LUTs."""
+    """Number of products (weight times activation) that a group computes per cycle, and how many of them in LUTs."""
 
     total: int
     in_luts: int
 
 
 class Sections:
-    """Sections of the report page that a group fills; the methods fit a group of layers linked by streams.
+    """Writer of the report page's sections that depend on a group's template, for layers linked by streams.
 
     A template whose groups are not layers with streams in between overrides this (`hwgen.report.page.templates`).
     """
@@ -49,10 +49,10 @@ class Sections:
         "if not fused",
         "Bytes of the maps of all layers of the group, if each layer read and wrote its maps off chip",
     )
-    """Name and meaning of the bar that the traffic chart shows beside the bytes moved."""
+    """Name and meaning of the second bar in the traffic chart, next to the bytes moved."""
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return pairs of name and estimated resources: layers, guards of inputs, and the loader of weights."""
+        """Return (name, estimated resources) of each layer, of the input guards and of the weight loader."""
         guards = sum((guard.resources for guard in group.config.guards), Resources())
         name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
         loader = group.config.loader
@@ -63,14 +63,14 @@ class Sections:
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return the roofline's points of the group's layers, if not fused: name, MACs, bytes and cycles.
+        """Return the roofline's points of a group's layers as if not fused: name, MACs, bytes and cycles per frame.
 
-        ``cycles`` are the group's cycles per frame. The bytes are those of the layer's maps if all moved off chip.
+        ``cycles`` are the group's cycles per frame. The bytes are the layer's maps, if all moved off chip.
         """
         return [(node.name, node.macs, _unfused_bytes(node), cycles) for node in group.network.layers]
 
     def products(self, group: Group) -> Products:
-        """Return the products that the group's multipliers compute per cycle: the unroll factors of each layer."""
+        """Return how many products a group's multipliers compute per cycle: the sum of its layers' unroll products."""
         layers = [plan for plan, node in zip(group.layers, group.network.layers, strict=True) if node.macs]
         return Products(
             total=sum(plan.tn * plan.tm * plan.tk * plan.tp for plan in layers),
@@ -78,7 +78,7 @@ class Sections:
         )
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return for each group the bytes moved off chip per frame, and the bytes of its layers' maps if not fused."""
+        """Return, per group, the bytes moved off chip per frame, and the bytes if its layers were not fused."""
         loads = plan.placement.loads_weights
         return [
             {
@@ -90,26 +90,26 @@ class Sections:
         ]
 
     def engine(self, group: Group) -> dict[str, Any] | None:
-        """Return the memory section's values on an engine's buffers and tiles; ``None`` for layers with streams."""
+        """Return the report page's values about an engine's buffers and tiles; ``None`` for layers with streams."""
         return None
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float | None:
-        """Return the peak bandwidth of the group's memory port, in GB/s; ``None`` without a port."""
+        """Return the peak bandwidth of a group's memory port in GB/s; ``None`` for a group without one."""
         return None
 
     def times(self, group: Group, bins: int) -> dict[str, Any] | None:
-        """Return the timeline section's values, in ``bins`` bins; ``None`` for the default of layers with streams."""
+        """Return the report page's timeline in ``bins`` bins; ``None`` for the default timeline of streams."""
         return None
 
 
 def span(group: Group) -> str:
-    """Return a group's name for the page: its first and last layer, ``conv1 to pool2``, or its only layer."""
+    """Return a group's name for the report page: its first and last layer, ``conv1 to pool2``, or its only layer."""
     first, last = group.layers[0].name, group.layers[-1].name
     return first if first == last else f"{first} to {last}"
 
 
 def _unfused_bytes(node: Op) -> int:
-    """Return the bytes of a layer's input and output maps, which move off chip if the layer is not fused."""
+    """Return the bytes per frame of a layer's input and output maps, which move off chip if it is not fused."""
     return sum(map(_bytes, node.inputs)) + _bytes(node.output)
 
 

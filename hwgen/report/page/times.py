@@ -1,4 +1,4 @@
-"""Timeline section of the report page: the work and waits of each layer, and the fill levels of FIFOs."""
+"""Timeline section of the report page: when each layer works or waits, and the fill levels of FIFOs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def document(plan: Plan) -> dict[str, Any]:
-    """Return the timeline section's values from the exact schedule: views of one frame and of back-to-back frames.
+    """Return the report page's timeline from the exact schedule: views of one frame and of back-to-back frames.
 
     Each view has ``edges`` (cycles). For each layer it has the cycles in each state, in total and per bin. A bin is a
     byte of base64, 255 for all of its cycles. For each FIFO it has the largest number of beats in each bin.
@@ -48,7 +48,7 @@ def document(plan: Plan) -> dict[str, Any]:
 
 
 def _in_turn(plan: Plan, bins: int) -> dict[str, Any]:
-    """Return the timeline section's values for groups that run in turn, each for one frame at a time."""
+    """Return the report page's timeline for groups that run one after another, each for one frame at a time."""
     cycles = sum(group.frame_cycles for group in plan.groups)
     views = []
     for group in plan.groups:
@@ -117,7 +117,7 @@ def _fifo(config: AcceleratorConfig, link: Any) -> str:
 
 
 def _depths(group: Group, schedules: Timelines) -> list[dict[str, Any]]:
-    """Return each FIFO's planned depth and its peak fill in the longest schedule; empty without a schedule."""
+    """Return each FIFO's planned depth and peak fill (beats) in the longest schedule; empty without a schedule."""
     longest = schedules.steady if schedules.steady is not None else schedules.first
     if longest is None:
         return []
@@ -138,7 +138,7 @@ def _depths(group: Group, schedules: Timelines) -> list[dict[str, Any]]:
 
 
 def _depth_reason(depth: int, peak: int, timeline: Timeline) -> str:
-    """Return the reason, as text, why a FIFO's peak fill in a schedule does or does not reach its depth."""
+    """Return a text that explains why a FIFO's peak fill in a schedule does or does not reach its depth."""
     if peak == depth:
         return "full at some time"
     if timeline.frames == 1:
@@ -147,7 +147,7 @@ def _depth_reason(depth: int, peak: int, timeline: Timeline) -> str:
 
 
 def _notes(plan: Plan, schedules: Timelines) -> list[str]:
-    """Return texts with the reasons for timeline views that are missing or not drawn as planned."""
+    """Return texts that explain why timeline views are missing or not drawn as planned."""
     notes = []
     if schedules.first is None:
         notes.append(_too_many(plan.groups[0].config))

@@ -1,4 +1,4 @@
-"""Section of the report page about Vivado's results: timing, and utilisation beside the plan's estimate."""
+"""Section of the report page about Vivado's results: timing, and utilisation with the plan's estimate."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LEVELS = {
 
 
 class StaleError(InputError):
-    """Error of Vivado's results that belong to another build than the design in their folder."""
+    """Error: Vivado's results in a design's folder belong to another build than the design."""
 
 
 def document(folder: Path) -> dict[str, Any] | None:
-    """Return the Vivado section's values from a design's folder; ``None`` if Vivado has not run there.
+    """Return Vivado's results from a design's folder for the report page; ``None`` if Vivado has not run there.
 
     Raises
     ------
@@ -64,12 +64,12 @@ def document(folder: Path) -> dict[str, Any] | None:
 
 
 def _counts(resources: Entries) -> dict[str, float]:
-    """Return the used amount of each resource, by key, from an object of a JSON file."""
+    """Return the used amount of each resource (DSP slices, LUTs ..), by key, from a JSON object."""
     return {key: resources.value(key, float) for key in _USED}
 
 
 def line(results: Mapping[str, Any]) -> str:
-    """Return one line with Vivado's timing, and its utilisation beside the plan's estimate."""
+    """Return a line with Vivado's timing, and its utilisation compared with the plan's estimate."""
     used, estimate = results["rows"][0], results["estimate"]
     counts = ", ".join(f"{key.upper()} {used['used'][key]:,g} (estimated {estimate[key]:,g})" for key in _USED)
     timing = f"WNS {results['wns_ns']:g} ns at {results['clock_mhz']:g} MHz"
