@@ -218,7 +218,7 @@ def _choices(layer: Op) -> list[UnrollChoice]:
     def multipliers(work: LayerWork, unroll: Unroll) -> int:
         return work.multipliers(unroll)
 
-    return choices(LayerWork.of(layer, **stage_of(layer).work), multipliers)
+    return choices(LayerWork.of(layer, **stage_of(layer).work_fields), multipliers)
 
 
 def _unroll(name: str, unroll: Unroll) -> dict[str, Any]:

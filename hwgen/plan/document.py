@@ -414,7 +414,7 @@ def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[En
     if not lanes_in_slices and read.macs_per_dsp != PLAIN.name:
         wanted = f"must be {PLAIN.name} where all products are in LUTs (lut_lanes {tm})"
         described.refuse(f"{wanted}, not {shown(read.macs_per_dsp)}", "macs_per_dsp")
-    min_lanes = lanes_out(LayerWork.of(layer, **stage.work), Unroll(read.tn, tm, read.tk))
+    min_lanes = lanes_out(LayerWork.of(layer, **stage.work_fields), Unroll(read.tn, tm, read.tk))
     if lanes and not min_lanes <= lanes <= tm:
         finished = "the channels that the layer finishes in a cycle"
         fifo_entries[0].refuse(f"must be {min_lanes} ({finished}) to {tm} (its unroll out), not {lanes}", "lanes")
@@ -427,7 +427,7 @@ def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[En
 
 def _max_rows(stage: Stage[Any]) -> int:
     """Return the largest number of rows that is of use to a layer's line buffer, row by row or in tiles."""
-    if not stage.has_rows:
+    if not stage.has_line_buffer:
         return 0
     layer = stage.op
     top, _, bottom, _ = layer.window.padding

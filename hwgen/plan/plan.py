@@ -210,9 +210,9 @@ class Plan:
     @property
     def obstacle(self) -> str | None:
         """Reason why the plan can't be built yet, as a noun phrase; ``None`` if it can be built."""
-        alone = next((group.template.alone for group in self.groups if group.template.alone), "")
-        if alone and len(self.groups) > 1:
-            return f"{len(self.groups)} groups, at least one of them {alone}"
+        phrase = next(filter(None, (group.template.exclusive_phrase for group in self.groups)), "")
+        if phrase and len(self.groups) > 1:
+            return f"{len(self.groups)} groups, at least one of them {phrase}"
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:

@@ -152,7 +152,7 @@ def _requantisers_in_luts(network: Network, board: Board, request: Request) -> I
         return
     stages = [stage_of(layer, board.family) for layer in network.layers]
     known = [stage for stage in stages if stage.finish_slices() > stage.min_finish_slices]
-    names = [stage.op.name for stage in sorted(known, key=lambda stage: stage.product_bits)]
+    names = [stage.op.name for stage in sorted(known, key=lambda stage: stage.requantiser_input_bits)]
     some = (0, len(names), *(len(names) * share // 4 for share in (3, 2, 1)))
     for count in (len(names),) if request.requantise == "lut" else dict.fromkeys(some):
         yield frozenset(names[:count])

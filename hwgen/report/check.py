@@ -81,7 +81,7 @@ class Check:
         return sum(
             stage.min_rows * stage.op.width * stage.op.channels * stage.op.input.type.bits
             for stage in stages
-            if stage.has_rows
+            if stage.has_line_buffer
         )
 
     @cached_property

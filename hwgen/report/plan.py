@@ -99,7 +99,7 @@ def rows(group: Group) -> list[tuple[str, ...]]:
 
 
 def _layer_rows(group: Group) -> list[tuple[str, ...]]:
-    slowest = group.slowest
+    slowest = group.slowest_cycles
     return [
         (
             plan.name,

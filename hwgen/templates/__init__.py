@@ -1,4 +1,4 @@
-"""Templates by name, in the order of preference: each one builds the hardware of a fusion group in its own manner."""
+"""Templates (ways to compute a fusion group: ``stream``, ``pyramid``, ``engine``) by name, in order of preference."""
 
 from hwgen.templates.base import Template
 from hwgen.templates.engine import EngineTemplate

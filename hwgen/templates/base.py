@@ -1,4 +1,4 @@
-"""Base class of templates, and the fusion group whose hardware a template builds.
+"""Base class of templates (ways to compute a fusion group), and the fusion group, whose hardware a template configures.
 
 A template is a frozen dataclass with its own choices for one group, such as the tile of its pyramids. It searches for
 these choices, makes the hardware's configuration from them, and writes and reads its part of ``plan.json``. Callers
@@ -31,19 +31,22 @@ from hwgen.templates.task import Task
 
 
 class Template(ABC):
-    """Base class of templates; an instance has the choices for one fusion group, and configures its hardware."""
+    """Base class of templates, ways to compute a fusion group (``stream``, ``pyramid``, ``engine``).
+
+    An instance has the choices for one group, and configures the group's hardware.
+    """
 
     name: ClassVar[str]
-    """Name of the template in plans, options and messages."""
+    """Name of the template in plans, options and messages, such as ``stream`` or ``pyramid``."""
     holds_weights: ClassVar[bool] = True
     """Whether the chip stores all weights of a group while the group runs."""
     multiplies_in_luts: ClassVar[bool] = False
-    """Whether the products of a group can be computed in LUTs as well as in DSP slices."""
+    """Whether the template's hardware may compute products in LUTs as well as in DSP slices."""
 
     @classmethod
     @abstractmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Search for the best group of a task's layers ``begin`` to ``end - 1``; a `Refusal` says why none fits.
+        """Return the best fusion group of a task's layers ``begin`` to ``end - 1``, or a `Refusal` if no group fits.
 
         Parameters
         ----------
@@ -59,7 +62,7 @@ class Template(ABC):
     @classmethod
     @abstractmethod
     def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> Template:
-        """Read the template's choices for one group from the group's entry in ``plan.json``.
+        """Read the template's choices for one group, such as the tile size, from the group's entry in ``plan.json``.
 
         Raises
         ------
@@ -69,7 +72,7 @@ class Template(ABC):
 
     @abstractmethod
     def write(self, config: AcceleratorConfig) -> dict[str, Any]:
-        """Return the template's choices as fields of a group's entry in ``plan.json``, which `read` reads."""
+        """Return the template's choices, such as the tile size, as a dict of fields for a group in ``plan.json``."""
 
     @abstractmethod
     def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
@@ -85,7 +88,7 @@ class Template(ABC):
 
     @classmethod
     def stage(cls, op: Op, device: Device) -> Stage[Any]:
-        """Return the `Stage` that configures the hardware of a layer under this template, on a device family.
+        """Return the planner's model (`Stage`) of a layer, which configures the layer's hardware under this template.
 
         Raises
         ------
@@ -95,19 +98,19 @@ class Template(ABC):
         return stage_of(op, device)
 
     def input_pixels(self, network: Network) -> tuple[int, ...]:
-        """Return, for each input of a group, how many of its pixels a frame fetches, repeated fetches included."""
+        """Return, for each input map of a group, the pixels fetched per frame, repeated fetches included."""
         return tuple(source.height * source.width for source in network.input_maps)
 
     def summary(self, group: Group) -> list[str]:
-        """Return the lines of text about a group that stand below the plan's table; none by default."""
+        """Return the lines of text about a group that are printed below the plan's table; none by default."""
         return []
 
     def is_moot(self, network: Network, option: str) -> bool:
         """Return whether a template's option, such as ``overlap``, has no effect on a group of the network's layers."""
         return False
 
-    alone: ClassVar[str] = ""
-    """Clause that says why a plan can't combine this template's groups with other groups; empty if a plan can."""
+    exclusive_phrase: ClassVar[str] = ""
+    """Phrase for where this template's groups run, if a plan can't combine them with other groups; else empty."""
 
     # A template overrides the following members if its groups are not layers with streams between them.
 
@@ -118,23 +121,23 @@ class Template(ABC):
     """
 
     def rows(self, group: Group) -> list[tuple[str, ...]] | None:
-        """Return a group's rows of the plan's table, one per layer; ``None`` for the columns of layers with streams.
+        """Return a group's rows of the plan's table, one tuple of texts per layer; ``None`` for the default columns.
 
         A row has a layer's name, kind and output, and then this template's columns, whose titles are in
-        `hwgen.report.legend`. The columns of streams are unroll factors, line buffers and FIFOs.
+        `hwgen.report.legend`. The default columns, for layers with streams, are unroll factors, line buffers and FIFOs.
         """
         return None
 
     def document(self, group: Group) -> dict[str, Any] | None:
-        """Return a group's ``plan.json`` entry without its template's name; ``None`` for that of layers with streams.
+        """Return a group's ``plan.json`` entry, but for its template's name; ``None`` if the entry is the default one.
 
-        The entry of streams has the group's layers, its FIFOs, and the fields of `write`.
+        The default entry, for layers with streams, has the group's layers, its FIFOs, and the fields of `write`.
         """
         return None
 
     @classmethod
     def group(cls, group: Entries, network: Network, board: Board) -> Group | None:
-        """Read a group from an entry that `document` wrote; ``None`` if the entry is that of layers with streams.
+        """Read a group from its ``plan.json`` entry as `document` writes it; ``None`` if the entry is the default one.
 
         Raises
         ------
@@ -146,7 +149,7 @@ class Template(ABC):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Group:
-    """Fusion group: layers that run at the same time, with streams between them.
+    """Fusion group: layers that run at the same time, with streams between them, and the plan's choices for each layer.
 
     Parameters
     ----------
@@ -181,7 +184,7 @@ class Group:
 
     @property
     def circuit(self) -> Any:
-        """Configuration of the group's circuit, as synthesis receives it."""
+        """Configuration of the circuit that synthesis receives: the group's accelerator, or an engine."""
         return self.config
 
     @property
@@ -191,14 +194,14 @@ class Group:
 
     @cached_property
     def map_bytes(self) -> int:
-        """Bytes of feature maps per frame off chip: inputs read, repeated halos included, and outputs written."""
+        """Bytes of feature maps moved off chip per frame: inputs read, repeated halos included, and outputs written."""
         pixels = zip(self.network.input_maps, self.template.input_pixels(self.network), strict=True)
         read = sum(source.channels * count * source.type.dtype.itemsize for source, count in pixels)
         return read + sum(output.values * output.type.dtype.itemsize for output in self.network.output_maps)
 
     @cached_property
     def resources(self) -> Resources:
-        """Resources of the group's hardware on the device, as estimated."""
+        """Estimated DSP slices, block RAMs, LUTs and flip-flops of the group's hardware on the device."""
         return self.config.resources
 
     @cached_property
@@ -211,14 +214,14 @@ class Group:
         """Cycles of a single frame, from its first input transfer to its last output transfer, both included."""
         return self.predict(1).latency + 1
 
-    def know(self, latency: int, steady: Cycles | None) -> None:
-        """Take cycles that are computed already: the latency, and latency and steady interval or ``None``."""
+    def set_cycles(self, latency: int, steady: Cycles | None) -> None:
+        """Set the cycles that are already computed: a frame's latency and, unless ``None``, the steady interval."""
         self.__dict__["frame_cycles"] = latency + 1
         if steady is not None:
             self.__dict__["steady"] = steady
 
-    def know_as(self, other: Group) -> None:
-        """Take the cycles that are computed already from another group with the same schedule."""
+    def copy_cycles(self, other: Group) -> None:
+        """Copy the latency and interval, as far as they are computed, from another group with the same schedule."""
         self.__dict__.update(
             {name: other.__dict__[name] for name in ("frame_cycles", "steady") if name in other.__dict__}
         )
@@ -230,7 +233,7 @@ class Group:
         return steady_cycles(self.config, frames)
 
     def traffic_bytes(self, loads: bool) -> dict[str, int]:
-        """Return a frame's off-chip bytes by name (``feature_maps``, ``weights``).
+        """Return the bytes moved off chip per frame, as a dict with the keys ``feature_maps`` and ``weights``.
 
         The weights have bytes if every frame loads them (``loads``).
         """
@@ -238,7 +241,7 @@ class Group:
 
     @cached_property
     def bus_words(self) -> int:
-        """Words of a frame on the bus wrapper's longest AXI4-Stream, which moves one word per cycle.
+        """Number of words per frame on the bus wrapper's AXI4-Stream with the most words; it moves one word per cycle.
 
         It is 0 for a group whose predicted cycles contain its bus.
         """
@@ -246,7 +249,7 @@ class Group:
         return max(end.words.count for end in ends)
 
     @property
-    def slowest(self) -> int:
+    def slowest_cycles(self) -> int:
         """Cycles per frame of the group's slowest layer."""
         return max(layer.cycles for layer in self.config.layers)
 

@@ -12,7 +12,7 @@ from hwgen.templates.stages import stage_of
 
 
 def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
-    """Return a refusal that names the first resource of which the board has too little; ``None`` if all suffice.
+    """Return a refusal that names the first resource that exceeds the board's; ``None`` if the board has enough.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
 
 
 def check_budget(used: Resources, board: Board, dsp: int) -> None:
-    """Raise OverBudgetError if resources exceed the board's, or ``dsp`` slices.
+    """Raise OverBudgetError if a plan's resources exceed the board's, or ``dsp`` DSP slices.
 
     Raises
     ------
@@ -54,13 +54,13 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
 
 
 def memory_bits(board: Board) -> int:
-    """Return the capacity of all memories of a device, in bits: its block RAM, and every LUT as a memory."""
+    """Return the bits that a device can store: in all its block RAM, and in all its LUTs used as memory."""
     memories = board.family.memories
     return board.bram36 * memories.block_bits + board.lut * memories.lut_bits
 
 
 def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return a refusal for a shortage that no unroll factors avoid: memory for weights, or LUTs for a layer's sums.
+    """Return a refusal if, with any unroll factors, the device lacks memory for weights or LUTs for a layer's sums.
 
     ``None`` if neither shortage is certain.
     """
@@ -68,7 +68,7 @@ def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
 
 
 def weights_of(layers: Sequence[Op]) -> list[tuple[str, int]]:
-    """Return a list of pairs, the name of a layer and the bits of its weights, for the layers that have weights."""
+    """Return, for each layer with weights, a pair of its name and the total bits of its weights."""
     return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
 
 
@@ -96,7 +96,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
 
 
 def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return a refusal for the first layer whose arithmetic alone exceeds the device's LUTs; ``None`` if none does."""
+    """Return a refusal for the first layer with arithmetic that exceeds the device's LUTs; ``None`` if none does."""
     for layer in layers:
         if (needed := stage_of(layer, board.family).min_luts) > board.lut:
             return Refusal(

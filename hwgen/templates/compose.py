@@ -86,7 +86,7 @@ def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable
     for layer, edges, plan in zip(network.layers, network.edges, layers, strict=True):
         for position, (edge, source) in enumerate(zip(edges, layer.inputs, strict=True)):
             if edge in network.inputs:
-                is_separate = 0 < stage(layer).in_step <= position
+                is_separate = 0 < stage(layer).direct_inputs <= position
                 widths[edge] = min(plan.tp, source.width) if is_separate else plan.tp
     return widths
 
@@ -111,10 +111,10 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
     if plan.chain < 1:
         raise PlanError(f"{layer.name}: chain must be a positive integer, not {plan.chain!r}")
     stage.check(plan)
-    if (in_step := tuple(pixels[: stage.in_step])) and set(in_step) != {plan.tp}:
+    if (direct := tuple(pixels[: stage.direct_inputs])) and set(direct) != {plan.tp}:
         raise PlanError(
             f"{layer.name}: unroll pixels must be {plan.tp} in all layers whose outputs it takes, as in itself, "
-            f"not {' and '.join(map(str, in_step))}"
+            f"not {' and '.join(map(str, direct))}"
         )
     return tuple(
         beat_format(source, plan.tn, width, stage.groups) for source, width in zip(layer.inputs, pixels, strict=True)

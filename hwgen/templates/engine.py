@@ -79,7 +79,7 @@ class EngineTemplate(Template):
     name = ENGINE
     holds_weights = False
     streams = False
-    alone = "on an engine"
+    exclusive_phrase = "on an engine"
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:

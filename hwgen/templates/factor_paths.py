@@ -118,7 +118,7 @@ class LayerOrder:
         """
         first = list(range(len(self.works)))
         for index, work in enumerate(self.works):
-            met = {first[index], *(first[index - back] for back in work.back[: work.in_step] if back <= index)}
+            met = {first[index], *(first[index - back] for back in work.back[: work.direct_inputs] if back <= index)}
             first = [min(met) if layer in met else layer for layer in first]
         return first
 

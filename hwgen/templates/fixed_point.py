@@ -1,4 +1,4 @@
-"""Stage of layers of fixed-point steps: a pipelined data path per lane, and a requantiser."""
+"""Planner's model of layers of fixed-point operations: a pipelined data path per lane, and a requantiser."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ CIRCUITS: dict[type[steps.Operation], Callable[[Any], circuit.OperationCircuit]]
         coefficients=tuple(map(tuple, step.coefficients.tolist())),
     ),
 }
-"""Circuit of each class of step."""
+"""Function that makes the circuit's configuration, by class of fixed-point operation."""
 
 
 class FixedPointStage(RequantisedStage[FixedPoint]):
-    """Stage of a layer of fixed-point steps: the data path of the steps, and the final requantiser if there is one."""
+    """Planner's model of a layer of fixed-point operations: their data path and, if there is one, a requantiser."""
 
     @property
-    def in_step(self) -> int:  # type: ignore[override]
+    def direct_inputs(self) -> int:  # type: ignore[override]
         return len(self.op.inputs) - self.op.spread
 
     @cached_property
     def _lane(self) -> FixedPointConfig:
-        """Configuration of the data path of a single lane."""
+        """Configuration of the data path with one lane, which computes one channel per cycle."""
         return self.compute([beat_format(source, 1) for source in self.op.inputs])
 
     @property
     def min_finish_slices(self) -> int:
-        """Number of DSP slices per lane of the steps, without those of the requantiser."""
+        """Number of DSP slices per lane of the fixed-point operations, without the slices of the requantiser."""
         return self._lane.lane_slices
 
     def compute(self, sources: Sequence[BeatFormat]) -> FixedPointConfig:

@@ -1,6 +1,6 @@
-"""Groups that fit, reported while the search for better ones goes on, so that an interrupted search has a result.
+"""Reports of groups that fit the board while the search goes on, so that an interrupted search has a result.
 
-A search reports with `offer` the groups that compute a whole network. Around the search, a caller receives them with
+A search reports groups that compute a whole network by `offer`. Its caller receives them in a ``with`` block of
 `received`.
 """
 
@@ -18,9 +18,9 @@ _receiver: ContextVar[Receiver | None] = ContextVar("receiver", default=None)
 
 
 def offer(task: Task, *groups: Group) -> None:
-    """Report groups that fit the board of a task and compute its network one after the other, if somebody listens.
+    """Pass fusion groups that fit the board and together compute a task's network to the receiver, if there is one.
 
-    Groups that compute only a part of the network are not reported.
+    Groups that compute only a part of the network are not passed on.
     """
     receiver = _receiver.get()
     layers = sum(len(group.layers) for group in groups)
@@ -30,7 +30,7 @@ def offer(task: Task, *groups: Group) -> None:
 
 @contextmanager
 def received(receiver: Receiver) -> Iterator[None]:
-    """Call a function with all groups that the ``with`` block offers, and with their task."""
+    """Context manager that calls ``receiver`` with a task and its groups whenever `offer` is called in the block."""
     token = _receiver.set(receiver)
     try:
         yield

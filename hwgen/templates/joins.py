@@ -51,7 +51,7 @@ Built = TypeVar("Built", bound=JoinLayerConfig)
 class StepStage(Stage[Kind]):
     """Base class of the stages of layers without a line buffer, such as sums of maps, concatenations and lookups."""
 
-    in_step, has_rows = 1, False
+    direct_inputs, has_line_buffer = 1, False
 
     @property
     def max_lanes(self) -> tuple[int, int]:
@@ -126,7 +126,7 @@ _KNOWN: WeakKeyDictionary[ops.Add, Shares] = WeakKeyDictionary()
 class AddStage(StepStage[ops.Add]):
     """Stage of a sum or difference of two maps: two tables and an adder per lane."""
 
-    in_step = 2
+    direct_inputs = 2
 
     def compute(self, sources: Sequence[BeatFormat]) -> TableSumConfig | LoadedTableSumConfig:
         op, window = self.op, JoinConfig(device=self.device, inputs=tuple(sources))
@@ -171,7 +171,7 @@ class MulStage(StepStage[ops.Mul]):
     """Stage of a product of two maps: a multiplier per lane, and the thresholds between outputs."""
 
     @property
-    def in_step(self) -> int:  # type: ignore[override]
+    def direct_inputs(self) -> int:  # type: ignore[override]
         return 2 - self.op.spread
 
     @property
@@ -241,7 +241,7 @@ class SumStage(StepStage[ops.Sum]):
     """Stage of a sum of several maps: tables of real values, rounded additions, and thresholds between outputs."""
 
     @property
-    def in_step(self) -> int:  # type: ignore[override]
+    def direct_inputs(self) -> int:  # type: ignore[override]
         return len(self.op.inputs)
 
     @property
@@ -272,7 +272,7 @@ class ExtremeStage(StepStage[ops.Max]):
     """Stage of a maximum or minimum of several maps: a table for each input whose values change, and comparators."""
 
     @property
-    def in_step(self) -> int:  # type: ignore[override]
+    def direct_inputs(self) -> int:  # type: ignore[override]
         return len(self.op.inputs)
 
     def compute(self, sources: Sequence[BeatFormat]) -> ExtremeConfig:
@@ -298,12 +298,12 @@ class ConcatStage(StepStage[ops.Concat]):
     """Stage of a concatenation: a table for each input whose values change."""
 
     @property
-    def in_step(self) -> int:  # type: ignore[override]
+    def direct_inputs(self) -> int:  # type: ignore[override]
         return len(self.op.inputs)
 
     @property
-    def work(self) -> dict[str, Any]:
-        return {**super().work, "walk": TurnWalk(tuple(source.channels for source in self.op.inputs))}
+    def work_fields(self) -> dict[str, Any]:
+        return {**super().work_fields, "walk": TurnWalk(tuple(source.channels for source in self.op.inputs))}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         integer_type, window = self.op.output.type, JoinConfig(device=self.device, inputs=tuple(sources), in_turn=True)
@@ -368,8 +368,8 @@ class SelectStage(StepStage[ops.Select]):
         return self.op.channels, self.op.outputs
 
     @property
-    def work(self) -> dict[str, Any]:
-        return {**super().work, "walk": SelectWalk()}
+    def work_fields(self) -> dict[str, Any]:
+        return {**super().work_fields, "walk": SelectWalk()}
 
     def compute(self, sources: Sequence[BeatFormat], lanes: int = 1) -> RecodeConfig:
         (source,) = sources
@@ -385,8 +385,8 @@ class SinglePixelStage(StepStage[Kind]):
     """Base class of the stages of layers that take and give one pixel at a time."""
 
     @property
-    def work(self) -> dict[str, Any]:
-        return {**super().work, "max_pixels": 1}
+    def work_fields(self) -> dict[str, Any]:
+        return {**super().work_fields, "max_pixels": 1}
 
     def check(self, plan: LayerPlan) -> None:
         super().check(plan)
@@ -502,8 +502,8 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
         return lanes, lanes
 
     @property
-    def work(self) -> dict[str, Any]:
-        return {**super().work, "walk": BlockWalk(*self._block_pixels)}
+    def work_fields(self) -> dict[str, Any]:
+        return {**super().work_fields, "walk": BlockWalk(*self._block_pixels)}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources

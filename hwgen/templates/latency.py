@@ -1,4 +1,4 @@
-"""Quick estimate of a group's latency, row by row, for the choice among plans before the exact schedule is computed.
+"""Quick estimate of a group's latency, row by row, to compare plans before the exact schedule is computed.
 
 An output row starts once the first pixels that it needs of its last input row have arrived, and does not end before
 that input row ends. FIFOs and line buffers count as unlimited, and a pipeline as a fixed number of cycles.
@@ -18,18 +18,18 @@ from hwgen.templates.work import LayerWork, Unroll
 _PIPELINE = 16
 
 RowTimes = tuple[np.ndarray, np.ndarray]
-"""Cycles in which each output row of a layer starts, and in which it ends."""
+"""Pair of arrays by output row of a layer: cycle of the row's start, and cycle of its end."""
 
 
 def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:
-    """Estimate the cycles from the first input to the last output of one frame of a group."""
+    """Estimate a group's latency: cycles from the first input to the last output of one frame."""
     return last_end(works, row_times(works, windows, unrolls))
 
 
 def row_times(
     works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll], first: Sequence[RowTimes] = ()
 ) -> list[RowTimes]:
-    """Estimate the cycles in which each layer's output rows start and end.
+    """Estimate the start cycle and end cycle of every output row of each layer.
 
     Parameters
     ----------
@@ -40,27 +40,27 @@ def row_times(
     for index in range(len(first), len(works)):
         work, unroll = works[index], unrolls[index]
         (starts, ends), *others = (rows[index - back] if back <= index else _inputs(work, unroll) for back in work.back)
-        for other in others:  # a map that is spread counts with its last row
+        for other in others:  # a map whose single pixel is repeated counts with its last row
             starts, ends = (np.maximum(*both) for both in zip((starts, ends), _row_span(other, len(ends)), strict=True))
         rows.append(_output_rows(work, windows[index], unroll, starts, ends))
     return rows
 
 
 def last_end(works: Sequence[LayerWork], rows: Sequence[RowTimes]) -> float:
-    """Return the cycle in which the last row of all layers that no other layer reads ends."""
+    """Return a group's last cycle: the end of its last output row, over all layers that no other layer reads."""
     read_layers = {index - back for index, work in enumerate(works) for back in work.back}
     return float(max(ends[-1] for index, (_, ends) in enumerate(rows) if index not in read_layers))
 
 
 def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cycles in which the rows of a group input start and end, at the pace of the layer that reads it."""
+    """Return start cycles and end cycles of the rows of a group's input, if its reader ``work`` never waits."""
     row = work.beats(unroll) * -(-work.input_width // unroll.tp)
     ends = np.arange(1, work.input_height + 1) * float(row)
     return ends - row, ends
 
 
 def _row_span(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cycles in which a map's rows start and end; if the rows are not ``count``, all are the last end."""
+    """Return a map's row starts and ends, in cycles; for another count of rows, ``count`` times the last row's end."""
     last = np.full(count, source[1][-1])
     return source if len(source[1]) == count else (last, last)
 
@@ -68,7 +68,7 @@ def _row_span(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.nda
 def _output_rows(
     work: LayerWork, window: Window, unroll: Unroll, starts: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cycles in which a layer's output rows start and end, given the cycles of its input rows."""
+    """Return start cycles and end cycles of a layer's output rows, given the cycles of its input rows."""
     pixel_cycles = float(work.pixel_cycles(unroll))
     row = pixel_cycles * -(-work.width // unroll.tp)
     output_rows = np.arange(work.height)
@@ -85,9 +85,9 @@ def _output_rows(
 
 @lru_cache(maxsize=1 << 10)
 def _last_input_rows(work: LayerWork, window: Window) -> np.ndarray:
-    """Return the index of the last input row that each output row needs."""
+    """Return, for each output row of a layer, the index of the last input row that it needs."""
     output_rows = np.arange(work.height)
-    if work.in_step:
+    if work.direct_inputs:
         return output_rows * work.input_height // work.height
     last = output_rows * window.stride[0] - window.padding[0] + window.extent[0] - 1
     return np.clip(last, 0, work.input_height - 1)

@@ -1,4 +1,4 @@
-"""Choices of a plan for each layer of a group; all templates share them."""
+"""Choices of a plan for each layer of a fusion group, whatever the group's template."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LayerPlan:
     line_rows : int
         Number of rows that the line buffer holds.
     fifo_depths : tuple of int
-        Depth (credits) of the FIFO in front of each reader of the layer's output, in the network's order.
+        Depth (credits) of the FIFO upstream of each reader of the layer's output, in the network's order.
     macs_per_dsp : int or str
         Name of the layer's multiplier in DSP slices; 1 for a layer without weights.
     lut_lanes : int
@@ -73,12 +73,12 @@ class LayerPlan:
     converts_first: tuple[bool, ...] = ()
 
 
-#: Fields of a `LayerPlan` that are not in the layer's entry of ``plan.json``, but in those of its FIFOs.
+#: Fields of a `LayerPlan` that ``plan.json`` has in the entries of the layer's FIFOs, not in the layer's entry.
 OF_FIFOS = ("fifo_depths", "fifos_in", "fifo_lanes", "converts_first")
 
 
 def layer_entries(group: Entries) -> list[Entries]:
-    """Return readers of the entries of a group's layers in ``plan.json``, each called by the layer's name."""
+    """Return the entries of a group's layers in ``plan.json``, which name the layer in error messages."""
     return [
         replace(layer, where=f"plan layer {layer.text('name')}")
         for layer in group.objects("layers", where="plan layer")
@@ -86,13 +86,13 @@ def layer_entries(group: Entries) -> list[Entries]:
 
 
 def read_input_pixels(group: Entries, network: Network, layers: Sequence[LayerPlan]) -> int:
-    """Read the number of neighbouring pixels per beat of a group's input: at most a row, or a (padded) output row."""
+    """Read the pixels per beat of a group's input: at most as many as a row of the input or a padded output row has."""
     rule = Rule(minimum=1, maximum=max(network.input.width, layers[0].tp), reason="the width of its input")
     return group.value("input_pixels", int, rule, default=1)
 
 
 def check_output(layer: Entries, op: Op) -> None:
-    """Refuse a layer's entry in ``plan.json`` whose output has another shape than the operator's."""
+    """Raise `PlanError` if a layer's entry in ``plan.json`` states another output shape than the model's layer has."""
     shape = list(op.output.shape)
     if (stated := layer.values.get("output", shape)) != shape:
         layer.refuse(f"is of another network: its output is {str(stated)[:60]} in the plan, but {shape} in the model")
@@ -101,7 +101,7 @@ def check_output(layer: Entries, op: Op) -> None:
 def with_buffers(
     layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[Sequence[int]]
 ) -> tuple[LayerPlan, ...]:
-    """Return copies of the layers' plans with given rows of line buffers and given depths of FIFOs."""
+    """Return copies of the layers' plans with line buffers of ``rows`` rows and FIFOs of ``depths`` beats."""
     return tuple(
         replace(layer, line_rows=row, fifo_depths=tuple(depth))
         for layer, row, depth in zip(layers, rows, depths, strict=True)

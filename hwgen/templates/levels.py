@@ -1,4 +1,4 @@
-"""Thresholds in place of a requantiser where outputs have few bits: an output is the number of thresholds reached."""
+"""Thresholds that replace a requantiser if outputs have few bits: the output is the number of thresholds reached."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.requantise import Rule
 
 FEW_THRESHOLDS = 3
-"""Largest number of thresholds for which comparisons always replace a requantiser: outputs of 2 bits."""
+"""Maximum number of thresholds per channel that always replace a requantiser: outputs of 2 bits."""
 MAX_THRESHOLDS = 15
-"""Largest number of thresholds for which comparisons are priced against a requantiser in LUTs: outputs of 4 bits."""
+"""Maximum number of thresholds per channel that replace a requantiser if they take fewer LUTs: outputs of 4 bits."""
 
 
 def threshold_config(
@@ -30,7 +30,7 @@ def threshold_config(
     pixels: int,
     device: Device,
 ) -> ThresholdConfig:
-    """Return the configuration of thresholds between the outputs of ``rule``, one row for each channel.
+    """Return the configuration of a circuit that maps accumulators to ``rule``'s outputs by thresholds per channel.
 
     Parameters
     ----------
@@ -63,10 +63,11 @@ def threshold_config(
 
 
 def replaces(config: ThresholdConfig, requantiser: RequantiseConfig) -> bool:
-    """Return whether thresholds take less than a requantiser with the same outputs.
+    """Return whether thresholds should replace a requantiser with the same outputs, because they take less hardware.
 
-    Few thresholds do, as the requantiser would need a DSP slice or a product in LUTs. More of them do where a product
-    in LUTs takes more LUTs. None do whose tables are deeper than a ROM in LUTs.
+    Up to `FEW_THRESHOLDS` always do, as the requantiser would need a DSP slice or a product in LUTs. More thresholds do
+    if the requantiser multiplies in LUTs and takes more LUTs. Thresholds whose tables are deeper than a ROM in LUTs
+    never do.
     """
     count = len(config.thresholds[0])
     if len(config.beats) << max(config.levels - 1, 0) > config.memories.deepest_lut_rom:
@@ -76,9 +77,10 @@ def replaces(config: ThresholdConfig, requantiser: RequantiseConfig) -> bool:
 
 
 def first_accumulators(rule: Rule, accumulator_bits: int, bias: Sequence[int], fraction: int) -> np.ndarray:
-    """Return the smallest accumulator with at least each output, int64 ``(channels, high - low)``.
+    """Return, per channel and output above the lowest, the smallest accumulator that gives at least this output.
 
-    It is one more than the largest accumulator where no accumulator has the output.
+    The result is int64 ``(channels, high - low)``. An entry is one more than the largest accumulator if no accumulator
+    gives the output.
     """
     largest = (1 << (accumulator_bits - 1)) - 1
     biases = np.array(bias, np.int64)[:, None]

@@ -86,7 +86,7 @@ class MixedSearch(GroupSearch):
         By the rule for LUTs a group of few slices can seem too dear, so that groups for higher prices are composed.
         """
         price, own = self._group_price(group), self.task.budget(0).slice_price
-        for unrolling in self._fitting(group.slowest, self.board.lut, (4 * own, MAX_LUTS))[:1]:
+        for unrolling in self._fitting(group.slowest_cycles, self.board.lut, (4 * own, MAX_LUTS))[:1]:
             if self._price_in_luts(unrolling) < (1 - MIN_SAVING) * price:
                 cheaper = self._group_of_factors(unrolling)
                 if not isinstance(cheaper, Refusal) and self._interval(cheaper) <= self._interval(group):
@@ -214,9 +214,9 @@ class MixedSearch(GroupSearch):
         fastest = replace(self, task=self.task.aiming(objective="interval", interval=None)).best()
         if isinstance(fastest, Refusal):
             return in_slices
-        budgets = f"{counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
+        budgets = f"within {counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
         return Refusal(
-            f"no plan has an interval of at most {limit:,} cycles within {budgets}: the nearest has {fastest.slowest:,}"
+            f"no plan has an interval of at most {limit:,} cycles {budgets}: the nearest has {fastest.slowest_cycles:,}"
         )
 
     def fewest_luts_refusal(self, refusal: Refusal) -> Refusal:
@@ -346,6 +346,6 @@ def _luts(task: Task, stage: Stage[Any], unroll: Unroll) -> int:
     plan = layer_plan(stage, unroll, 1, task.multipliers[stage.op.name])
     config = stage.layer(plan, input_formats(stage, plan, [1] * len(stage.op.inputs)), [None])
     # The memory of a line buffer depends on its rows.
-    rows = range(stage.min_rows, plan.line_rows + 1) if stage.has_rows else ()
+    rows = range(stage.min_rows, plan.line_rows + 1) if stage.has_line_buffer else ()
     saved = (config.window.resources.lut - replace(config.window, rows=count).resources.lut for count in rows)
     return config.resources.lut - max(saved, default=0)

@@ -254,9 +254,9 @@ class LRNStage(StepStage[LRN]):
         return "a local response normalisation"
 
     @property
-    def work(self) -> dict[str, Any]:
+    def work_fields(self) -> dict[str, Any]:
         window = self.window(beat_format(self.op.input, 1))
-        return {**super().work, "walk": SerialWalk(window.window_cycles)}
+        return {**super().work_fields, "walk": SerialWalk(window.window_cycles)}
 
     @property
     def min_finish_slices(self) -> int:

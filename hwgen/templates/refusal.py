@@ -1,4 +1,7 @@
-"""Refusals: the searches return what fits, or a `Refusal`; an exception is raised where the user's request ends."""
+"""Refusals: a search of the planner returns what fits the board, or a `Refusal` with the reason why nothing fits.
+
+The caller at the user's request turns a refusal into an exception.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from typing import ParamSpec, TypeVar
 from hwgen.errors import PlanError
 
 Fit = TypeVar("Fit")
-"""Type of what a search returns where something fits: an `Unrolling`, a `Group` or a `Plan`."""
+"""Type variable of a search's result if something fits the board: an `Unrolling`, a `Group` or a `Plan`."""
 
 Parameters = ParamSpec("Parameters")
 
 
 class OverBudgetError(PlanError):
-    """Error of a plan that needs more than the board has: ``needed`` is the amount of the ``resource``."""
+    """Error of a plan that needs more of a ``resource`` than the board has; ``needed`` is the amount it needs."""
 
     def __init__(self, message: str, resource: str, needed: float):
         super().__init__(message)
@@ -24,7 +27,7 @@ class OverBudgetError(PlanError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Result of a search that finds nothing that fits: the reason, and the resource of the board that runs out.
+    """Result of a planner's search that finds nothing that fits: the reason, and the board's resource that runs out.
 
     Parameters
     ----------
@@ -46,12 +49,12 @@ class Refusal:
 
     @property
     def over_budget(self) -> bool:
-        """Whether a resource of the board runs out, and more of the resource would suffice."""
+        """Whether a resource of the board runs out, so that a plan would fit a board with more of it."""
         return bool(self.resource)
 
     @property
     def error(self) -> PlanError:
-        """Exception with the reason, the resource and the amount of this refusal."""
+        """Exception to raise for this refusal: an `OverBudgetError` if a resource runs out, else a `PlanError`."""
         if self.over_budget:
             return OverBudgetError(self.reason, self.resource, self.needed)
         return PlanError(self.reason)

@@ -384,7 +384,7 @@ class GroupSearch:
         group = self._group_with_buffers(layers)
         if self.shortage(group) is None:
             interim.offer(self.task, group)
-        if self._interval(group) == group.slowest:
+        if self._interval(group) == group.slowest_cycles:
             return group
         faster = self._fast_layers(layers, self._interval(group))
         if faster is None:
@@ -396,7 +396,7 @@ class GroupSearch:
     def _interval(self, group: Group) -> int:
         """Return the cycles between frames of a group; the slowest layer's if groups have no interval of their own."""
         interval = group.steady.interval if self.converts and not self.in_turn else None
-        return group.slowest if interval is None else interval
+        return group.slowest_cycles if interval is None else interval
 
     def _fast_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
         """Return the plans with the fewest converters before FIFOs that give the shortest interval; else ``None``.
@@ -424,7 +424,7 @@ class GroupSearch:
         while self.moves:
             moved = memory_moves.moved(group, self.board)
             if memory_moves.latencies(moved) == memory_moves.latencies(group):
-                moved.know_as(group)
+                moved.copy_cycles(group)
                 return moved
             # Other latencies need other FIFO depths. The FIFOs' memories are then chosen anew.
             group = self._buffered(tuple(replace(layer, fifos_in=()) for layer in moved.layers))
@@ -433,7 +433,7 @@ class GroupSearch:
     def _buffered(self, layers: tuple[LayerPlan, ...]) -> Group:
         sizes = sizes_of(self.make(layers).config, 1 if self.in_turn else None)
         group = self.make(with_buffers(layers, sizes.rows, sizes.depths))
-        group.know(sizes.latency, sizes.steady)
+        group.set_cycles(sizes.latency, sizes.steady)
         return group
 
 
@@ -523,7 +523,7 @@ def layer_plan(
         tk=unroll.tk,
         tp=unroll.tp,
         chain=CHAIN,
-        line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds) if stage.has_rows else 0,
+        line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds) if stage.has_line_buffer else 0,
         fifo_depths=(unroll.tm,) * readers,  # at least one fold's beats; sized later
         macs_per_dsp=multiplier.for_size(slice_lanes, unroll.tp).name if slice_lanes else PLAIN.name,
         lut_lanes=unroll.lut_lanes,

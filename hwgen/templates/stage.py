@@ -1,4 +1,4 @@
-"""Base classes of stages: a stage configures the hardware of one layer, if each layer has hardware of its own."""
+"""Base classes of stages, the planner's models of layers: they configure a layer's hardware and count its cost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,17 @@ def weight_block_rams(memories: Memories, products: Any, lane_bits: Any, chain: 
 
 
 def block_rams(memories: Memories, width: Any, depth: Any) -> Any:
-    """Return the 36-kbit block RAMs of a memory, or 0 if its depth suits LUTs; width and depth can be arrays."""
+    """Return the number of 36-kbit block RAMs of a memory, 0 if its depth suits LUTs; sizes can be arrays.
+
+    Parameters
+    ----------
+    memories : Memories
+        Memories of the device family.
+    width : int or array
+        Bits of a word.
+    depth : int or array
+        Number of words.
+    """
     counts = [
         share * -(-width // block_width) * -(-depth // block_depth)
         for share, block_width, block_depth in memories.shapes
@@ -79,22 +89,22 @@ def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: in
 
 @dataclass(frozen=True)
 class Stage(ABC, Generic[Kind]):
-    """Base class of stages, which configure the hardware of a layer of one kind and count its costs.
+    """Base class of the planner's models of layers: a stage configures the hardware of one layer and counts its cost.
 
-    The base class has the values of a layer without weights.
+    There is one subclass per kind of layer. The base class has the values of a layer without weights.
     """
 
     op: Kind
     device: Device
     """Device family that the hardware is for."""
 
-    in_step: ClassVar[int] = 0
-    """Number of the layer's inputs, from the first one on, that are read without a line buffer, a beat per step.
+    direct_inputs: ClassVar[int] = 0
+    """Number of the layer's first inputs that bypass a line buffer: each cycle of arithmetic reads one beat of each.
 
-    The layer reads as many of their pixels per cycle as it writes: each step takes one beat of each of them.
+    The layer reads as many of their pixels per cycle as it writes.
     """
-    has_rows: ClassVar[bool] = True
-    """Whether the layer has a line buffer."""
+    has_line_buffer: ClassVar[bool] = True
+    """Whether the layer reads its input through a line buffer."""
 
     @property
     def channelwise(self) -> bool:
@@ -111,30 +121,30 @@ class Stage(ABC, Generic[Kind]):
         return PLAIN
 
     def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
-        """Return the maximum number of multipliers in a chain of the layer, if the plan allows ``chain``."""
+        """Return the maximum number of multipliers in one of the layer's adder chains, at most ``chain``."""
         return chain
 
     @property
     def port_bits(self) -> int:
-        """Least width in bits of the wide operand of the DSP slices that the layer's own circuits are made for."""
+        """Number of bits that a DSP slice's wider operand needs for the layer's circuits; 0 if any width will do."""
         return 0
 
     @property
     def wide_circuit(self) -> str:
-        """Noun phrase for the circuit that needs ``port_bits``."""
+        """Noun phrase, for messages, that names the circuit whose DSP slices need operands of `port_bits` bits."""
         return "a layer with weights that are loaded at run time"
 
     def window_luts(self, tn: int, tk: int) -> int:
-        """Return the LUTs of a line buffer that sends ``Tn`` channels of ``Tk`` taps of a pixel per cycle."""
+        """Return the LUTs of the layer's line buffer for ``Tn`` channels of ``Tk`` taps of one pixel per cycle."""
         return 0
 
     @property
     def lut_multipliers(self) -> frozenset[LutMultiplier]:
-        """Multipliers in LUTs that the layer can have, depending on the words of its weight memories."""
+        """Kinds of multipliers in LUTs that suit the layer, for any number of words of its weight memories."""
         return frozenset()
 
     def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:
-        """Return the LUTs of a product in LUTs, its share of adders included, and whether a memory stores its weight.
+        """Return the LUTs of one product with its share of adders, and whether a memory stores the product's weight.
 
         A layer without weights has no products.
 
@@ -149,11 +159,14 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def stored_weight_bits(self) -> int:
-        """Number of bits of a weight that memories store: without bits that are equal in all weights."""
+        """Number of bits stored per weight, without the bits that are equal in all of the layer's weights."""
         return 0
 
     def is_padded(self, unroll: Unroll) -> Any:
-        """Return whether some steps of the layer have fewer products than multipliers; factors can be arrays."""
+        """Return whether some multipliers idle in some cycles, as ``Tk`` or ``Tn`` doesn't divide the taps or channels.
+
+        Unroll factors can be arrays.
+        """
         channels = 0 if self.channelwise else self.op.channels // self.groups % unroll.tn
         return (self.op.taps % unroll.tk > 0) | (channels > 0)
 
@@ -163,12 +176,12 @@ class Stage(ABC, Generic[Kind]):
         return False
 
     @property
-    def work(self) -> dict[str, Any]:
-        """Fields of `LayerWork` for this kind of layer, in addition to the layer's sizes."""
-        return {"whole_windows": self.whole_windows, "in_step": self.in_step, "channelwise": self.channelwise}
+    def work_fields(self) -> dict[str, Any]:
+        """Fields of the layer's `LayerWork`, by name, that depend on the kind of layer, not on its sizes."""
+        return {name: getattr(self, name) for name in ("whole_windows", "direct_inputs", "channelwise")}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
-        """Return the DSP slices for each channel finished per cycle, if the requantiser multiplies in slices.
+        """Return the DSP slices per requantiser lane (one channel per cycle) if the requantiser multiplies in slices.
 
         Width and offset of the sums depend on ``multiplier``, which computes them.
         """
@@ -176,23 +189,23 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def min_finish_slices(self) -> int:
-        """Number of DSP slices for each channel finished per cycle, if the requantiser multiplies in LUTs."""
+        """Number of DSP slices per requantiser lane (one channel per cycle) if the requantiser multiplies in LUTs."""
         return 0
 
     @property
-    def product_bits(self) -> int:
-        """Number of bits of a convolution's sums before its requantiser, without any clamp; 0 for other layers."""
+    def requantiser_input_bits(self) -> int:
+        """Number of bits of a convolution's sums, which its requantiser multiplies; 0 for other layers."""
         return 0
 
     @property
     def min_luts(self) -> int:
-        """Minimum number of LUTs of the arithmetic, if this can exceed a board's; else 0."""
+        """Minimum number of LUTs of the layer's arithmetic if that may exceed a board's LUTs; 0 if it can't."""
         return 0
 
     @property
     def min_rows(self) -> int:
-        """Number of rows of the smallest line buffer: rows of one window, or of the map if it has fewer."""
-        return min(self.op.window.extent[0], self.op.input.height) if self.has_rows else 0
+        """Number of image rows in the layer's smallest line buffer: rows of a window, or of the map if it has fewer."""
+        return min(self.op.window.extent[0], self.op.input.height) if self.has_line_buffer else 0
 
     @property
     def max_lanes(self) -> tuple[int, int]:
@@ -204,7 +217,7 @@ class Stage(ABC, Generic[Kind]):
         return 0
 
     def check(self, plan: LayerPlan) -> None:
-        """Refuse a plan with choices that this kind of layer can't have.
+        """Raise `PlanError` if the plan of the layer has a choice that can't be built for this kind of layer.
 
         Raises
         ------
@@ -213,7 +226,7 @@ class Stage(ABC, Generic[Kind]):
         """
         what = (
             "a layer without a window"
-            if self.in_step
+            if self.direct_inputs
             else "a depthwise convolution"
             if self.op.weight_count
             else "a pool"
@@ -234,9 +247,9 @@ class Stage(ABC, Generic[Kind]):
             raise PlanError(f"{self.op.name}: lut_lanes must be 0 without weights, not {plan.lut_lanes!r}")
         if plan.weights_joined and not self.op.weight_count:
             raise PlanError(f"{self.op.name}: weights_joined must be false without weights, not true")
-        if not self.has_rows and plan.line_in is not None:
+        if not self.has_line_buffer and plan.line_in is not None:
             raise PlanError(f"{self.op.name}: line_memory must be null without a line buffer, not {plan.line_in!r}")
-        if not self.has_rows and plan.tk != 1:
+        if not self.has_line_buffer and plan.tk != 1:
             raise PlanError(f"{self.op.name}: unroll taps must be 1 without a line buffer, not {plan.tk!r}")
         if self.whole_windows and plan.tk != self.op.taps:
             raise PlanError(f"{self.op.name}: unroll taps must be all {self.op.taps} of the kernel, not {plan.tk!r}")
@@ -262,7 +275,7 @@ class Stage(ABC, Generic[Kind]):
 
 @dataclass(frozen=True)
 class WindowStage(Stage[Kind]):
-    """Base class of the stages of layers behind a line buffer, such as convolutions and pools."""
+    """Base class of the planner's models of layers with a line buffer, such as convolutions and pools."""
 
     def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
         """Return the number of output folds (groups of ``Tm`` channels) per output pixel; each reads the window."""
@@ -274,9 +287,9 @@ class WindowStage(Stage[Kind]):
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[LayerCompute, LayerFinish | None]:
-        """Return the configurations of a layer's arithmetic, and of the circuit from results to outputs (finish).
+        """Return the configurations of a layer's arithmetic and of the circuit after it (finish), e.g. a requantiser.
 
-        The finish is ``None`` if results are the outputs.
+        The finish is ``None`` if the results of the arithmetic are the outputs.
 
         Parameters
         ----------
@@ -290,7 +303,7 @@ class WindowStage(Stage[Kind]):
         """
 
     def window(self, plan: LayerPlan, source: BeatFormat) -> LineBufferConfig:
-        """Return the configuration of the line buffer in front of the layer's arithmetic."""
+        """Return the configuration of the line buffer that sends windows to the layer's arithmetic."""
         op = self.op
         return LineBufferConfig(
             device=self.device,
@@ -354,7 +367,7 @@ class WindowStage(Stage[Kind]):
 def channel_fields(
     stage: Stage[Any], accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
 ) -> dict[str, Any]:
-    """Return the fields of `ChannelsConfig`, by name."""
+    """Return the fields that configure a circuit with parameters per channel (`ChannelsConfig`), e.g. a requantiser."""
     return {
         "device": stage.device,
         "lanes": lanes,
@@ -366,7 +379,7 @@ def channel_fields(
 
 
 def rule_fields(op: Op, rule: Requantisation) -> dict[str, Any]:
-    """Return the fields, by name, that requantisers with constant and with loaded parameters have in common."""
+    """Return, by name, the fields of a requantiser's configuration that constant and loaded parameters share."""
     return {
         "significand": tuple(rule.significand.tolist()),
         "shift": tuple(np.minimum(rule.shift, MAX_SHIFT).tolist() if op.loaded else rule.shift.tolist()),
@@ -377,5 +390,5 @@ def rule_fields(op: Op, rule: Requantisation) -> dict[str, Any]:
 
 
 def requantiser(op: Op, rule: Requantisation, channels: dict[str, Any], fraction: int = 0) -> RequantiseConfig:
-    """Return the configuration of a requantiser that applies ``rule`` to ``channels`` (`channel_fields`)."""
+    """Return the configuration of a requantiser that applies ``rule``; ``channels`` are fields by `channel_fields`."""
     return RequantiseConfig(**channels, **rule_fields(op, rule), float32=rule.float32, fraction=fraction)

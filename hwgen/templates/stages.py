@@ -1,4 +1,4 @@
-"""Registry of stages by kind of layer, and the stages of layers with a window: their arithmetic and its costs.
+"""Planner's models (stages) of convolutions and pools, and the registry of stages by class of layer.
 
 A kind is registered by its class in `STAGES`. Window, FIFO and streams of a stage are equal for all kinds with a window
 (`hwgen.templates.stage`). Stages of layers without a window are in `hwgen.templates.joins`.
@@ -62,12 +62,12 @@ from hwgen.templates.stage import (
 )
 from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll
 
-#: Number of output channels, and of terms of their dot products, for which the LUTs of a product are counted.
+#: Output channels and terms per channel of the sample dot products that give the LUTs of a product.
 SAMPLE_CHANNELS, SAMPLE_TERMS = 8, 27
 
 
 class MaxPoolStage(WindowStage[ops.MaxPool | ops.Crop]):
-    """Stage of a maximum pool: comparators. A crop or a padding has windows of one tap, and no comparators."""
+    """Planner's model of a max pool, made of comparators, and of a crop or padding, which has windows of one tap."""
 
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
@@ -76,7 +76,7 @@ class MaxPoolStage(WindowStage[ops.MaxPool | ops.Crop]):
 
 
 def _mean_digits(weights: np.ndarray) -> float:
-    """Return the mean number of terms, powers of two or their negatives, of a weight's shortest sum."""
+    """Return the mean number of nonzero digits of a weight, as the shortest sum of signed powers of two."""
     magnitudes = np.abs(weights.astype(np.int64))
     digits = magnitudes ^ (3 * magnitudes)
     return sum(float((digits >> bit & 1).mean()) for bit in range(int(digits.max()).bit_length()))
@@ -88,7 +88,7 @@ def _nested(constants: np.ndarray) -> tuple[tuple[tuple[int, ...], ...], ...]:
 
 @lru_cache(maxsize=1 << 8)
 def _luts(multiplier: LutMultiplier, dots: DotProducts) -> float:
-    """Return the LUTs of some dot products."""
+    """Return the number of LUTs of dot products, adders included, with a kind of multiplier in LUTs."""
     cost = Cost(dots.device)
     multiplier.count(cost, dots)
     return cost.lut
@@ -96,7 +96,7 @@ def _luts(multiplier: LutMultiplier, dots: DotProducts) -> float:
 
 @dataclass(frozen=True)
 class ConvStage(WindowStage[ops.Conv]):
-    """Configuration and costs of a convolution's multiply-add chains, and of its requantiser, if it has one."""
+    """Planner's model of a convolution: configures its multiply-add chains and requantiser, and counts their cost."""
 
     @property
     def channelwise(self) -> bool:
@@ -121,7 +121,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @cached_property
     def _operands(self) -> Operands:
-        """Shapes and ranges of activations and weights, for multipliers in LUTs."""
+        """Shapes and ranges of the layer's activations and weights, for multipliers in LUTs."""
         op = self.op
         return Operands(
             activation=Shape(op.input.type.bits, op.input.type.signed),
@@ -133,7 +133,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @property
     def _weight_range(self) -> tuple[int, int]:
-        """Smallest and largest weight that is stored or can be loaded at run time."""
+        """Smallest and largest weight: the model's, or all that can be loaded if weights are loaded at run time."""
         half = 1 << (self.op.weight_bits - 1)
         return (-half, half - 1) if self.op.loaded else self.op.weight_range
 
@@ -146,12 +146,12 @@ class ConvStage(WindowStage[ops.Conv]):
         )
 
     def _padded(self, is_padded: bool) -> Operands:
-        """Return the operands, among whose weights is 0 if ``is_padded``."""
+        """Return the operands of multipliers in LUTs; with ``is_padded``, weights can be 0."""
         return replace(self._operands, weights_nonzero=False) if is_padded else self._operands
 
     @cached_property
     def _lut_products(self) -> dict[tuple[int | None, bool], tuple[float, bool]]:
-        """Cache of `lut_product`, by its parameters."""
+        """Cache of the results of `lut_product`, by its parameters."""
         return {}
 
     def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:
@@ -175,7 +175,7 @@ class ConvStage(WindowStage[ops.Conv]):
         return int(np.bitwise_or.reduce(words) & ~np.bitwise_and.reduce(words)).bit_count()
 
     def _sample(self, multiplier: LutMultiplier, words: int) -> DotProducts:
-        """Return dot products of a few output channels and terms, as a sample for the LUTs of a product.
+        """Return dot products of few output channels and few terms, as a sample to estimate the LUTs per product.
 
         Weights are random, so that many layers have the same sample.
 
@@ -206,7 +206,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @cached_property
     def _lane_slices(self) -> dict[Multiplier, int]:
-        """Cache of `finish_slices`: DSP slices of a requantiser's lane that can finish any channel, by multiplier."""
+        """Cache of `finish_slices`: DSP slices of one requantiser lane that serves all channels, by multiplier."""
         return {}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
@@ -225,7 +225,7 @@ class ConvStage(WindowStage[ops.Conv]):
         return multiplier.offset(Shape(self.op.input.type.bits, self.op.input.type.signed))
 
     @property
-    def product_bits(self) -> int:
+    def requantiser_input_bits(self) -> int:
         return self.sum_bits()
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -238,7 +238,7 @@ class ConvStage(WindowStage[ops.Conv]):
         )
 
     def sum_bits(self, multiplier: Multiplier = PLAIN) -> int:
-        """Return the number of bits that hold every partial sum of ``w * x``, in any order of summing.
+        """Return the number of bits of a signed accumulator of ``w * x`` that can't overflow, in any order of summing.
 
         The bound follows from the weights. The operands ``x`` are the activations less the multiplier's offset.
         """
@@ -249,9 +249,10 @@ class ConvStage(WindowStage[ops.Conv]):
         return max(signed_bits(int(least), int(most)), 2)
 
     def _signed_sums(self, multiplier: Multiplier) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of positive and the sum of negative weights of each output channel (`Conv.signed_sums`).
+        """Return two arrays, by output channel: the sums of positive and of negative weights (`Conv.signed_sums`).
 
-        If weights are loaded at run time, return the largest magnitudes of these sums over all weights.
+        If weights are loaded at run time, the arrays have one entry each: the sum of the largest magnitude that any
+        weights have.
         """
         op = self.op
         if not op.loaded:
@@ -343,7 +344,7 @@ _KNOWN: WeakKeyDictionary[ops.Conv, Weights] = WeakKeyDictionary()
 
 
 def _weights(op: ops.Conv) -> Weights:
-    """Return a convolution's weights for its circuit; repeated calls return one object."""
+    """Return a convolution's weights as they are stored in its circuit; repeated calls return the same object."""
     if op not in _KNOWN:
         _KNOWN[op] = Weights(op.weights.astype(np.intc).tobytes())
     return _KNOWN[op]
@@ -351,14 +352,14 @@ def _weights(op: ops.Conv) -> Weights:
 
 @dataclass(frozen=True)
 class AveragePoolStage(WindowStage[ops.AveragePool]):
-    """Stage of an average pool: sums of windows, and thresholds between outputs.
+    """Planner's model of an average pool, which sums up windows and compares the sums with thresholds between outputs.
 
     Sums are integers if float32 rounds none of them, else float32.
     """
 
     @cached_property
     def _unit(self) -> tuple[int, int]:
-        """Odd ``unit`` and ``exponent`` of the input's scale, which is ``unit * 2**exponent``."""
+        """Pair of an odd integer ``unit`` and an ``exponent``; the input's scale is ``unit * 2**exponent``."""
         fraction, exponent = np.frexp(self.op.x_scale)
         unit = int(np.ldexp(fraction, 24))
         zeros = trailing_zeros(unit)
@@ -366,7 +367,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
 
     @cached_property
     def _counts(self) -> tuple[int, ...]:
-        """Distinct divisors of the windows' sums, in ascending order."""
+        """Distinct divisors of window sums in the average pool (counts of pixels), in ascending order."""
         return tuple(np.unique(self.op.counts).tolist())
 
     @property
@@ -376,7 +377,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
 
     @property
     def min_luts(self) -> int:
-        """Number of LUTs of one lane that adds up all taps at once; 0 if taps are added up in turn."""
+        """Number of LUTs of one lane (channel) that adds up all taps in one cycle; 0 if taps are added up in turn."""
         if not self.whole_windows:
             return 0
         op = self.op
@@ -416,7 +417,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
     def _finish(
         self, compute: SumConfig | FloatSumConfig, unit: int, offset: int, lanes: int, beats: Beats
     ) -> ThresholdConfig:
-        """Return the configuration of thresholds from sums, each worth ``unit * (sum - offset)``, to outputs."""
+        """Return the configuration of thresholds that turn sums, each worth ``unit * (sum - offset)``, into outputs."""
         op, (low_sum, high_sum), counts = self.op, compute.sum_range, self._counts
 
         def outputs(sums: np.ndarray, count: int) -> np.ndarray:
@@ -447,21 +448,21 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
 
 
 class WholeMapStage(Stage[ops.GlobalAveragePool]):
-    """Stage of a global average pool: one running sum per channel while the map comes in, and a requantiser."""
+    """Planner's model of a global average pool: one running sum per channel, and a requantiser."""
 
-    has_rows = False
+    has_line_buffer = False
 
     @property
     def port_bits(self) -> int:
         return SIGNIFICAND_BITS + 1 if self.op.loaded else 0
 
     @property
-    def work(self) -> dict[str, Any]:
-        return {**super().work, "taps": 1}
+    def work_fields(self) -> dict[str, Any]:
+        return {**super().work_fields, "taps": 1}
 
     @cached_property
     def _in_windows(self) -> SumPoolStage:
-        """Stage of the same pool as a window, whose requantiser is the same."""
+        """Planner's model of the same pool as one window over the map; its requantiser is the same."""
         return SumPoolStage(self.op, self.device)
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
@@ -493,7 +494,7 @@ class WholeMapStage(Stage[ops.GlobalAveragePool]):
 
 @dataclass(frozen=True)
 class SumPoolStage(WindowStage[ops.SumPool]):
-    """Stage of a sum pool, also of a global average in a pyramid: integer sums of windows, and a requantiser."""
+    """Planner's model of a sum pool, or a global average pool in a pyramid: integer window sums, and a requantiser."""
 
     @property
     def port_bits(self) -> int:
@@ -517,7 +518,7 @@ class SumPoolStage(WindowStage[ops.SumPool]):
     def finish(
         self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int
     ) -> RequantiseConfig | LoadedRequantiseConfig:
-        """Return the configuration of a requantiser for sums of ``terms`` values, each sum of ``bits`` bits."""
+        """Return the configuration of a requantiser for sums of ``terms`` activations; each sum has ``bits`` bits."""
         channels = channel_fields(
             self, bits, [-terms * self.op.input.zero_point] * self.op.outputs, lanes, beats, pixels
         )
@@ -551,7 +552,7 @@ STAGES: dict[type[ops.Op], type[Stage[Any]]] = {
     ops.DepthToSpace: joins.ReorderStage,
     ops.SpaceToDepth: joins.ReorderStage,
 }
-"""Class of stage for each class of layer, for groups that are computed row by row."""
+"""Class of the planner's model (`Stage`) by class of layer, for groups that are computed row by row."""
 
 IN_TILES: dict[type[ops.Op], type[Stage[Any]]] = {
     ops.Conv: ConvStage,
@@ -560,13 +561,13 @@ IN_TILES: dict[type[ops.Op], type[Stage[Any]]] = {
     ops.GlobalAveragePool: SumPoolStage,
     ops.SumPool: SumPoolStage,
 }
-"""Class of stage for each class of layer that can be computed tile by tile, for groups in pyramids."""
+"""Class of the planner's model (`Stage`) by class of layer, for groups that are computed tile by tile, in pyramids."""
 
 
 def stage_of(
     op: ops.Op, device: Device = DEFAULT, stages: Mapping[type[ops.Op], type[Stage[Any]]] = STAGES
 ) -> Stage[Any]:
-    """Return the stage of a layer on a device family, found by the layer's class in ``stages``.
+    """Return the planner's model (stage) of a layer on a device family, found by the layer's class in ``stages``.
 
     Raises
     ------

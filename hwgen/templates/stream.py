@@ -1,4 +1,4 @@
-"""Stream template: a group is computed row by row, with a line buffer in front of each layer (DeCoILFNet)."""
+"""Stream template: each layer of a group has its own circuit and line buffer, and works row by row (DeCoILFNet)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hwgen.templates.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class StreamTemplate(Template):
-    """Template of a group that is computed row by row. It has no choices besides those of each layer."""
+    """Template of fusion groups that are computed row by row; it makes no choices but those for each layer."""
 
     name = STREAM
     multiplies_in_luts = True

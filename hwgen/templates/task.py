@@ -1,4 +1,4 @@
-"""Planning task: the goal of a plan, and the data that all groups of a network share while they are planned."""
+"""Planning task: the goal of a plan, and the data that the searches for all groups of a network share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hwgen.templates.two_prices import StagePrices, best_packing, by_prices
 from hwgen.templates.unroll import Search, by_cost
 from hwgen.templates.work import LayerWork, Unroll, lanes_out
 
-#: Candidate prices of a block RAM, in DSP slices, for a search in which block RAM runs out.
+#: Candidate prices of a block RAM, in DSP slices, if a search runs out of block RAM.
 BRAM_PRICES = (0.25, 1, 4, 16)
 
 #: Price of a DSP slice, in LUTs, in a search for the fewest slices; more LUTs than any device has.
@@ -29,7 +29,7 @@ MAX_LUTS = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class Goal(Steering):
-    """Goal of a plan: objective, limits, and the options that steer a template, as the user gave them.
+    """Goal of a plan, from the user's options: objective, limits such as DSP slices, and options of templates.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Goal(Steering):
     lut : int
         Number of LUTs that may be used if LUTs multiply.
     max_bus_bits : int
-        Width, in bits, of the widest port to memory that an engine may have unless ``bus_bits`` gives its width.
+        Bits of the widest port to memory that an engine may have unless ``bus_bits`` gives its width.
     """
 
     objective: str
@@ -70,13 +70,13 @@ class Goal(Steering):
 
     @property
     def products(self) -> int:
-        """Maximum number of multiply-adds per cycle."""
+        """Maximum number of multiply-adds per cycle within the limit of DSP slices."""
         kinds = MULTIPLIERS.values() if self.macs_per_dsp == AUTO else [multiplier_of(self.macs_per_dsp)]
         return self.dsp * max(multiplier.lanes for multiplier in kinds)
 
 
 class Task:
-    """Data that all groups of a network share while they are planned: the layers' work, and searches over this work.
+    """Planning task of one network: goal, each layer's work and multiplier, and searches that all groups share.
 
     Parameters
     ----------
@@ -94,38 +94,41 @@ class Task:
         self._stages = {layer.name: stage_of(layer, board.family) for layer in (*network.layers, *copies.values())}
         multiplier_slice = board.family.multiplier_slice
         self.multiplier = None if goal.macs_per_dsp == AUTO else multiplier_for(goal.macs_per_dsp, multiplier_slice)
-        """Multiplier that the goal asks for; ``None`` if each layer has its best packing."""
+        """Multiplier that the goal names for all layers; ``None`` if each layer has its best packing of a slice."""
         self.multipliers: dict[str, Multiplier] = {
             name: best_packing(stage) if self.multiplier is None else stage.multiplier(self.multiplier)
             for name, stage in self._stages.items()
         }
-        """Multiplier of each layer, by the layer's name. Copies in front of groups have names of their own."""
+        """Multiplier of each layer, by the layer's name.
+
+        Layers that copy a group's input have names of their own.
+        """
         self._indices = {layer.name: index for index, layer in enumerate(network.layers)}
         self.works = [self.work(self._stages[layer.name]) for layer in network.layers]
         self._copies = {
-            index: LayerWork.of(copy, CHAIN, **self._stages[copy.name].work) for index, copy in copies.items()
+            index: LayerWork.of(copy, CHAIN, **self._stages[copy.name].work_fields) for index, copy in copies.items()
         }
         self._weight_bram36: dict[tuple[LayerWork, Unroll], float] = {}
         self._parts: dict[tuple[int, int], Network] = {}
 
     def part(self, begin: int, end: int) -> Network:
-        """Return the layers ``begin`` to ``end - 1`` as a network of their own (`Network.part`)."""
+        """Return layers ``begin`` to ``end - 1`` of the network as a `Network` (`Network.part`), from a cache."""
         if (begin, end) not in self._parts:
             self._parts[begin, end] = self.network.part(begin, end)
         return self._parts[begin, end]
 
     def work(self, stage: Stage[Any]) -> LayerWork:
-        """Return the work (sizes and order of computation) of a layer of the network, given the layer's stage."""
+        """Return a layer's sizes and order of computation (`LayerWork`), given the planner's model of the layer."""
         index = self._indices[stage.op.name]
         return LayerWork.of(
             stage.op,
             stage.longest_chain(self.multipliers[stage.op.name], CHAIN),
             back=tuple(index - self._indices.get(edge, -1) for edge in self.network.edges[index]),
-            **stage.work,
+            **stage.work_fields,
         )
 
     def aiming(self, **changes: Any) -> Task:
-        """Return a copy of this task with ``changes`` of the goal's fields, except ``macs_per_dsp``.
+        """Return a copy of this task whose goal has other values in the fields ``changes``, except ``macs_per_dsp``.
 
         Both tasks share their data.
         """
@@ -136,17 +139,17 @@ class Task:
 
     @property
     def in_slices(self) -> Task:
-        """Task of the same network for groups whose products are computed in DSP slices only."""
+        """Planning task of the same network for groups that compute all products in DSP slices."""
         return self if self._in_slices is None else self._in_slices
 
     @cached_property
     def search(self) -> Search:
-        """Search for the unroll factors of all layers that counts DSP slices as their cost."""
+        """Search for the unroll factors of all layers, with DSP slices as their cost."""
         return by_cost(self.works, self.slices, self._copies)
 
     @cached_property
     def two_prices(self) -> Search:
-        """Search for the unroll factors of all layers that counts DSP slices and LUTs, which multiply as well."""
+        """Search for the unroll factors of all layers, with DSP slices and LUTs as their cost, as both multiply."""
         return by_prices(self.works, self.prices, self.budget(self.goal.lut), self._copies)
 
     @cached_property
@@ -155,7 +158,7 @@ class Task:
         return StagePrices(self._stages, self.goal.multipliers, self.multipliers, self.goal.in_luts)
 
     def budget(self, luts: int) -> Budget:
-        """Return the budget of a search for unroll factors, with a number of LUTs, and the prices of the objective.
+        """Return the goal's DSP slices with ``luts`` LUTs, and the price of a slice in LUTs, to search unroll factors.
 
         With the objective ``dsp`` slices are minimised, and LUTs only among equal numbers of slices.
         """
@@ -164,7 +167,7 @@ class Task:
         return Budget(self.goal.dsp, luts, price)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the DSP slices of a layer and its requantiser; factors can be arrays.
+        """Return the number of DSP slices of a layer and its requantiser; unroll factors can be arrays.
 
         The number is an upper bound: some lanes of a requantiser can need fewer slices than its most expensive channel.
         """
@@ -172,14 +175,14 @@ class Task:
         return multipliers + unroll.tp * self.finish_slices(work, unroll) * lanes_out(work, unroll)
 
     def finish_slices(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the DSP slices of a layer's finish for each channel that is finished per cycle; factors can be arrays.
+        """Return the DSP slices per lane (channel per cycle) of a layer's requantiser; unroll factors can be arrays.
 
-        The sums, and so the slices of the finish, depend on the multiplier.
+        The width of the sums depends on the multiplier, and so do the requantiser's slices.
         """
         return self.prices.finish(work, unroll, self.multipliers[work.name])
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of 36-kbit block RAMs that store a layer's weights; factors can be arrays."""
+        """Return the number of 36-kbit block RAMs that store a layer's weights; unroll factors can be arrays."""
         return self._stages[work.name].weight_bram36(work, unroll)
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> float:
@@ -191,11 +194,11 @@ class Task:
 
     @cached_property
     def priced(self) -> list[Search]:
-        """Searches for all layers' unroll factors by DSP slices and block RAM, one for each of `BRAM_PRICES`."""
+        """Searches for all layers' unroll factors that also charge for block RAM, one for each of `BRAM_PRICES`."""
         return self.price(self.works, self._copies)
 
     def price(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None) -> list[Search]:
-        """Return searches for unroll factors by DSP slices and block RAM, one for each of `BRAM_PRICES`.
+        """Return searches for unroll factors, costed in DSP slices plus block RAM at a price, one per `BRAM_PRICES`.
 
         Parameters
         ----------

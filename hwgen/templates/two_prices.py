@@ -182,10 +182,10 @@ def by_prices(
     return Search(works, tables, budget, copies)
 
 
-#: LUTs that add the sum of a chain of multiplier units to another one, as in `hwgen.templates.work.Walk.luts`.
+#: LUTs that add the sum of a chain of multiplier units to another one, as in `hwgen.templates.work.BeatOrder.luts`.
 CHAIN_LUTS = 18
 
-#: LUTs of an activation that is in use, as in `hwgen.templates.work.Walk.luts`.
+#: LUTs of an activation that is in use, as in `hwgen.templates.work.BeatOrder.luts`.
 ACTIVATION_LUTS = 30
 
 #: Rough number of LUTs of a requantiser for each channel that is finished per cycle.

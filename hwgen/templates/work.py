@@ -203,7 +203,7 @@ class LayerWork:
     back : tuple of int
         Distance, in layers, to the layer that computes each input; 1 for the previous layer. A distance that reaches
         beyond the first layer stands for an input of the group.
-    in_step : int
+    direct_inputs : int
         Number of inputs, from the first one on, without a line buffer. The layer reads as many of their pixels per
         cycle as it writes.
     walk : BeatOrder
@@ -227,7 +227,7 @@ class LayerWork:
     min_steps: int = 1
     whole_windows: bool = False
     back: tuple[int, ...] = (1,)
-    in_step: int = 0
+    direct_inputs: int = 0
     walk: BeatOrder = BeatOrder()
     max_pixels: int = MAX_PIXELS
 

@@ -332,7 +332,7 @@ def fewest_of(task, layer, unrolls):
     stage, counts = stage_of(layer, task.board.family), []
     for unroll in unrolls:
         plan = layer_plan(stage, unroll, unroll.tp, task.multipliers[layer.name])
-        for rows in range(stage.min_rows, plan.line_rows + 1) if stage.has_rows else [0]:
+        for rows in range(stage.min_rows, plan.line_rows + 1) if stage.has_line_buffer else [0]:
             with suppress(HwgenError):
                 chosen = replace(plan, line_rows=rows)
                 sources = input_formats(stage, chosen, [unroll.tp] * len(layer.inputs))

@@ -235,7 +235,7 @@ def test_figures_agree(network, budget):
         made = plan.make(network, BOARD, dsp=budget, multipliers="dsp")
     assume(made.obstacle is None)  # too few slices for one group
     works, unrolls, config = (
-        [LayerWork.of(layer, **stage_of(layer).work) for layer in network.layers],
+        [LayerWork.of(layer, **stage_of(layer).work_fields) for layer in network.layers],
         unrolls_of(made),
         made.configure(),
     )
@@ -332,7 +332,7 @@ def test_weights_of_depthwise_lanes_in_block_ram(lanes):
     stage, unroll = stage_of(op), Unroll(lanes, lanes, 3)
     plan = layer_plan(stage, unroll, 1)
     (layer,) = compose(Network(name="deep", layers=(op,)), (plan,)).layers
-    work = LayerWork.of(op, **stage.work)
+    work = LayerWork.of(op, **stage.work_fields)
     assert layer.compute.resources.bram36 == float(stage.weight_bram36(work, unroll)) > 0
     assert layer.multipliers == work.multipliers(unroll) == 3 * lanes
 

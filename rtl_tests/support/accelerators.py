@@ -242,7 +242,7 @@ def unrolls(
     group); ``packed``: two multiply-adds a slice wherever that can be."""
     plans = []
     for layer in network.layers:
-        taps = layer.window.taps if stage(layer).has_rows else 1
+        taps = layer.window.taps if stage(layer).has_line_buffer else 1
         max_tn, max_tm = stage(layer).max_lanes
         tn = max_tn if widest else draw(st.integers(1, max_tn))
         tm = max_tm if widest else draw(st.integers(2 if packed and max_tm > 1 else 1, max_tm))

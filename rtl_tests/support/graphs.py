@@ -376,11 +376,11 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
     for layer, edges in zip(network.layers, network.edges, strict=True):
         stage = stage_of(layer)
         tp = pixels[layer.name] = min(wide, layer.output.width)
-        if stage.in_step or isinstance(layer, Join):
+        if stage.direct_inputs or isinstance(layer, Join):
             tp = pixels[layer.name] = pixels[edges[0]]
         tn = draw(st.integers(1, stage.max_lanes[0]))
         tm = tn if stage.channelwise else draw(st.integers(1, stage.max_lanes[1]))
-        unroll = Unroll(tn, tm, draw(st.integers(1, layer.taps)) if stage.has_rows else 1, tp)
+        unroll = Unroll(tn, tm, draw(st.integers(1, layer.taps)) if stage.has_line_buffer else 1, tp)
         readers = len(network.readers[layer.name]) + len(network.output_indices(layer.name))
         plans.append(draw(choices(stage, unroll, pixels[edges[0]], readers)))
     return tuple(plans)

@@ -101,7 +101,7 @@ def joined(draw) -> list[LayerWork]:
     size |= {"outputs": channels, "input_height": size["height"], "input_width": size["width"], "groups": 1}
     first, second = (LayerWork(name=f"c{n}", **size, taps=taps[n], channelwise=draw(st.booleans())) for n in (0, 1))
     end = LayerWork(
-        **{**size, "name": "end", "taps": 1, "channelwise": True, "weighted": False, "back": (1, 2), "in_step": 2}
+        **{**size, "name": "end", "taps": 1, "channelwise": True, "weighted": False, "back": (1, 2), "direct_inputs": 2}
     )
     return [first, second, end]
 
@@ -122,7 +122,7 @@ def module(branches: int, width: int) -> list[LayerWork]:
     back = tuple(range(branches, 0, -1))
     return [
         *layers,
-        LayerWork(name="join", **{**size, **join}, back=back, in_step=branches, walk=TurnWalk((2,) * branches)),
+        LayerWork(name="join", **{**size, **join}, back=back, direct_inputs=branches, walk=TurnWalk((2,) * branches)),
     ]
 
 
@@ -530,7 +530,7 @@ class Program:
             source = work.source(index)
             for (count, with_beats), (tp, with_pixels) in product(beats[index].items(), pixels[source].items()):
                 self.model.add(self.interval >= count * work.input_steps(tp)).only_enforce_if(with_beats, with_pixels)
-            for back in work.back[: work.in_step]:
+            for back in work.back[: work.direct_inputs]:
                 if back <= index:
                     joined_pixels = pixels[index - back]
                     for tp in {*pixels[index], *joined_pixels}:

@@ -200,7 +200,7 @@ def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[
     facts = _maps(node)
     factors = f"Tn {plan.tn}, Tm {plan.tm}, Tk {plan.tk}, Tp {plan.tp}"
     facts.append(("unroll factors", f"{factors} (input channels, output channels, taps, pixels)"))
-    busy = layer.cycles / group.slowest
+    busy = layer.cycles / group.slowest_cycles
     facts.append(("cycles per frame", f"{layer.cycles:,}, {busy:.0%} of the slowest layer's"))
     facts.append(("pipeline", f"{layer.pipeline_latency:,} cycles from a fold's start to its first beat"))
     if layer.multipliers:
