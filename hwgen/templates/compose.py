@@ -28,7 +28,7 @@ def compose(
     pixels: int | None = None,
     stage: Callable[[Op], Stage[Any]] = stage_of,
 ) -> AcceleratorConfig:
-    """Return the configuration of the accelerator of one fusion group that is computed row by row.
+    """Return the configuration of the accelerator for one fusion group that is computed row by row.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def compose(
         Number of neighbouring pixels of an input beat. By default each input has as many as its reader computes per
         cycle.
     stage : function, optional
-        Function that returns the stage of a layer.
+        Function that returns the planner's model of a layer.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def compose(
 
 
 def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable[[Op], Stage[Any]]) -> dict[str, int]:
-    """Return, by group input, the number of pixels per beat: as many as the input's reader computes per cycle.
+    """Return, by name of a group's input, the pixels per beat: as many as the input's reader computes per cycle.
 
     If the reader takes several inputs in step and this input separately, the number is at most the map's width.
     """
@@ -92,7 +92,7 @@ def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable
 
 
 def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:
-    """Check a layer's choices, and return the beat format of each input: ``Tn`` channels of ``pixels`` pixels.
+    """Check a layer's plan, and return the beat format of each input: ``Tn`` channels of ``pixels`` pixels.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
 def layer_config(
     stage: Stage[Any], plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
 ) -> LayerConfig:
-    """Return the configuration of a layer's hardware between its input streams and the streams to its readers.
+    """Return the configuration of a layer's hardware, given the beat formats of its inputs and of its readers.
 
     The sink of a group output is ``None``. Repeated calls for a layer return one object.
 

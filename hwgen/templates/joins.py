@@ -1,4 +1,4 @@
-"""Stages of layers without a line buffer: sums by tables, products, concatenations, lookups, and moves of values."""
+"""Planner's models (stages) of layers without a line buffer: sums, products, concatenations, lookups, and moves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Built = TypeVar("Built", bound=JoinLayerConfig)
 
 
 class StepStage(Stage[Kind]):
-    """Base class of the stages of layers without a line buffer, such as sums of maps, concatenations and lookups."""
+    """Base class of the planner's models of layers without a line buffer, such as sums, concatenations and lookups."""
 
     direct_inputs, has_line_buffer = 1, False
 
@@ -60,10 +60,10 @@ class StepStage(Stage[Kind]):
 
     @abstractmethod
     def compute(self, sources: Sequence[BeatFormat]) -> LayerCompute:
-        """Return the configuration of the layer's arithmetic, whose ``window`` reads input beats of given formats."""
+        """Return the configuration of the layer's arithmetic, whose ``window`` reads inputs in given beat formats."""
 
     def finish(self, compute: LayerCompute, lanes: int) -> LayerFinish | None:
-        """Return the configuration of the circuit from the arithmetic's results to outputs (finish), or ``None``."""
+        """Return the configuration of the circuit that turns results into outputs; ``None`` if results are outputs."""
         return None
 
     def layer(
@@ -88,11 +88,11 @@ class StepStage(Stage[Kind]):
 
 
 class RequantisedStage(StepStage[Kind]):
-    """Base class of the stages of layers with a requantiser of their own if they have a ``requantisation``."""
+    """Base class of the planner's models of layers that requantise their results if they have a ``requantisation``."""
 
     @cached_property
     def _requantiser_slices(self) -> int:
-        """Number of DSP slices of the requantiser of one lane."""
+        """Number of DSP slices per requantiser lane (one channel per cycle); 0 without a requantiser."""
         compute = self.compute([beat_format(source, 1) for source in self.op.inputs])
         finish = self.finish(compute, 1)
         return finish.multipliers if isinstance(finish, RequantiseConfig) else 0
@@ -101,7 +101,7 @@ class RequantisedStage(StepStage[Kind]):
         return self.min_finish_slices + self._requantiser_slices
 
     def requantiser(self, rule: Requantisation, compute: LayerCompute, lanes: int) -> RequantiseConfig:
-        """Return the configuration of the requantiser of the arithmetic's results."""
+        """Return the configuration of a requantiser that applies ``rule`` to the results of the layer's arithmetic."""
         op, source, shape = self.op, compute.window.input, compute.result
         unload = UnloadConfig(
             channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=shape, groups=source.groups
@@ -124,7 +124,7 @@ _KNOWN: WeakKeyDictionary[ops.Add, Shares] = WeakKeyDictionary()
 
 
 class AddStage(StepStage[ops.Add]):
-    """Stage of a sum or difference of two maps: two tables and an adder per lane."""
+    """Planner's model of a sum or difference of two maps: two tables and an adder per lane."""
 
     direct_inputs = 2
 
@@ -148,7 +148,7 @@ class AddStage(StepStage[ops.Add]):
         )
 
     def _loaded(self, window: JoinConfig, shares: Shares) -> LoadedTableSumConfig:
-        """Return the configuration of a sum with tables loaded at run time, with `FRACTION` fraction bits always."""
+        """Return the configuration of a sum whose tables are loaded at run time and have `FRACTION` fraction bits."""
         op, integer_type, extra_bits = self.op, self.op.output.type, FRACTION - shares.fraction
         if extra_bits < 0:
             raise PlanError(
@@ -168,7 +168,7 @@ class AddStage(StepStage[ops.Add]):
 
 
 class MulStage(StepStage[ops.Mul]):
-    """Stage of a product of two maps: a multiplier per lane, and the thresholds between outputs."""
+    """Planner's model of a product of two maps: a multiplier per lane, and thresholds between outputs."""
 
     @property
     def direct_inputs(self) -> int:  # type: ignore[override]
@@ -176,7 +176,7 @@ class MulStage(StepStage[ops.Mul]):
 
     @property
     def min_finish_slices(self) -> int:
-        """Number of DSP slices per lane of a product of maps: one, the multiplier. Thresholds use no slice."""
+        """Number of DSP slices per lane of a product of maps: 1, for the multiplier; thresholds use none."""
         return 1
 
     def compute(self, sources: Sequence[BeatFormat]) -> ProductConfig:
@@ -227,7 +227,7 @@ def thresholds(
 
 
 def as_integers(tables: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Return tables of float32 numbers as integers, in the largest steps ``2**exponent``, and the exponent."""
+    """Return tables of float32 numbers as exact integer multiples of ``2**exponent``, and the largest such exponent."""
     terms = np.concatenate(tables)
     _, exponents = np.frexp(terms[terms != 0])
     exponent = int(exponents.min(initial=0)) - SIGNIFICAND_BITS
@@ -238,7 +238,7 @@ def as_integers(tables: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ..
 
 
 class SumStage(StepStage[ops.Sum]):
-    """Stage of a sum of several maps: tables of real values, rounded additions, and thresholds between outputs."""
+    """Planner's model of a sum of several maps: tables of real values, rounded additions, and output thresholds."""
 
     @property
     def direct_inputs(self) -> int:  # type: ignore[override]
@@ -246,7 +246,7 @@ class SumStage(StepStage[ops.Sum]):
 
     @property
     def _terms(self) -> tuple[tuple[tuple[int, ...], ...], int]:
-        """Tables of the inputs' real values as integers, in steps of ``2**exponent``, and the exponent."""
+        """Table of each input's real values as integer multiples of ``2**exponent``, and the exponent."""
         return as_integers(self.op.terms)
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
@@ -269,7 +269,7 @@ class SumStage(StepStage[ops.Sum]):
 
 
 class ExtremeStage(StepStage[ops.Max]):
-    """Stage of a maximum or minimum of several maps: a table for each input whose values change, and comparators."""
+    """Planner's model of a maximum or minimum of maps: comparators, and tables for inputs whose values change."""
 
     @property
     def direct_inputs(self) -> int:  # type: ignore[override]
@@ -288,14 +288,14 @@ class ExtremeStage(StepStage[ops.Max]):
 
 
 def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
-    """Return, for each input of a join, the table of its outputs; an empty tuple if its values stay unchanged."""
+    """Return, for each input of a join, a table from its values to outputs; an empty tuple if values don't change."""
     return tuple(
         () if op.holds_unchanged(index) else tuple(op.tables[index].tolist()) for index in range(len(op.inputs))
     )
 
 
 class ConcatStage(StepStage[ops.Concat]):
-    """Stage of a concatenation: a table for each input whose values change."""
+    """Planner's model of a concatenation: a table for each input whose values change."""
 
     @property
     def direct_inputs(self) -> int:  # type: ignore[override]
@@ -313,25 +313,25 @@ class ConcatStage(StepStage[ops.Concat]):
 
 
 class CopyStage(StepStage[ops.Copy]):
-    """Stage of a copy: wires only."""
+    """Planner's model of a copy of a map, which takes wires only."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
-        return _as_they_are(JoinConfig(device=self.device, inputs=tuple(sources), in_turn=True))
+        return _pass_through(JoinConfig(device=self.device, inputs=tuple(sources), in_turn=True))
 
 
 class UpsampleStage(StepStage[ops.Upsample]):
-    """Stage of an upsampling: a memory of one row."""
+    """Planner's model of a nearest-neighbour upsampling, whose hardware stores one row."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
-        return _as_they_are(UpsampleConfig(device=self.device, input=source, factors=self.op.factors))
+        return _pass_through(UpsampleConfig(device=self.device, input=source, factors=self.op.factors))
 
 
 _TABLES: WeakKeyDictionary[ops.Lookup, Weights] = WeakKeyDictionary()
 
 
 class LookupStage(StepStage[ops.Lookup]):
-    """Stage of a lookup: a table in LUTs per lane, or a memory of the tables of the lane's channels if they differ."""
+    """Planner's model of a table lookup: per lane a table in LUTs, or a memory of tables if channels' tables differ."""
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         op = self.op
@@ -361,7 +361,7 @@ class LookupStage(StepStage[ops.Lookup]):
 
 
 class SelectStage(StepStage[ops.Select]):
-    """Stage of a selection of channels: registers of one pixel, and a multiplexer per lane."""
+    """Planner's model of a selection of channels: registers for one pixel, and a multiplexer per lane."""
 
     @property
     def max_lanes(self) -> tuple[int, int]:
@@ -373,7 +373,7 @@ class SelectStage(StepStage[ops.Select]):
 
     def compute(self, sources: Sequence[BeatFormat], lanes: int = 1) -> RecodeConfig:
         (source,) = sources
-        return _as_they_are(SelectConfig(device=self.device, input=source, index=self.op.index, lanes=lanes))
+        return _pass_through(SelectConfig(device=self.device, input=source, index=self.op.index, lanes=lanes))
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
@@ -382,7 +382,7 @@ class SelectStage(StepStage[ops.Select]):
 
 
 class SinglePixelStage(StepStage[Kind]):
-    """Base class of the stages of layers that take and give one pixel at a time."""
+    """Base class of the planner's models of layers that read and write one pixel per beat (``Tp`` is 1)."""
 
     @property
     def work_fields(self) -> dict[str, Any]:
@@ -395,13 +395,13 @@ class SinglePixelStage(StepStage[Kind]):
 
 
 class ResampleStage(SinglePixelStage[ops.Resample]):
-    """Stage of a reader at constant rows and columns: a memory of some rows."""
+    """Planner's model of a layer that samples its input at constant rows and columns, from a memory of some rows."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
         rows, columns = self.op.rows, self.op.columns
         window = ResampleConfig(device=self.device, input=source, source_rows=rows, source_columns=columns)
-        return _as_they_are(window)
+        return _pass_through(window)
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
@@ -410,13 +410,16 @@ class ResampleStage(SinglePixelStage[ops.Resample]):
 
 
 class InterpolateStage(SinglePixelStage[ops.Interpolate], RequantisedStage[ops.Interpolate]):
-    """Stage of a linear interpolation: a memory of some rows, weighted sums of four pixels, thresholds between outputs.
+    """Planner's model of a linear interpolation: a memory of some rows, weighted sums of four pixels, and thresholds.
 
     A requantiser gives outputs in fixed point. Sums are integers if float32 rounds none of them, else float32.
     """
 
     def window(self, source: BeatFormat) -> ResampleConfig:
-        """Return the configuration of the reader of four pixels. A step's phase numbers its weight."""
+        """Return the configuration of the circuit that reads the four pixels around each output pixel.
+
+        The phase of an output row or column is the index of its weight.
+        """
         op = self.op
         down, right = (
             any(weight and index < size - 1 for weight, index in zip(weights, indices, strict=True))
@@ -471,13 +474,13 @@ class InterpolateStage(SinglePixelStage[ops.Interpolate], RequantisedStage[ops.I
 
 
 def _numbered(weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the different weights, ascending, and the number of each weight among them."""
+    """Return the distinct weights in ascending order, and the index of each weight among them."""
     numbers = {weight: number for number, weight in enumerate(sorted(set(weights)))}
     return tuple(numbers), tuple(numbers[weight] for weight in weights)
 
 
 class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
-    """Stage of a move between pixels and channels (DepthToSpace, SpaceToDepth): a memory of some rows."""
+    """Planner's model of DepthToSpace and SpaceToDepth, whose hardware stores some rows."""
 
     @property
     def channelwise(self) -> bool:
@@ -490,7 +493,7 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
 
     @property
     def _block_pixels(self) -> tuple[int, int]:
-        """Number of equal parts of an input pixel's channels, and of an output pixel's; one of the numbers is 1.
+        """Number of equal parts of an input pixel's channels, and of an output pixel's channels; one number is 1.
 
         Each part has the channels of one pixel of the other map.
         """
@@ -507,7 +510,7 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
-        return _as_they_are(
+        return _pass_through(
             ReorderConfig(device=self.device, input=source, blocks=self.op.blocks, opens=self.op.to_space)
         )
 
@@ -517,8 +520,8 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
         return self._layer(ReorderLayerConfig, self.compute(sources), plan, sinks)
 
 
-def _as_they_are(
+def _pass_through(
     window: JoinConfig | UpsampleConfig | ResampleConfig | SelectConfig | ReorderConfig,
 ) -> RecodeConfig:
-    """Return the configuration of a recoding without tables, which passes on the values that ``window`` reads."""
+    """Return the configuration of a circuit that passes on the values that ``window`` reads, unchanged."""
     return RecodeConfig(window=window, tables=((),), bits=window.input.bits, signed=window.input.signed)

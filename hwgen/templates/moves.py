@@ -1,16 +1,16 @@
-"""Moves of a group's memories out of block RAM where it runs out, and of width converters before their FIFOs.
+"""Moves of memories out of block RAM if it runs out, and of width converters from after a FIFO to before it.
 
 Each memory of a group, a line buffer, FIFO, weights or tables of requantisers, can stay in block RAM or move to LUTs;
 the weights of a layer can also be joined in one memory. The choice is a knapsack problem: free the missing block RAM
 with the fewest LUTs. Dynamic programming over halves of block RAMs solves it exactly.
 
 On a device with UltraRAM, memories that are deep and wide move there first, because nothing else uses it: line buffers,
-FIFOs, and weights that are loaded at run time. As few UltraRAMs are taken as free the missing block RAM, or those that
-free the most. LUTs then serve for the rest.
+FIFOs, and weights that are loaded at run time. As few UltraRAMs as possible free the missing block RAM, or, if it can't all
+be freed, as much of it as possible. LUTs then serve for the rest.
 
 A layer sends as few channels per cycle as it finishes. A FIFO stores these narrow beats, and a width converter after
-the FIFO collects them into the reader's beats. So a reader gets a whole beat only every few cycles, however deep the
-FIFO is. That is enough for a reader that takes its input evenly. A reader that takes its input in bursts, such as a
+the FIFO collects them into the reader's beats. The reader thus gets a whole beat only every few cycles, however deep
+the FIFO is. That is enough for a reader that takes its input evenly. A reader that takes its input in bursts, such as a
 concatenation of inputs in turn, waits. A converter before the FIFO fills whole beats while the reader takes none.
 """
 
@@ -50,7 +50,7 @@ class Move:
     luts : int
         Number of additional LUTs.
     is_ram : bool
-        Whether these are LUT RAM, for which only a share of the LUTs can serve.
+        Whether these are LUT RAM; only a share of the LUTs can serve.
     ultra_rams : int
         Number of UltraRAMs that store the memory after the move; 0 for a move to LUTs.
     """
@@ -65,11 +65,14 @@ class Move:
 
     @property
     def memory(self) -> tuple[int, str, int]:
-        """Key of the memory that moves. At most one of the moves with the same key can be made."""
+        """Key of the memory that moves: index of the layer, kind of memory, index of the FIFO.
+
+        At most one of the moves with the same key can be made.
+        """
         return self.layer, self.field.partition("_")[0], self.fifo
 
     def apply(self, plan: LayerPlan) -> LayerPlan:
-        """Return the layer's plan with this move made."""
+        """Return a copy of the layer's plan with this move made."""
         where = "ultra" if self.ultra_rams else "lut"
         if self.field == "weights_joined":
             return replace(plan, weights_joined=True, weights_in="ultra" if self.ultra_rams else plan.weights_in)
@@ -81,12 +84,12 @@ class Move:
 
 
 def moves_of(group: Group) -> list[Move]:
-    """Return all moves possible in a group: of memories shallow enough for LUTs, and mergers of weight memories."""
+    """Return all moves of memories to LUTs that a group allows, and all mergers of its layers' weight memories."""
     return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
 
 
 def ultra_moves_of(group: Group, board: Board) -> list[Move]:
-    """Return the moves to UltraRAM possible in a group: of memories that are deep and wide."""
+    """Return all moves of memories to UltraRAM that a group allows: memories that are deep and wide."""
     if (ultra_ram := board.ultra_ram) is None:
         return []
     layers = enumerate(group.config.layers)
@@ -94,7 +97,7 @@ def ultra_moves_of(group: Group, board: Board) -> list[Move]:
 
 
 def _of_layer_to_ultra(index: int, layer: LayerConfig, ultra_ram: UltraRam) -> Iterator[Move]:
-    """Yield the moves to UltraRAM of a layer's memories that fill a fair share of it."""
+    """Yield the moves to UltraRAM of a layer's memories (line buffer, FIFOs, weights) that fill enough of it."""
     window, suits = layer.window, ultra_ram.suits
     if layer.has_line_buffer and window.banks.memory == "block" and suits(window.word_bits, window.banks.depth):
         moved = replace(window, memory_in="ultra").resources
@@ -108,7 +111,7 @@ def _of_layer_to_ultra(index: int, layer: LayerConfig, ultra_ram: UltraRam) -> I
 
 
 def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) -> Iterator[Move]:
-    """Yield the moves of all weights of a layer to UltraRAM: in memories of their own, and joined in one memory.
+    """Yield the moves of a layer's weights to UltraRAM: in one memory per position of a chain, and in one for all.
 
     Only weights that are loaded move, because UltraRAM begins with zeros. One LUT for each bit must be enough to select
     among UltraRAMs that are stacked for depth, because a register in a DSP slice follows.
@@ -120,9 +123,9 @@ def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) 
         or ultra_ram.stacked(depth) > compute.device.logic.mux_ways
     ):
         return
-    alone = replace(compute, weights_in="ultra")
-    joined = replace(alone, weights_joined=True)
-    for field, moved in (("weights_in", alone), ("weights_joined", joined)):
+    separate = replace(compute, weights_in="ultra")
+    joined = replace(separate, weights_joined=True)
+    for field, moved in (("weights_in", separate), ("weights_joined", joined)):
         if all(ultra_ram.suits(width, depth) for width in moved.weight_words.widths):
             yield _make_move(index, field, 0, compute.resources, moved.resources, is_ram=False)
 
@@ -158,7 +161,7 @@ def _make_move(layer: int, field: str, fifo: int, now: Resources, moved: Resourc
 
 
 def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
-    """Return the moves that free ``halves`` halves of block RAMs with the fewest LUTs, then the fewest moves.
+    """Return the moves that free ``halves`` 18-kbit halves of block RAMs with the fewest LUTs, then the fewest moves.
 
     ``None`` if all moves together free less. At most one move is made per memory.
     """
@@ -177,7 +180,7 @@ def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
 
 
 def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
-    """Return the moves that free block RAM, grouped by the memory that moves."""
+    """Return the moves that free block RAM, as one list per memory that moves."""
     memories: dict[tuple[int, str, int], list[Move]] = {}
     for move in moves:
         if move.halves > 0:
@@ -186,7 +189,7 @@ def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
 
 
 def max_freed(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
-    """Return the moves to UltraRAM that free ``halves`` halves of block RAMs with the fewest UltraRAMs.
+    """Return the moves to UltraRAM that free ``halves`` 18-kbit halves of block RAMs with the fewest UltraRAMs.
 
     If no moves within ``ultra_rams`` UltraRAMs free so much, return those that free the most. At most one move is made
     per memory.
@@ -204,7 +207,7 @@ def max_freed(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move
 
 
 def moved(group: Group, board: Board) -> Group:
-    """Return the group with memories moved out of block RAM until the board has enough of it.
+    """Return the group with memories moved out of block RAM until the board has enough block RAM.
 
     The group is returned unchanged if the board has enough block RAM, or if no moves suffice. FIFOs and line buffers
     keep their sizes.
@@ -227,12 +230,12 @@ def moved(group: Group, board: Board) -> Group:
 
 
 def latencies(group: Group) -> list[int]:
-    """Return each layer's cycles from the start of an output fold to its first beat, which determine FIFO depths."""
+    """Return, for each layer, the cycles from a window's start to the first output beat, which affect FIFO depths."""
     return [layer.pipeline_latency for layer in group.config.layers]
 
 
 def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> Iterator[tuple[LayerPlan, ...]]:
-    """Yield the layers' plans with some converters before their FIFOs: first those of readers in bursts, then all.
+    """Yield the layers' plans with width converters moved before FIFOs: first for readers in bursts, then for all.
 
     Only converters to wider beats move. Nothing is yielded if there are none, and nothing is yielded twice.
 
@@ -251,14 +254,14 @@ def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> 
 
 
 def _has_line_buffer(config: AcceleratorConfig, link: Link) -> bool:
-    """Return whether the reader of a FIFO takes its input into a line buffer, which evens out bursts."""
+    """Return whether the reader of a link between layers has a line buffer, which evens out bursts, or is an output."""
     return link.sink == len(config.layers) or config.layers[link.sink].has_line_buffer
 
 
 def _move_converters(
     config: AcceleratorConfig, layers: Sequence[LayerPlan], chosen: Callable[[Link], bool]
 ) -> tuple[LayerPlan, ...]:
-    """Return the layers' plans with the converters of the chosen links before the FIFOs."""
+    """Return the layers' plans with the width converters of the chosen links between layers before their FIFOs."""
     first = config.split_by_layer(
         [chosen(link) and config.layers[link.source].regroups[link.output].widens for link in config.links]
     )

@@ -1,7 +1,7 @@
-"""Stage of local response normalisation: a running sum, and tables that give the outputs exactly.
+"""Planner's model of local response normalisation (LRN): a running sum, and tables that give the outputs exactly.
 
-The distance of an output from its zero point falls as the scale (the sum with its bias) grows. A fall is a scale from
-which on the distance is one less.
+The distance of an output from its zero point falls as the scale (the sum with its bias) grows. A fall is the smallest
+scale with a distance one less.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _BELOW, _GUARD = 23, 2
 
 @dataclass(frozen=True)
 class ScaleSums:
-    """Integers with which the hardware sums up an LRN's scale: term of each magnitude, start, and range of the sums."""
+    """Integers that the hardware adds up to an LRN's scale (bias plus sum of squares): terms, start, range of sums."""
 
     terms: np.ndarray
-    """Term of the sum by magnitude, the distance of an input from its zero point; int64."""
+    """Integer that an input adds to the sum, by the input's distance from its zero point (magnitude); int64 array."""
     start: int
-    """Integer with which each sum starts: the bias, or 0 if the integers count steps above the bias."""
+    """Initial value of each sum, an integer: the bias, or 0 if the integers count steps above the bias."""
     low: int
-    """Smallest of the integers that stand for an LRN's sums."""
+    """Smallest integer that a sum of an LRN can be in hardware."""
     high: int
-    """Largest of the integers that stand for an LRN's sums."""
+    """Largest integer that a sum of an LRN can be in hardware."""
     origin: int
-    """Bit pattern, as an integer, of the float32 scale that the hardware represents as 0."""
+    """Bits (as an integer) of the float32 scale that the hardware represents as 0."""
 
 
 def sums_of(scale: Scale) -> ScaleSums:
-    """Convert the float32 terms and sums of an LRN's scale (bias plus sum of squares) to the hardware's integers.
+    """Convert the float32 terms and sums of an LRN's scale (bias plus sum of squares) to integers for the hardware.
 
     If no sum is rounded, the integers count the scale's steps above the bias. Otherwise they count quarters of the
     smallest sum's last place; the last bit of a term is then set if the term has any fraction below a quarter.
@@ -75,7 +75,7 @@ def sums_of(scale: Scale) -> ScaleSums:
 
 @dataclass(frozen=True)
 class NormaliseTables:
-    """Tables of the circuit of an LRN; `NormaliseConfig` describes the fields."""
+    """Tables of an LRN's circuit: factors by scale, thresholds by input magnitude; fields as in `NormaliseConfig`."""
 
     factors: tuple[int, ...]
     shift: int
@@ -87,7 +87,7 @@ class NormaliseTables:
 
 
 def find_tables(op: LRN, origin: int, bits: int) -> NormaliseTables:
-    """Search for tables that give an LRN's exact outputs for every input magnitude and scale (base of the power).
+    """Return the smallest tables found that give an LRN's exact outputs for every input magnitude and scale.
 
     Parameters
     ----------
@@ -126,9 +126,9 @@ def _limit(op: LRN) -> int:
 
 @dataclass(frozen=True)
 class _Falls:
-    """Thresholds of an LRN by magnitude: the hardware scales from which on an output is one nearer its zero point.
+    """Thresholds of an LRN, by input magnitude: the smallest scales that move an output one nearer to its zero point.
 
-    ``smallest`` has the distance after all falls, ``at`` the scale of each fall, ``ends`` the first scale behind the
+    ``smallest`` has the distance after all falls, ``at`` the scale of each fall, ``ends`` the first scale after the
     fall's ripples, and ``ripples`` their mask.
     """
 
@@ -137,11 +137,11 @@ class _Falls:
     ends: list[np.ndarray]
     ripples: list[np.ndarray]
     never: int
-    """Scale that no sum reaches."""
+    """Scale, larger than any sum in hardware, of thresholds that are never reached."""
 
     @classmethod
     def of(cls, falls: Falls, count: int, origin: int, bits: int) -> _Falls:
-        """Convert the thresholds of the first ``count`` magnitudes to scales of ``bits`` bits from ``origin`` on."""
+        """Convert the thresholds of the first ``count`` magnitudes to scales of ``bits`` bits relative to ``origin``."""
         # Falls before the first hardware scale are moved to it.
         before = np.maximum(origin - falls.at, 0)
         never = (1 << bits) - 1
@@ -154,7 +154,7 @@ class _Falls:
 
 @dataclass(frozen=True)
 class _Guesses:
-    """Permitted guesses of an output's distance from its zero point, by magnitude and leading bits of the scale.
+    """Permitted guesses of an LRN output's distance from its zero point, by magnitude and leading bits of the scale.
 
     A guess ``k`` is permitted from ``low`` to ``high``.
     """
@@ -163,7 +163,7 @@ class _Guesses:
     limit: int
     shift: int
     count: int
-    """Number of factors, one for each value of the scale's leading bits."""
+    """Number of factors in the LRN's table, one for each value of the scale's leading bits."""
     magnitude: np.ndarray
     leading: np.ndarray
     """Leading bits of the scale, which select a factor, for each pair of a magnitude and leading bits."""
@@ -191,9 +191,9 @@ class _Guesses:
         return bool((self.low <= self.high).all())
 
     def factors(self, fraction: int) -> np.ndarray | None:
-        """Return a factor for each value of the leading bits; ``None`` if ``fraction`` fraction bits are too few.
+        """Return a factor for each value of a scale's leading bits; ``None`` if ``fraction`` fraction bits are too few.
 
-        The factors, int64, give permitted guesses.
+        The factors (an int64 array) times magnitudes give permitted guesses.
         """
         nonzero = self.magnitude > 0
         magnitude, leading = self.magnitude[nonzero], self.leading[nonzero]
@@ -234,7 +234,7 @@ _BLOCK_RAM: WeakKeyDictionary[LRN, float] = WeakKeyDictionary()
 
 
 class LRNStage(StepStage[LRN]):
-    """Stage of an LRN, computed channel by channel: a running sum, a multiplier, and a memory of thresholds (falls)."""
+    """Planner's model of an LRN, computed channel by channel: a running sum, a multiplier, a memory of thresholds."""
 
     @property
     def channelwise(self) -> bool:
@@ -273,7 +273,7 @@ class LRNStage(StepStage[LRN]):
 
     @property
     def origin(self) -> int:
-        """Bit pattern, as an integer, of the float32 scale that the hardware represents as 0."""
+        """Bits (as an integer) of the float32 scale that the hardware represents as 0."""
         return self._sums_and_tables[0].origin
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -282,7 +282,7 @@ class LRNStage(StepStage[LRN]):
         return unroll.tp * _BLOCK_RAM[self.op]
 
     def window(self, source: BeatFormat) -> RunningScaleConfig:
-        """Return the configuration of the circuit that reads input beats and computes the scale as a running sum."""
+        """Return the configuration of the circuit that reads input beats and sums up the LRN's scale."""
         return self._window(self._sums_and_tables[0], source)
 
     def compute(self, sources: Sequence[BeatFormat]) -> NormaliseConfig:

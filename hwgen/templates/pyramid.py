@@ -64,7 +64,7 @@ class PyramidTemplate(Template):
     name = PYRAMID
 
     def tiles(self, network: Network) -> list[tuple[TiledAxis, TiledAxis]]:
-        """Return, for each layer of a group, the rows and columns of its input tiles.
+        """Return, for each layer of a group, its input tiles along the rows and along the columns.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class PyramidTemplate(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Search for the best group, or return a refusal (`Template.search`); overlaps are reused if that fits."""
+        """Return the best group of pyramids, or a refusal if none fits; overlaps are reused if that fits the board."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer, task.board.family)  # refuses kinds that can't compute tile by tile
@@ -129,7 +129,7 @@ class PyramidTemplate(Template):
 
 
 def check_chain(network: Network, name: str) -> None:
-    """Refuse a group that is no chain of layers with one input and one output.
+    """Raise `PlanError` unless a group is a chain of layers with one input and one output.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def check_chain(network: Network, name: str) -> None:
     Raises
     ------
     PlanError
-        If it is no chain. The message names the inputs or outputs, or the first layer that joins maps.
+        If it is not a chain. The message names the inputs or outputs, or the first layer that joins maps.
     """
     if (count := len(network.output_layers)) > 1:
         names = ", ".join(network.output_names)
@@ -159,7 +159,7 @@ def check_chain(network: Network, name: str) -> None:
 
 
 def pyramid_cycles(config: AcceleratorConfig) -> int:
-    """Return the cycles that an accelerator takes for a pyramid inside the map: those of the slowest layer."""
+    """Return the cycles per full-size pyramid of a configured accelerator, which are its slowest layer's."""
     return max(layer.pyramid_cycles or 0 for layer in config.layers)
 
 
@@ -218,14 +218,14 @@ class PyramidSearch(GroupSearch):
         """Number of pyramids per frame, or the equivalent number of pyramids inside the map if that is larger."""
         last = self.network.output
         tips = ceil_div(last.height, self.template.tile[0]) * ceil_div(last.width, self.template.tile[1])
-        return tips if self.in_all else max(tips, *(tiled.worth for tiled in self._tiled_works))
+        return tips if self.in_all else max(tips, *(tiled.full_size_count for tiled in self._tiled_works))
 
     @cached_property
     def _tiled_works(self) -> list[PyramidWork]:
         return [PyramidWork(tiles, 1 if index else self.template.pixels) for index, tiles in enumerate(self._tiles)]
 
     def estimate(self, unrolling: Unrolling) -> int:
-        """Return the cycles of a frame: the sum, over all pyramids, of the slowest layer's cycles."""
+        """Return the cycles per frame: the slowest layer's cycles in each pyramid, summed over all pyramids."""
         layers = zip(self._tiled_works, self.works, unrolling.unrolls, strict=True)
         return int(np.max([tiled.cycles(work, unroll) for tiled, work, unroll in layers], axis=0).sum())
 
@@ -234,7 +234,7 @@ class PyramidSearch(GroupSearch):
         return self.template.tiles(self.network)
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return the layers' plans with ample FIFOs, and with a window's rows in place of a line buffer's."""
+        """Return the layers' plans for given unroll factors, with ample FIFOs and line buffers of one window's rows."""
         return tuple(
             replace(plan, line_rows=min(layer.window.extent[0], layer.input.height), fifo_lanes=lanes)
             for plan, layer, lanes in zip(
@@ -245,7 +245,7 @@ class PyramidSearch(GroupSearch):
     def _fastest(self, search: Search) -> Unrolling | Refusal:
         """Return the fastest unroll factors within the DSP budget, or a refusal if none fit.
 
-        Intervals are tried one by one from a lower bound on, because the slices for wider FIFOs do not fall steadily as
+        Intervals are tried one by one upwards from a lower bound, because the slices for wider FIFOs do not fall steadily as
         the interval grows.
         """
         lower_bound = search.limited(self.goal.dsp).fastest_within(self._floor)
@@ -258,7 +258,7 @@ class PyramidSearch(GroupSearch):
         return self._too_few_slices(search)
 
     def _slices(self, unrolling: Unrolling) -> int:
-        """Return the DSP slices of unroll factors, with those of requantiser lanes added for FIFOs with wider beats."""
+        """Return the DSP slices for given unroll factors, with extra requantiser lanes for FIFOs with wider beats."""
         extra_slices = 0
         for work, unroll, lanes in zip(self.works, unrolling.unrolls, self._lanes(unrolling), strict=True):
             if lanes is not None:
@@ -266,10 +266,9 @@ class PyramidSearch(GroupSearch):
         return super()._slices(unrolling) + extra_slices
 
     def _lanes(self, unrolling: Unrolling) -> list[int | None]:
-        """Return, for each layer's FIFO, its channels per beat if the default is too slow for the next layer.
+        """Return, for each layer's FIFO, its channels per beat, or ``None`` if the default is fast enough.
 
-        The entry of a FIFO for which the default suffices is ``None``. New pixels wait while kept pixels enter a tile,
-        and must enter faster afterwards.
+        New pixels wait while kept pixels enter the next layer's tile, and must enter faster afterwards.
         """
         works, unrolls = self.works, unrolling.unrolls
         cycles = interval(works, unrolls) // self._pyramids
@@ -289,7 +288,7 @@ class PyramidSearch(GroupSearch):
 
 
 def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
-    """Return the best group of pyramids with this overlap: the first tip, from the fastest on, that fits."""
+    """Return the best group of pyramids with an overlap: the fastest candidate tile of the output (tip) that fits."""
     goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     if isinstance(worth_trying, Refusal):
@@ -306,7 +305,7 @@ def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap:
 def _with_tip(
     task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate, slower: bool = False
 ) -> Group | Refusal:
-    """Return the best group of pyramids with this tip; with ``slower``, smaller unroll factors are tried, too."""
+    """Return the best group of pyramids with the template's tile; ``slower`` tries smaller unroll factors, too."""
     search = _with_input(task, begin, end, in_turn, template)
     if isinstance(search, Refusal):
         return search
@@ -314,7 +313,7 @@ def _with_tip(
 
 
 def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate) -> PyramidSearch | Refusal:
-    """Return the `PyramidSearch` with the best pixels per input beat and balance of layers, by DSP slices alone."""
+    """Return the `PyramidSearch` with the best pixels per input beat and balance of layers, by DSP slices."""
     options: list[tuple[float, int, bool, PyramidSearch, Unrolling]] = []
     refusal: Refusal | None = None
     minimises_cost = task.goal.objective == "dsp"

@@ -3,14 +3,14 @@
 A pyramid's tip is its tile of the group's output. The pyramid's tile of every layer's input follows from the tip, from
 the last layer back to the first. The overlap decides what a tile holds:
 
-- ``reuse``: the pixels that are new since the pyramid before, and ``K - S`` kept pixels (``K`` is the window's extent,
-  ``S`` its stride);
-- ``recompute``: all pixels on which the tip depends;
+- ``reuse``: the pixels that are new since the previous pyramid, and ``K - S`` kept pixels (``K`` is the window's
+  extent, ``S`` its stride);
+- ``recompute``: all pixels that the tip depends on;
 - ``reload``: as with reuse for maps inside the group, but the group's input comes in with its whole halo for each
   pyramid (as in the thesis's implementation).
 
-The thesis begins with a pyramid at the map's corner, whose tiles of the first layers are much larger than those of all
-other pyramids (for AlexNet's first two layers 51 rows, later 16). Here the pyramids begin before the corner, as far as
+The thesis begins with a pyramid at the map's corner. Its tiles of the first layers are much larger than all other
+pyramids' (for AlexNet's first two layers 51 rows, later 16). Here the pyramids begin before the corner, as far as
 the group's windows reach. Every pyramid, the first included, then brings at most one advance of new pixels, and bands
 and tiles are sized for pyramids inside the map. Pyramids before the corner have no tip; they fill the first layers.
 """
@@ -27,7 +27,9 @@ from hwgen.options import OVERLAPS, RECOMPUTE, RELOAD, REUSE
 
 
 def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[TiledAxis, TiledAxis]]:
-    """Return, for each layer, the rows and columns of its input tiles in all pyramids of a ``tip`` (rows, columns).
+    """Return each layer's input tiles, along rows and along columns, in pyramids with output tiles of ``tip``.
+
+    The ``tip`` is a number of rows and a number of columns.
 
     Raises
     ------
@@ -50,7 +52,7 @@ def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> li
 
 
 def _reused(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[TiledAxis]:
-    """Return each layer's input tiles along an axis (0: rows, 1: columns) if pyramids keep pixels for the next one.
+    """Return each layer's input tiles along an axis (0: rows, 1: columns) if a pyramid keeps pixels for the next one.
 
     With `RELOAD`, the first layer's tiles come in whole.
     """
@@ -104,7 +106,7 @@ def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[TiledAxis]:
 
 
 def _whole_tiles(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> TiledAxis:
-    """Return a layer's input tiles along an axis: each tile has all pixels of an interval of windows, none kept."""
+    """Return a layer's input tiles along an axis: each has all pixels that an interval of output windows reads."""
     spans = []
     for begin, end in intervals:
         first, last = layer.needed(axis, begin, end) if end > begin else (0, 0)
@@ -113,14 +115,14 @@ def _whole_tiles(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> 
 
 
 def _dependent_sizes(layers: Sequence[Op], axis: int) -> list[int]:
-    """Return, for each map from first to last, the number of rows (axis 0) or columns that the last map depends on.
+    """Return, for each map of a group, how many of its rows (axis 0) or columns (axis 1) the group's output depends on.
 
-    Pixels behind the last windows are not computed.
+    Pixels after the last windows are not computed.
 
     Raises
     ------
     PlanError
-        If no pixel of a map is needed, because all windows of the layers behind are in their padding.
+        If no pixel of a map is needed, because all windows of the next layers are in their padding.
     """
     ends = [(layers[-1].output_height, layers[-1].output_width)[axis]]
     for layer in reversed(layers):

@@ -1,4 +1,4 @@
-"""Search for the tip of a group's pyramids: the tile of the group's output, and the work of each layer per pyramid.
+"""Search for the tip of a group's pyramids (the tile of the group's output), and each layer's work per pyramid.
 
 Large tips fetch and compute fewer overlaps; small tips need less memory on chip. Rows and columns are independent, so
 a tip's cost is a product of its rows' and its columns' cost, and hundreds of tips are compared at once.
@@ -26,16 +26,16 @@ INPUT_PIXELS = (1, 2, 4, 8)
 #: Maximum number of pyramids per frame. More pyramids are slow to schedule and gain little.
 MAX_PYRAMIDS = 4096
 
-#: Maximum ratio of a tip's cycles to the fastest tip's cycles, up to which a tip with less memory is preferred.
+#: Maximum ratio of a tip's cycles to the fastest tip's cycles if it is preferred because it needs less memory.
 SLACK = 1.02
 
 Pair = tuple[int, int]
-"""Pair of a number of rows and a number of columns."""
+"""Number of rows and number of columns."""
 
 
 @dataclass(frozen=True)
 class PyramidWork:
-    """Work of a layer in each pyramid (tile) of a frame: numbers of windows and of input beats.
+    """Work of a layer in each pyramid (tile) of a frame: number of windows and number of input beats.
 
     Parameters
     ----------
@@ -58,19 +58,19 @@ class PyramidWork:
 
     @cached_property
     def windows(self) -> np.ndarray:
-        """Number of windows of each pyramid, by row and column of pyramids."""
+        """Number of the layer's windows in each pyramid, as an array (rows of pyramids, columns of pyramids)."""
         rows, columns = ([span.windows for span in axis.spans] for axis in self.tiles)
         return np.outer(rows, columns)
 
     @cached_property
     def beats(self) -> np.ndarray:
-        """Number of beats of each pyramid's input tile, by row and column of pyramids."""
+        """Number of beats in the layer's input tile of each pyramid, as an array (rows of pyramids, columns)."""
         rows, columns = self.tiles
         return np.outer([span.size for span in rows.spans], [cut.size for cut in columns.cut(self.pixels)])
 
     @property
-    def worth(self) -> int:
-        """Number of largest pyramids whose work equals a frame's, by windows or by beats, whichever is larger.
+    def full_size_count(self) -> int:
+        """Number of full-size pyramids whose work equals a frame's, in windows or in beats, whichever are more.
 
         Pyramids at the border are smaller than pyramids inside the map. A frame of 10 windows in pyramids of 4, 4 and 2
         is worth 3 pyramids of 4.
@@ -78,14 +78,14 @@ class PyramidWork:
         return max(ceil_div(int(counts.sum()), int(counts.max())) for counts in (self.windows, self.beats))
 
     def inside(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """Return a layer's work in a frame of ``pyramids`` pyramids, all as large as pyramids inside the map.
+        """Return a layer's work in a frame of ``pyramids`` pyramids, all of full size, as inside the map.
 
         Layers that are balanced by this work have equal speed inside the map.
         """
         return self._work_of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
 
     def in_all(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """Return a layer's work in ``pyramids`` pyramids inside the map, but at least the work in the whole frame.
+        """Return a layer's work in ``pyramids`` full-size pyramids, but at least the work in the whole frame.
 
         Many pyramids of a small map are at its border, and layers are then better balanced over the whole frame.
         """
@@ -93,7 +93,7 @@ class PyramidWork:
         return self._work_of(work, *bounds)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> np.ndarray:
-        """Return the cycles of each pyramid for a layer: those of its windows or input beats, whichever are more."""
+        """Return an array of a layer's cycles per pyramid: its windows', or its input beats' if they take longer."""
         return np.maximum(self.windows * int(work.pixel_cycles(unroll)), self.beats * int(work.beats(unroll)))
 
     def _work_of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
@@ -101,16 +101,17 @@ class PyramidWork:
 
 
 def largest(axis: TiledAxis, what: str) -> int:
-    """Return the maximum, over an axis' tiles, of ``what``: number of ``windows``, ``new`` pixels or all (``size``)."""
+    """Return the maximum, over tiles along an axis, of their ``what``: ``windows``, ``new`` or all (``size``) pixels."""
     return max(getattr(span, what) for span in axis.spans)
 
 
 def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refusal:
-    """Return the candidate tips (rows, columns), each slower and with less memory than the tip before, or a refusal.
+    """Return candidates for the tile of a group's output (tip), as (rows, columns), from fast to small, or a refusal.
 
+    Each tip is slower and needs less memory than the previous one.
     The cycles of a frame are the cycles of its multiply-adds, or of the transfers of the layer with the most pixels.
-    The memory is the kept bands and two tiles of each layer. Of all tips within `SLACK` of the fastest, the first
-    candidate needs the least memory.
+    The memory is the kept bands and two tiles of each layer. The first candidate needs the least memory of all tips within
+    `SLACK` of the fastest.
 
     Parameters
     ----------
@@ -141,9 +142,9 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refu
 
 
 def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[int, list[TiledAxis]] | Refusal:
-    """Return, by size of the tip along an axis, the tiles of each layer along the axis, or a refusal if there are none.
+    """Return each layer's tiles along an axis, by size of the output tile (tip) there, or a refusal if there are none.
 
-    The sizes cut the output into nearly equal parts. Sizes for which no pyramid can be built are omitted.
+    The sizes cut the output into nearly equal parts. Sizes without a pyramid that can be built are omitted.
     """
     tiles = {tip: attempt(axes, layers, (tip, 1) if axis == 0 else (1, tip), overlap) for tip in _sizes(size)}
     axes_by_size = {
@@ -165,7 +166,7 @@ def _sizes(size: int) -> Iterable[int]:
 
 
 def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[TiledAxis, TiledAxis]], tip: int, products: int) -> float:
-    """Estimate the cycles of a frame in pyramids of a tip, with input beats as wide as the tiles allow."""
+    """Estimate the cycles per frame in pyramids of given tiles, with input beats as wide as the tiles allow."""
     work, passing = 0, 0.0
     for layer, (rows, columns) in zip(layers, tiles, strict=True):
         work += rows.windows * columns.windows * layer.weight_count

@@ -1,4 +1,4 @@
-"""Work of a layer in one frame, and the order of its computation: cycles, folds and beats for given unroll factors."""
+"""Work of a layer in one frame: its sizes and order of computation, which give cycles and beats for unroll factors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hwgen.network.ops import Op
 #: Maximum number of output pixels per cycle. More banks and multiplexers don't pay off.
 MAX_PIXELS = 16
 
-#: Numbers of words of a weight memory at which the LUTs of a product in LUTs, or of the memory, change.
+#: Numbers of words of a weight memory that change the LUTs of a product in LUTs, or of the memory.
 LUT_WORDS = (1, 4, 64)
 
 
@@ -39,31 +39,31 @@ class Unroll:
 
 @dataclass(frozen=True)
 class BeatOrder:
-    """Order in which a layer reads the beats of a pixel and computes its output folds, each of ``Tm`` channels.
+    """Order of a layer's work on one pixel: how it reads input beats and computes output folds of ``Tm`` channels.
 
     The base class computes windows: output folds are the outer loop, input folds and tap folds the inner ones. Lanes
     that keep their channels (``channelwise``) have no input folds. In all methods, factors can be arrays.
     """
 
     def group_channels(self, work: LayerWork) -> int:
-        """Return the number of input channels that can share beats, which is the maximum ``Tn``."""
+        """Return the number of input channels that may share a beat, which is the maximum ``Tn``."""
         return work.channels if work.channelwise else work.channels // work.groups
 
     def group_outputs(self, work: LayerWork) -> int:
-        """Return the number of output channels that can share output folds, which is the maximum ``Tm``."""
+        """Return the number of output channels that may be computed together, which is the maximum ``Tm``."""
         return work.outputs if work.channelwise else work.outputs // work.groups
 
     def beats(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of beats that bring all input channels of a pixel, or of a beat's neighbouring pixels."""
+        """Return the number of beats that bring all input channels of one pixel, or of the ``Tp`` pixels of a beat."""
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_channels(work), unroll.tn)
 
     def steps(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of cycles of an output fold, which computes up to ``Tm`` channels."""
+        """Return the number of cycles of an output fold: up to ``Tm`` output channels of a pixel."""
         folds = 1 if work.channelwise else ceil_div(self.group_channels(work), unroll.tn)
         return folds * ceil_div(work.taps, unroll.tk)
 
     def output_folds(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of output folds, of up to ``Tm`` channels, of a pixel, over all channel groups."""
+        """Return the number of output folds (up to ``Tm`` channels each) per output pixel, over all channel groups."""
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_outputs(work), unroll.tm)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -71,7 +71,10 @@ class BeatOrder:
         return self.output_folds(work, unroll) * self.steps(work, unroll)
 
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return a rough number of a layer's LUTs that depend on unroll factors (`hwgen.templates.unroll.fabric`)."""
+        """Return a rough estimate of those LUTs of a layer that depend on its unroll factors.
+
+        `hwgen.templates.unroll.fabric` uses it.
+        """
         if not work.weighted:
             return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
         chains = ceil_div(work.products(unroll), work.chain)
@@ -119,7 +122,7 @@ class SelectWalk(BeatOrder):
 
 @dataclass(frozen=True)
 class BlockWalk(BeatOrder):
-    """Order of work of a move between channels and pixels (DepthToSpace, SpaceToDepth); channel parts share no beat.
+    """Order of work of DepthToSpace and SpaceToDepth: each beat has channels of one part, which is one pixel's there.
 
     Parameters
     ----------
@@ -204,10 +207,10 @@ class LayerWork:
         Distance, in layers, to the layer that computes each input; 1 for the previous layer. A distance that reaches
         beyond the first layer stands for an input of the group.
     direct_inputs : int
-        Number of inputs, from the first one on, without a line buffer. The layer reads as many of their pixels per
-        cycle as it writes.
+        Number of the layer's first inputs that bypass a line buffer. The layer reads as many of their pixels per cycle
+        as it writes.
     walk : BeatOrder
-        Order in which the layer reads the beats of a pixel and computes its output folds.
+        Order of the layer's work on one pixel: reads of input beats, and output folds.
     max_pixels : int
         Maximum ``Tp``.
     """
@@ -233,7 +236,7 @@ class LayerWork:
 
     @classmethod
     def of(cls, op: Op, chain: int = CHAIN, **more: Any) -> LayerWork:
-        """Return the work of one layer for one frame; ``more`` are other parameters than the layer's sizes."""
+        """Return a layer's work in one frame, with sizes from ``op`` and any other fields from ``more``."""
         known = {
             "name": op.name,
             "channels": op.channels,
@@ -252,12 +255,12 @@ class LayerWork:
 
     @property
     def group_channels(self) -> int:
-        """Number of input channels that can share beats, which is the maximum ``Tn``."""
+        """Number of input channels that may share a beat, which is the maximum ``Tn``."""
         return self.walk.group_channels(self)
 
     @property
     def group_outputs(self) -> int:
-        """Number of output channels that can share output folds, which is the maximum ``Tm``."""
+        """Number of output channels that may be computed together, which is the maximum ``Tm``."""
         return self.walk.group_outputs(self)
 
     def source(self, index: int) -> int:
@@ -272,26 +275,26 @@ class LayerWork:
         return unroll.tk if self.channelwise else unroll.tn * unroll.tk
 
     def multipliers(self, unroll: Unroll, multiplier: Multiplier = PLAIN) -> Any:
-        """Return the number of DSP slices that multiply for all ``Tp`` pixels; factors can be arrays."""
+        """Return the number of DSP slices that multiply, for all ``Tp`` pixels; unroll factors can be arrays."""
         if not self.weighted:
             return 0
         units = ceil_div(unroll.tm, multiplier.lanes) * ceil_div(unroll.tp, multiplier.pixels)
         return self.products(unroll) * units * multiplier.slices
 
     def pixel_cycles(self, unroll: Unroll) -> Any:
-        """Return the number of cycles that ``Tp`` neighbouring output pixels take; factors can be arrays."""
+        """Return the number of cycles per ``Tp`` neighbouring output pixels; unroll factors can be arrays."""
         return self.walk.cycles(self, unroll)
 
     def output_folds(self, unroll: Unroll) -> Any:
-        """Return the number of output folds per output pixel, over all groups; factors can be arrays."""
+        """Return the number of output folds (up to ``Tm`` channels each) per output pixel; factors can be arrays."""
         return self.walk.output_folds(self, unroll)
 
     def steps(self, unroll: Unroll) -> Any:
-        """Return the number of cycles of an output fold (up to ``Tm`` channels); factors can be arrays."""
+        """Return the number of cycles per output fold (up to ``Tm`` channels of a pixel); factors can be arrays."""
         return self.walk.steps(self, unroll)
 
     def beats(self, unroll: Unroll) -> Any:
-        """Return the number of beats that bring all input channels of a beat's pixels; factors can be arrays."""
+        """Return the number of input beats that bring all channels of a beat's ``Tp`` pixels; factors can be arrays."""
         return self.walk.beats(self, unroll)
 
     def output_steps(self, pixels: int) -> int:
