@@ -162,7 +162,7 @@ def _min_cycles(task: Task) -> dict[Span, float]:
     to the cycles by itself, whatever beats its neighbours send.
     """
     search, goal, count = task.search, task.goal, len(task.works)
-    fronts = [search.alone(index) for index in range(count)]
+    fronts = [search.first_layer_front(index) for index in range(count)]
     low, high = min(float(cycles[0]) for cycles, _ in fronts), max(float(cycles[-1]) for cycles, _ in fronts)
     steps = np.append(low * GRID ** np.arange(int(np.log(high / low) / np.log(GRID)) + 1), high)
     slices = np.full((count + 1, len(steps)), 0.0)

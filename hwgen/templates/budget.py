@@ -80,7 +80,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
     Parameters
     ----------
     weights : sequence of (str, int)
-        Name, and bits of all weights, of each layer that has weights.
+        Name and bits of all weights, per layer that has weights.
     """
     for group in (*([layer] for layer in weights), weights):
         names, bits = [name for name, _ in group], sum(count for _, count in group)

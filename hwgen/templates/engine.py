@@ -42,32 +42,32 @@ from hwgen.templates.layers import LayerPlan, check_output, layer_entries
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task
 
-#: Number of engines, the best by estimate, for which a search compiles the network at most.
+#: Maximum number of engines, the best by estimate, that a search compiles the network for.
 NUM_COMPILED = 8
-#: Work of compilations after which a search compiles no further program, so that a plan takes no minutes: jobs of
-#: programs. Those of programs for one core count `ONE_CORE_WORK` times, as the compiler measures more tilings for them.
+#: Number of jobs of compiled programs that ends a search, so that a plan does not take minutes. Jobs of programs for
+#: one core count `ONE_CORE_WORK` times, as the compiler measures more tilings for them.
 MAX_WORK, ONE_CORE_WORK = 20_000, 5
-#: Work up to which engines are compiled that are worse by estimate, and the ratio of their estimates to be better.
+#: Maximum work while engines are compiled that are worse by estimate, and the ratio of their estimates to be better.
 SMALL_WORK, MARGIN = 2_000, 0.9
 #: Smallest ratio of exact cycles to estimated ones that is expected of an engine.
 MIN_ERROR = 0.87
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
-#: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
+#: Loop order that keeps a box of input pixels on chip for all folds of output channels; outermost loop first.
 MAPS_STAY = ("box", "fold", "tile", "chunk")
-#: Loop order in which the weights of a fold of output channels stay on chip for the whole map; outermost loop first.
+#: Loop order that keeps the weights of a fold of output channels on chip for the whole map; outermost loop first.
 WEIGHTS_STAY = ("fold", "box", "tile", "chunk")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineTemplate(Template):
-    """Template of a group that an engine computes: one circuit for all layers, controlled by a program.
+    """Template of a group of layers that an engine computes: one array of MACs for all layers, run by a program.
 
     Parameters
     ----------
     engine : EngineConfig
     memory : MemoryTiming
-        Timing of off-chip memory for which the group is planned.
+        Timing of off-chip memory that the group is planned for.
     batch : int
         Number of frames that one run computes.
     """
@@ -89,13 +89,13 @@ class EngineTemplate(Template):
         engine = _first_engine(task)
         if isinstance(engine, Refusal):
             return engine
-        if _is_given(task.goal):
+        if _are_sizes_given(task.goal):
             return cls._compile_for(engine, task, network)
         return cls._best_group(task, network, engine)
 
     @classmethod
     def _compile_for(cls, engine: EngineConfig, task: Task, network: Network) -> EngineGroup:
-        """Compile a network for an engine, with the options of a task."""
+        """Compile a network for an engine with the options of a task, and return it as a group with its schedule."""
         template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
         made = template._compile(network, **kept_options(task.goal.fuse))
         layers = _layers(network, engine)
@@ -107,12 +107,11 @@ class EngineTemplate(Template):
 
     @classmethod
     def _best_group(cls, task: Task, network: Network, first: EngineConfig) -> EngineGroup:
-        """Return a network's group on the engine that serves the goal best by the exact schedule.
+        """Compile a network for the engines that are best by estimate, and return the group that is best by schedule.
 
-        The program of the engine that is the best by estimate is compiled first. Others follow while their estimates,
-        corrected by the error of the estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED`
-        programs, or `MAX_WORK`, are made. While the work is small, engines that are somewhat worse by estimate follow
-        as well.
+        Engines follow each other by estimate, the best first, while their estimates, corrected by the error of the
+        estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED` programs, or `MAX_WORK`, are
+        made. While the work is small, engines that are somewhat worse by estimate follow as well.
 
         Raises
         ------
@@ -121,13 +120,13 @@ class EngineTemplate(Template):
         """
         compiled: list[EngineGroup] = []
         errors: dict[bool, float] = {}
-        for option in engine_search.options(task, passes_of(network), first, _beat_cycles(task.board)):
+        for option in engine_search.candidates(task, passes_of(network), first, _beat_cycles(task.board)):
             work = sum(map(_work, compiled))
             if len(compiled) == NUM_COMPILED or work > MAX_WORK:
                 break
             margin = MARGIN if work < SMALL_WORK else 1
             engine, error = option.engine, errors.get(option.engine.has_cores, MIN_ERROR)
-            if compiled and option.order(task.goal, margin * error) >= min(map(_order, compiled)):
+            if compiled and option.sort_key(task.goal, margin * error) >= min(map(_order, compiled)):
                 continue
             with suppress(PlanError):  # the buffers hold no tile of a layer
                 group = cls._compile_for(engine, task, network)
@@ -156,7 +155,7 @@ class EngineTemplate(Template):
         return EngineGroup(network=network, layers=layers, template=self, device=device, schedule=made)
 
     def _compile(self, network: Network, **options: Any) -> ProgramSchedule:
-        """Compile a network for this engine; ``options`` are other arguments of `hwgen.program.compile.schedule`."""
+        """Compile a network for this engine, and return the program's schedule; ``options`` go to the compiler."""
         try:
             return schedule(network, self.engine, pace=self.memory.beat_cycles, frames=self.batch, **options)
         except ModelError as error:
@@ -181,14 +180,14 @@ class EngineTemplate(Template):
         return f"{rate:,.1f}", f"{rate / self.engine.multipliers:.0%}"
 
     def _row(self, figures: Figures) -> tuple[str, ...]:
-        """Return a layer's own cells of the plan's table; layers computed side by side share the others."""
+        """Return the cells of the plan's table for one layer, but for those that concurrent layers share."""
         layer = figures.layer
         columns = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
         if not figures.tilings:
             where = f"with {figures.computed_with}" if figures.computed_with else "in place"
             return (*columns, where, *("",) * 5)
         tiles = " ".join(dict.fromkeys(f"{tiling.rows}x{tiling.columns}" for tiling in figures.tilings))
-        orders = " ".join(dict.fromkeys(" ".join(order(tiling)[:2]) for tiling in figures.tilings))
+        orders = " ".join(dict.fromkeys(" ".join(loop_order(tiling)[:2]) for tiling in figures.tilings))
         counts = (figures.steps, figures.read, figures.written, figures.cycles)
         return (*columns, tiles, orders, *(f"{count:,}" for count in counts))
 
@@ -233,7 +232,7 @@ class EngineTemplate(Template):
         return template.grouped(network, choices, kept_maps=kept_maps)
 
     def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
-        """Return the timing of off-chip memory: the plan's, unless a latency or a bandwidth replaces it.
+        """Return the timing of off-chip memory, which is the plan's unless a latency or a bandwidth replaces it.
 
         Parameters
         ----------
@@ -289,16 +288,16 @@ class EngineTemplate(Template):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineGroup(Group):
-    """Group of layers that an engine computes, with the schedule of its program.
+    """Group of layers that an engine computes, with the exact schedule of the engine's program.
 
-    Runs follow each other, and the cycles of a run are those from ``start`` to ``done``. Latency and interval are
-    therefore equal if a run computes one frame. If it computes several, the interval is one frame's share of the run.
+    Runs follow each other, and the cycles of a run last from ``start`` to ``done``. Latency and interval are therefore
+    equal if a run computes one frame. If it computes several, the interval is one frame's share of the run.
     """
 
     template: EngineTemplate
     schedule: ProgramSchedule
     task: Task | None = None
-    """Planning task for which the engine was chosen; ``None`` if the engine was given."""
+    """Planning task that the engine was chosen for; ``None`` if the user gave the engine."""
 
     def __post_init__(self) -> None:
         self.run  # noqa: B018 (jobs that wait for each other are refused here)
@@ -309,12 +308,12 @@ class EngineGroup(Group):
 
     @property
     def passes(self) -> list[Pass]:
-        """Passes through the array that compute the network."""
+        """Passes that compute the network: each runs one layer, or part of it, through the engine's array."""
         return [tiled_pass.task for tiled_pass in self.schedule.tiled_passes]
 
     @cached_property
     def faster_engine(self) -> FasterEngine | None:
-        """Engine of other sizes than the user fixed, if it fits and would be notably faster."""
+        """Notably faster engine that fits the board, of other sizes than the user fixed; ``None`` if none is known."""
         if self.task is None or not _fixed_sizes(self.task.goal):
             return None
         freed = self.task.aiming(**dict.fromkeys(_fixed_sizes(self.task.goal)))
@@ -322,38 +321,38 @@ class EngineGroup(Group):
 
     @cached_property
     def run(self) -> EngineCycles:
-        """Cycles and bytes of a run of the program, job by job."""
+        """Cycles and bytes of one run of the engine's program, for each of its jobs (descriptors)."""
         return EngineSchedule(self.template.engine, self.schedule.jobs, self.template.memory).run()
 
     @cached_property
     def figures(self) -> tuple[Figures, ...]:
-        """Cycles, array steps and bytes of a run of the program, layer by layer."""
+        """Cycles, array steps and bytes of each layer in one run of the engine's program."""
         return figures(self.schedule, self.run)
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
-        """Bands of the timeline: states of the array, the port and the layers over a run."""
+        """Rows of the report's timeline: states of the array, the memory port and each layer during a run."""
         return bands(self.schedule, self.run)
 
     @property
     def cycles(self) -> int:
-        """Number of cycles of a run of the program, from ``start`` to ``done``."""
+        """Number of cycles of one run of the engine's program, from ``start`` to ``done``."""
         return START_CYCLES + self.run.cycles + DONE_CYCLES
 
     @property
     def run_bytes(self) -> tuple[int, int]:
-        """Number of bytes that a run of the program reads, jobs included, and number of bytes that it writes."""
+        """Bytes that one run of the engine's program reads from memory, jobs included, and bytes that it writes."""
         return int(self.run.read.sum()) + self.run.fetched, int(self.run.written.sum())
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of feature maps that one frame reads from and writes to the map memory."""
-        return self._a_frame(int(self.run.read_kept.sum() + self.run.written_kept.sum()))
+        """Bytes of feature maps that one frame reads from and writes to the engine's on-chip map memory."""
+        return self._per_frame(int(self.run.read_kept.sum() + self.run.written_kept.sum()))
 
     @property
     def map_bytes(self) -> int:
         """Bytes of feature maps that one frame reads from and writes to off-chip memory."""
-        return self._a_frame(self._run_map_bytes)
+        return self._per_frame(self._run_map_bytes)
 
     @cached_property
     def _run_map_bytes(self) -> int:
@@ -362,9 +361,9 @@ class EngineGroup(Group):
     def traffic_bytes(self, loads: bool) -> dict[str, int]:
         maps, jobs = self._run_map_bytes, self.run.fetched
         of_run = {"feature_maps": maps, "weights": sum(self.run_bytes) - maps - jobs, "jobs": jobs}
-        return {name: self._a_frame(count) for name, count in of_run.items()}
+        return {name: self._per_frame(count) for name, count in of_run.items()}
 
-    def _a_frame(self, of_run: int) -> int:
+    def _per_frame(self, of_run: int) -> int:
         """Return one frame's share of a run's cycles or bytes, rounded up."""
         return -(-of_run // self.template.batch)
 
@@ -390,7 +389,7 @@ class EngineGroup(Group):
 
     @cached_property
     def frame_cycles(self) -> int:
-        return self._a_frame(self.cycles)
+        return self._per_frame(self.cycles)
 
     @property
     def weight_bram36(self) -> float:
@@ -402,13 +401,13 @@ class EngineGroup(Group):
 
 
 def engine_group(group: Group) -> EngineGroup:
-    """Return ``group``, which must be a group of the engine template, with its type narrowed."""
+    """Return ``group``, narrowed to the type `EngineGroup`, which it must have."""
     assert isinstance(group, EngineGroup)
     return group
 
 
 def _divisions(schedule: ProgramSchedule) -> list[str]:
-    """Return a line for each way in which layers are divided among cores, with the names of these layers."""
+    """Return one line of text per way to divide layers among the engine's cores, with the names of these layers."""
     names: dict[str, list[str]] = {}
     for tiled_pass in schedule.tiled_passes:
         layers = names.setdefault(tiled_pass.task.split.text or "one core", [])
@@ -418,12 +417,12 @@ def _divisions(schedule: ProgramSchedule) -> list[str]:
 
 
 def kept_options(fuse: str | None) -> dict[str, Any]:
-    """Return the arguments of `EngineTemplate.grouped` for the option ``fuse``."""
+    """Return the arguments, by name, that `EngineTemplate.grouped` takes for a value of the option ``fuse``."""
     return {"keep": ()} if fuse == OFF else {}
 
 
 def _faster_engine(group: EngineGroup) -> list[str]:
-    """Return a line about an engine of other sizes than the given ones, on which the network takes fewer cycles."""
+    """Return a line of text about a faster engine than the user's, in a list; empty if no such engine is known."""
     other = group.faster_engine
     if other is None:
         return []
@@ -435,7 +434,7 @@ def _faster_engine(group: EngineGroup) -> list[str]:
     ]
 
 
-#: Names of the options that fix a size of the engine, which is searched by default.
+#: Names of the options that fix sizes of the engine, which are searched by default.
 SEARCHED = ("cores", "array", "bus_bits")
 
 
@@ -444,13 +443,13 @@ def _fixed_sizes(goal: Goal) -> list[str]:
     return [name for name in SEARCHED if getattr(goal, name) not in (None, AUTO)]
 
 
-def _is_given(goal: Goal) -> bool:
-    """Whether a goal gives all sizes of the engine that a search would choose."""
+def _are_sizes_given(goal: Goal) -> bool:
+    """Return whether a goal gives all sizes of the engine that a search would choose."""
     return len(_fixed_sizes(goal)) == len(SEARCHED)
 
 
 def _first_engine(task: Task) -> EngineConfig | Refusal:
-    """Return the first of a task's `engines` that fits the board, or a refusal."""
+    """Return the first engine, in the order of `engines`, that fits the board of a task, or a refusal."""
     refusal = engine = None
     try:
         for engine in engines(task):
@@ -464,24 +463,24 @@ def _first_engine(task: Task) -> EngineConfig | Refusal:
 
 
 def _work(group: EngineGroup) -> int:
-    """Return the work of a group's compilation, as `MAX_WORK` counts it."""
+    """Return the work of compiling a group's program, in jobs, as `MAX_WORK` counts it."""
     return len(group.schedule.jobs) * (1 if group.engine.has_cores else ONE_CORE_WORK)
 
 
 def _order(group: EngineGroup) -> tuple[float, ...]:
-    """Return the sort key of a group by the goal of its task, less for the better."""
+    """Return a key that sorts compiled groups by their task's goal, the best first."""
     assert group.task is not None
     moved = sum(group.traffic_bytes(False).values())
-    return engine_search.order(group.task.goal, group.frame_cycles, moved, group.resources.dsp)
+    return engine_search.sort_key(group.task.goal, group.frame_cycles, moved, group.resources.dsp)
 
 
 def _beat_cycles(board: Board) -> Callable[[EngineConfig], Fraction]:
-    """Return the function that returns the cycles in which an engine's port moves a beat with a board's memory."""
+    """Return a function from an engine to the cycles per beat of its port, given the bandwidth of a board's memory."""
     return lambda engine: pace_of(board, engine).beat_cycles
 
 
 def _map_memory_line(group: EngineGroup) -> list[str]:
-    """Return a line about the map memory: size, maps that it keeps, and bytes that do not leave the chip."""
+    """Return a line of text about the map memory (size, maps kept, bytes saved) in a list; empty if there is none."""
     engine, names = group.template.engine, [*group.schedule.kept_maps]
     if not engine.has_map_memory:
         return []
@@ -497,13 +496,13 @@ def check_batch(frames: object) -> None:
     Raises
     ------
     PlanError
-        If it is no integer, or out of range.
+        If it is not an integer, or out of range.
     """
     check_frames(frames)
 
 
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
-    """Return the memory timing for the port at the bandwidth of the board's memory.
+    """Return the timing of an engine's memory port, in cycles per beat, at the bandwidth of the board's memory.
 
     The pace is the smallest fraction of two numbers of the port that is not faster than the memory. If memory moves two
     beats of the port per cycle, the pace is a half: reads and writes are moved at the same time.
@@ -525,13 +524,13 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
     return MemoryTiming.at(max(pace, 1) if pace > Fraction(1, 2) else Fraction(1, 2))
 
 
-def order(tiling: Tiling) -> tuple[str, ...]:
+def loop_order(tiling: Tiling) -> tuple[str, ...]:
     """Return the loop order of a tiling (``box``, ``fold``, ``tile``, ``chunk``), outermost loop first."""
     return MAPS_STAY if tiling.maps_stay else WEIGHTS_STAY
 
 
 def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
-    """Return each layer's plan, with the array's size as unroll factors: each layer in turn uses the whole array."""
+    """Return the plan of each layer on an engine, with the array's size as unroll factors."""
     return tuple(
         LayerPlan(
             name=layer.name,
@@ -553,7 +552,7 @@ def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
 
 
 def _layer_entry(figures: Figures) -> dict[str, Any]:
-    """Return the entry in ``plan.json`` of a layer that an engine computes: tilings, cycles, array steps and bytes."""
+    """Return the ``plan.json`` entry of a layer that an engine computes: tilings, cycles, array steps and bytes."""
     layer, tilings = figures.layer, list(dict.fromkeys(figures.tilings))
     entry: dict[str, Any] = {"name": layer.name, "kind": layer.kind, "output": list(layer.output.shape)}
     if not tilings:
@@ -575,7 +574,7 @@ def _tiling_entry(tiling: Tiling) -> dict[str, Any]:
         "tile": [tiling.rows, tiling.columns],
         "box_rows": tiling.box_rows,
         "chunk": [tiling.channels, tiling.taps],
-        "order": list(order(tiling)),
+        "order": list(loop_order(tiling)),
         **{
             part.name: value
             for part in fields(Tiling)
@@ -585,12 +584,12 @@ def _tiling_entry(tiling: Tiling) -> dict[str, Any]:
 
 
 def _choices(group: Entries, network: Network, order: Sequence[str]) -> Choices:
-    """Read the choices in ``plan.json``: for each group of layers side by side, the tilings of each layer's passes.
+    """Read the tilings of all layers from a group of ``plan.json``: one dict by layer per set of concurrent layers.
 
     Parameters
     ----------
     order : sequence of str
-        Names of the layers with passes of their own, in the order in which the engine computes them.
+        Names of the layers with passes of their own, in the engine's order of computation.
 
     Raises
     ------
@@ -624,12 +623,12 @@ def _choices(group: Entries, network: Network, order: Sequence[str]) -> Choices:
 
 
 def _kept_maps(group: Entries, engine: EngineConfig) -> dict[str, KeptAt]:
-    """Read the places of the maps in the map memory from ``plan.json``: address and rows of each.
+    """Read, by layer, the address and rows of each map in the engine's map memory from a group of ``plan.json``.
 
     Raises
     ------
     PlanError
-        If they are no pairs of integers, or the engine has no map memory.
+        If they are not pairs of integers, or the engine has no map memory.
     """
     if "kept_maps" in group and not engine.has_map_memory:
         group.refuse("must not be given for an engine without a map memory", "kept_maps")
@@ -655,7 +654,7 @@ def _tiling(entry: Entries) -> Tiling:
 
 
 def narrow_slices(board: Board) -> Refusal | None:
-    """Return why a board's DSP slices are too narrow for an engine, or ``None`` if they are wide enough."""
+    """Return a refusal if a board's DSP slices are too narrow for an engine, or ``None`` if they are wide enough."""
     device = board.family
     if PackedDspSlice().port_bits <= device.multiplier_slice.wide_bits:
         return None

@@ -1,4 +1,4 @@
-"""Search for the engine that serves a plan's objective best, among those that fit a board, for one network.
+"""Search for the best engine (programmable array of MACs) for one network, among the engines that fit a board.
 
 All engines are compared by a quick estimate, the best of them by an estimate with tiles, and the best of these by the
 exact schedule of their programs.
@@ -34,14 +34,14 @@ from hwgen.templates.budget import shortage
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task
 
-#: Sizes of the engine's array, as (output channels, pixels) per cycle, of which the first that fits is always compared.
+#: Sizes of the engine's array, as (output channels, pixels) per cycle; the first one that fits is always compared.
 ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
 #: Smallest number of pixels with DSP slices in an array that has others with products in LUTs.
 MIN_SLICE_PIXELS = 5
 #: Candidate numbers of output channels and of pixels per cycle, in a search for the array's shape.
 MAPS = (8, 16, 24, 32, 48, 64)
 PIXELS = (37, 35, 31, 29, 25, 23, 19, 17, 13, 11, 7, 5)
-#: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
+#: Candidate depths of each core's map buffer and weight buffer, in the order of trial on a board.
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
 #: Depth of the register files of an engine for layers in fixed point.
 REGISTER_WORDS = 512
@@ -53,7 +53,7 @@ ALL_BRAM36, MAX_BRAM36 = 140, 0.85
 
 
 def engines(task: Task) -> Iterator[EngineConfig]:
-    """Yield the engines of a task's sizes, of one core and the widest bus unless given, in the order of preference.
+    """Yield engines with the sizes that a task gives, by default one core and the widest bus, by preference.
 
     An engine is yielded whether it fits the board or not.
 
@@ -77,7 +77,7 @@ def engines(task: Task) -> Iterator[EngineConfig]:
 
 
 def _arrays(task: Task) -> Sequence[tuple[int, int]]:
-    """Return the sizes of the arrays that are tried first, of which several pixels have DSP slices."""
+    """Return the arrays to try first, as (output channels, pixels) per cycle, which multiply partly in DSP slices."""
     goal = task.goal
     if isinstance(goal.array, tuple):
         return [goal.array]
@@ -89,21 +89,21 @@ def _arrays(task: Task) -> Sequence[tuple[int, int]]:
 
 
 def _bus_bytes(task: Task) -> int:
-    """Return the width, in bytes, of the memory port that a task asks for, or of the widest one that it permits."""
+    """Return the bytes per beat of the memory port that a task gives, or of the widest port that it permits."""
     bits = task.goal.max_bus_bits if task.goal.bus_bits in (None, AUTO) else task.goal.bus_bits
     assert isinstance(bits, int)
     return bits // 8
 
 
 def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
-    """Return an engine with the next narrower memory port; ``None`` if the port is the narrowest, or given."""
+    """Return a copy of an engine with the next narrower memory port; ``None`` if narrowest or given by the task."""
     widths = [bits // 8 for bits in BUS_BITS if bits // 8 < engine.bus_bytes]
     is_given = task.goal.bus_bits not in (None, AUTO)
     return replace(engine, bus_bytes=widths[-1]) if widths and not is_given else None
 
 
 def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
-    """Return why an engine does not fit the board of a task, or ``None`` if it fits.
+    """Return a refusal with the reason why an engine does not fit the board of a task, or ``None`` if it fits.
 
     An engine with as many products in LUTs as fit uses at most `LUT_SHARE` of the board's LUTs.
     """
@@ -120,7 +120,7 @@ def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
 
 
 def sizes_text(engine: EngineConfig) -> str:
-    """Return the shape of an engine's array as text, with the number of cores."""
+    """Return text about an engine's array: output channels, pixels and input channels per cycle, and cores."""
     cores = f"{engine.cores} cores, each " if engine.has_cores else ""
     luts = f", products of {engine.lut_pixels} pixels in LUTs" if engine.lut_pixels else ""
     lanes = f", {engine.requantisers} requantisers" if engine.beat_words > 1 else ""
@@ -131,7 +131,7 @@ def sizes_text(engine: EngineConfig) -> str:
 
 
 def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | None = None) -> EngineConfig:
-    """Return an engine with an array, and with ``cores`` or as many as the task asks for, one if it does not.
+    """Return an engine with a given array and ``cores`` cores, by default as many as the task gives, or 1.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
 
 @lru_cache(maxsize=16)
 def _fixed_unit(network: Network) -> dict[str, int]:
-    """Return the sizes of the fixed unit that a network's layers in fixed point need; none without such layers."""
+    """Return the engine's sizes, by field, for a network's layers in fixed point; empty if there are no such layers."""
     try:
         passes = passes_of(network)
     except PlanError:  # reported where the network is compiled
@@ -166,7 +166,7 @@ def _fixed_unit(network: Network) -> dict[str, int]:
 
 
 def _lut_pixels(task: Task, engine: EngineConfig) -> int:
-    """Return the number of pixels of an array whose products LUTs compute: if ``auto``, those without DSP slices."""
+    """Return how many of an array's pixels LUTs multiply: the task's, or (``auto``) as many as lack DSP slices."""
     pixels = task.goal.lut_pixels or 0
     if isinstance(pixels, int):
         return pixels
@@ -175,7 +175,9 @@ def _lut_pixels(task: Task, engine: EngineConfig) -> int:
 
 
 def _deepest(task: Task, engine: EngineConfig, lut_share: float) -> EngineConfig:
-    """Return an engine with the deepest buffers of `DEPTHS` that fit the board; with one core, the engine itself.
+    """Return a copy of an engine of several cores with the deepest buffers of `DEPTHS` that fit the board.
+
+    An engine with one core is returned unchanged.
 
     ``lut_share`` is the share of the board's LUTs that the engine uses at most.
     """
@@ -192,9 +194,10 @@ def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
 
 
 def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
-    """Return an engine with a map memory of the size that the task asks for, in whole banks.
+    """Return a copy of an engine with the map memory (for maps that stay on chip) that the task asks for.
 
-    The banks are in UltraRAM if the board has enough of it (with ``auto``: of one bank at least), else in block RAM.
+    It has whole banks. They are in UltraRAM if the board has enough of it (for at least one bank if the size is
+    ``auto``), else in block RAM.
 
     Raises
     ------
@@ -246,7 +249,7 @@ def _resources(engine: EngineConfig) -> Resources:
 
 
 def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig]:
-    """Return the engines that fit the board of a task, with all sizes that the task leaves open.
+    """Return all engines that fit the board of a task, over every size that the task leaves open.
 
     They have the widest bus that the task permits. Several cores are as many as fit, and the largest power of two.
 
@@ -256,7 +259,7 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
         Whether smaller numbers of cores are listed as well.
     """
     found: dict[EngineConfig, None] = {}
-    for (maps, pixels), requantisers in product(_shapes(task), _lanes(task)):
+    for (maps, pixels), requantisers in product(_shapes(task), _requantiser_counts(task)):
         in_luts = task.goal.lut_pixels
         if pixels * LANES < _bus_bytes(task) or (isinstance(in_luts, int) and in_luts > pixels):
             continue
@@ -269,14 +272,14 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
 
 
 def _shapes(task: Task) -> list[tuple[int, int]]:
-    """Return the shapes of the array that a search compares: the one that the task asks for, or all."""
+    """Return the array shapes (output channels, pixels per cycle) to compare: the task's shape, or all."""
     array = task.goal.array
     maps = MAPS[:1] if _fixed_unit(task.network) else MAPS
     return [array] if isinstance(array, tuple) else [*product(maps, PIXELS)]
 
 
-def _lanes(task: Task) -> Sequence[int]:
-    """Return the numbers of requantisers that a search compares; with a given array, as many as are given, or 8."""
+def _requantiser_counts(task: Task) -> Sequence[int]:
+    """Return the numbers of requantisers to compare: the task's, or 8 if it gives the array, else all candidates."""
     goal = task.goal
     if goal.requantisers is None and not isinstance(goal.array, tuple):
         return REQUANTISERS
@@ -284,7 +287,7 @@ def _lanes(task: Task) -> Sequence[int]:
 
 
 def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all_cores: bool) -> list[int]:
-    """Return the numbers of cores that a search compares for an array, the given one or those described there."""
+    """Return the numbers of cores to compare for an array: the task's, or some numbers that fit (`fitting_engines`)."""
     cores = task.goal.cores
     if isinstance(cores, int):
         return [cores] if cores == 1 or maps == LANES else []
@@ -300,7 +303,7 @@ def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all
 
 
 def _largest(is_possible: Callable[[int], bool], limit: int) -> int:
-    """Return the largest number up to ``limit`` that is possible, as all smaller ones then are; 0 if none is."""
+    """Return the largest number up to ``limit`` that ``is_possible`` accepts, by bisection; 0 if there is none."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -312,30 +315,27 @@ def _largest(is_possible: Callable[[int], bool], limit: int) -> int:
 NUM_ESTIMATED = 5
 #: Number of engines, the best by the estimate with tiles, that are also estimated with a narrower bus.
 NUM_NARROWER = 2
-#: Smallest gain of another engine, as a share of the cycles, of which a plan tells.
+#: Minimum share of the cycles that another engine must save to be mentioned in a plan.
 GAIN = 0.05
 
 PaceOf = Callable[[EngineConfig], Fraction]
-"""Type of functions that return the cycles in which an engine's port moves a beat.
-
-They raise PlanError if the memory is too slow.
-"""
+"""Function that returns the cycles per beat of an engine's memory port; it raises PlanError if memory is too slow."""
 
 
 @dataclass(frozen=True)
 class EngineCandidate:
-    """Engine of a search with the estimated cycles and bytes of a frame."""
+    """Engine that a search considers, with its estimated cycles and memory traffic in bytes for a run."""
 
     engine: EngineConfig
     estimate: Estimate
 
-    def order(self, goal: Goal, error: float = 1) -> tuple[float, ...]:
-        """Return the sort key of the engine by a goal (`order`); estimated cycles are multiplied by ``error``."""
-        return order(goal, error * self.estimate.cycles, self.estimate.moved_bytes, slices(self.engine))
+    def sort_key(self, goal: Goal, error: float = 1) -> tuple[float, ...]:
+        """Return a key that sorts the engine by a plan's goal; its estimated cycles are multiplied by ``error``."""
+        return sort_key(goal, error * self.estimate.cycles, self.estimate.moved_bytes, slices(self.engine))
 
 
-def order(goal: Goal, cycles: float, moved_bytes: float, dsp: int) -> tuple[float, ...]:
-    """Return the sort key of an engine by a goal, less for the better, from the figures of a frame."""
+def sort_key(goal: Goal, cycles: float, moved_bytes: float, dsp: int) -> tuple[float, ...]:
+    """Return a key that sorts engines by a plan's goal, the best first, from their cycles, bytes and DSP slices."""
     if goal.objective == "traffic":
         return moved_bytes, cycles, dsp
     if goal.objective != "dsp":
@@ -344,8 +344,8 @@ def order(goal: Goal, cycles: float, moved_bytes: float, dsp: int) -> tuple[floa
     return (1, cycles, dsp) if is_slow else (0, dsp, cycles)
 
 
-def options(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineCandidate]:
-    """Return engines to compile a network for, the best by estimate first, with ``first`` among them.
+def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineCandidate]:
+    """Return candidate engines to compile a network for, the best by estimate first, ``first`` among them.
 
     The best engine of one core and the best of several cores are the first two.
     """
@@ -356,7 +356,7 @@ def options(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: Pa
         return None if estimate is None else EngineCandidate(engine, estimate)
 
     def by_order(option: EngineCandidate) -> tuple[float, ...]:
-        return option.order(task.goal)
+        return option.sort_key(task.goal)
 
     found = [option for engine in _promising_engines(task, passes, first, pace_of) if (option := tiled(engine))]
     found.sort(key=by_order)
@@ -368,7 +368,7 @@ def options(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: Pa
 
 
 def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
-    """Return ``first`` and the best engines of one core, and of several cores, by the quick estimate.
+    """Return ``first``, the best engines with one core and the best with several cores, by the quick estimate.
 
     With the objective ``dsp`` and a limit of the interval, the quick estimate is first scaled: with tiles, the fastest
     engine takes more cycles.
@@ -380,13 +380,13 @@ def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, 
         fastest = min(ranked, key=lambda option: option.estimate.cycles)
         tiled = tiled_estimate(passes, fastest.engine, pace_of(fastest.engine), goal.batch or 1)
         scale = 1.0 if tiled is None else tiled.cycles / fastest.estimate.cycles
-    ranked.sort(key=lambda option: option.order(goal, scale))
+    ranked.sort(key=lambda option: option.sort_key(goal, scale))
     kinds = ([each.engine for each in ranked if each.engine.has_cores == has_cores] for has_cores in (False, True))
     return [*dict.fromkeys([first, *(engine for kind in kinds for engine in kind[:NUM_ESTIMATED])])]
 
 
 def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[EngineCandidate]:
-    """Return all engines that fit the board of a task and its memory, with quick estimates."""
+    """Return all engines that fit the board and memory of a task, with quick estimates of cycles and bytes."""
     found = []
     for engine in fitting_engines(task, all_cores=task.goal.objective == "dsp"):
         try:
@@ -398,7 +398,7 @@ def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[EngineCa
 
 @dataclass(frozen=True)
 class FasterEngine:
-    """Engine of other sizes that would compute a network faster.
+    """Engine of other sizes than the planned one that would compute a network faster.
 
     Parameters
     ----------
@@ -412,9 +412,9 @@ class FasterEngine:
 
 
 def faster_engine(task: Task, engine: EngineConfig, passes: Sequence[Pass], pace_of: PaceOf) -> FasterEngine | None:
-    """Return the fitting engine with the fewest estimated cycles for some passes.
+    """Return the engine that fits the board and computes ``passes`` (runs of layers) in the fewest estimated cycles.
 
-    ``None`` if it gains less than `GAIN` over ``engine``.
+    Return ``None`` if it saves less than `GAIN` of the cycles of ``engine``.
     """
     workload = Workload(passes, task.goal.batch or 1)
     best = min(_estimated(task, workload, pace_of), key=lambda option: option.estimate.cycles, default=None)

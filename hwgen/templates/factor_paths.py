@@ -3,10 +3,10 @@
 A state between two steps is the output pixels per cycle of each layer that is still to be read (`Pixels`). An edge is a
 choice of the next layer's pixels, with the Pareto front of the layer's costs.
 
-Lower bounds keep the fronts of totals short. For any weights of the two resources, the weighted cost that the remaining
-layers need at least is known exactly, by dynamic programming in the opposite direction (Lagrangian relaxation). A total
-whose weighted cost exceeds the weighted budgets in this way is dropped. So almost all intervals are decided without
-fronts, and no solution is lost.
+Lower bounds keep the fronts of totals short. For any weights of the two resources, the minimum weighted cost of the
+remaining layers is known exactly, by dynamic programming in the opposite direction (Lagrangian relaxation). A total is
+dropped if its weighted cost with this minimum exceeds the weighted budgets. Almost all intervals are thus decided
+without fronts, and no solution is lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ Pixels = tuple[int, ...]
 
 @dataclass(frozen=True)
 class AddedLayer:
-    """Step of a search, which adds one layer. Positions are indices of layers in the state (`Pixels`).
+    """Step of a search for unroll factors, which adds one layer to the partial solutions.
+
+    Positions are indices of layers in the state (`Pixels`).
 
     Parameters
     ----------
@@ -62,7 +64,7 @@ class AddedLayer:
 
 
 class LayerOrder:
-    """Order in which a search adds the layers of a group, and the layers that are still to be read at each step.
+    """Order of a group's layers in a search, and the layers that are still to be read at each step.
 
     Parameters
     ----------
@@ -74,7 +76,7 @@ class LayerOrder:
 
     @cached_property
     def steps(self) -> list[AddedLayer]:
-        """Steps of the search, one per layer."""
+        """Steps of the search, one per layer, in the search's order."""
         entries, unread, done = [], [], set()
         for index in self.order:
             before = index - self.works[index].back[0]
@@ -98,21 +100,21 @@ class LayerOrder:
         done: set[int] = set()
         unread: list[int] = []
 
-        def behind(index: int) -> int:
-            """Return the number of independent ``Tp`` of the layers still to be read after layer ``index`` is added."""
+        def states_after(index: int) -> int:
+            """Return the number of independent ``Tp`` among the layers still to be read after adding ``index``."""
             known = {*done, index}
             return len({self._alike[layer] for layer in (*unread, index) if not self._readers[layer] <= known})
 
         while len(order) < count:
             ready = [index for index in range(count) if index not in done and before[index] <= done]
-            order.append(min(ready, key=lambda index: (behind(index), index)))
+            order.append(min(ready, key=lambda index: (states_after(index), index)))
             done.add(order[-1])
             unread = [layer for layer in (*unread, order[-1]) if not self._readers[layer] <= done]
         return order
 
     @cached_property
     def _alike(self) -> list[int]:
-        """Index, for each layer, of the first layer that must have the same ``Tp``, as other layers join their maps.
+        """Index per layer: the first layer that must have the same ``Tp``, because layers join their maps.
 
         Branches that meet are known to be equal before they meet, so that few combinations are examined.
         """
@@ -134,17 +136,20 @@ class LayerOrder:
 
 
 class FactorTable(ABC):
-    """Base class of tables of a layer's unroll factors with one ``Tp``, with their costs."""
+    """Base class of tables of one layer's unroll factors with a common ``Tp``, and of their costs."""
 
     tp: int
     cycles: np.ndarray
-    """Cycles of all windows of a frame, for each choice."""
-    different_beats: np.ndarray
-    """Numbers of beats per step of input pixels that a choice can take, rising."""
+    """Cycles per frame to compute all output pixels, for each choice of unroll factors in the table."""
+    beat_counts: np.ndarray
+    """Distinct numbers of input beats per group of neighbouring pixels, over all choices in the table, rising."""
 
     @abstractmethod
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
-        """Return the front of the choices with at most these cycles per frame and beats per step of input pixels."""
+        """Return the Pareto front in slices and LUTs of choices with at most these cycles per frame and input beats.
+
+        ``max_beats`` counts beats per group of neighbouring pixels.
+        """
 
     @abstractmethod
     def unroll(self, choice: int, lut_lanes: int) -> Unroll:
@@ -157,7 +162,7 @@ class FactorTable(ABC):
 
 @dataclass(frozen=True)
 class Budget:
-    """Numbers of DSP slices and of LUTs that may be used, and the cost that is minimised within them.
+    """Limits of DSP slices and LUTs for a search of unroll factors, and the prices of both that give the cost.
 
     Parameters
     ----------
@@ -176,43 +181,43 @@ class Budget:
     lut_price: Any = 1
 
     def fits(self, slices: int, luts: int) -> bool:
-        """Return whether both numbers are within the budget."""
+        """Return whether numbers of DSP slices and LUTs are both within the budget."""
         return slices <= self.slices and luts <= self.luts
 
     @property
     def is_single(self) -> bool:
-        """Whether slices are the only budget, which the cheapest unroll factors keep if any do."""
+        """Whether only DSP slices are limited; the cheapest unroll factors are then within the budget if any are."""
         return self.luts == inf
 
     @property
     def searched(self) -> Budget:
-        """Budget within which the cheapest unroll factors are searched: none if it is the only one."""
+        """Budget for the search of the cheapest unroll factors: unlimited if only DSP slices are limited."""
         return replace(self, slices=inf) if self.is_single else self
 
     @property
     def weights(self) -> CostWeights:
-        """Prices as weights."""
+        """Prices of a DSP slice and a LUT as weights, without a limit."""
         return CostWeights(self.slice_price, self.lut_price)
 
     def price(self, slices: int, luts: int) -> Any:
-        """Return the cost of some slices and LUTs."""
+        """Return the cost of numbers of DSP slices and LUTs at the budget's prices."""
         return self.slice_price * slices + self.lut_price * luts
 
 
 @dataclass(frozen=True)
 class FactorFront:
-    """Pareto front of a layer's costs: slices rise and LUTs fall from point to point."""
+    """Pareto front of one layer's costs, as arrays by point: DSP slices rise, and LUTs fall."""
 
     slices: np.ndarray
     luts: np.ndarray
     choices: np.ndarray
-    """Index of each point's choice in its `FactorTable`."""
+    """Index in the layer's `FactorTable` of each point's unroll factors."""
     lut_lanes: np.ndarray
-    """Number of output channels of each point whose products are computed in LUTs."""
+    """Number of output channels, for each point, whose products are computed in LUTs."""
 
 
 def pareto(slices: np.ndarray, luts: np.ndarray) -> np.ndarray:
-    """Return the indices of the points that no other point matches or beats in both costs, by rising slices."""
+    """Return the indices of the Pareto-optimal points, those not matched or beaten in both costs, by rising slices."""
     order = np.argsort((slices << BITS) + luts)
     sorted_luts = luts[order]
     min_before = np.concatenate(([np.inf], np.minimum.accumulate(sorted_luts)[:-1]))
@@ -221,12 +226,12 @@ def pareto(slices: np.ndarray, luts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FactorLevel:
-    """Step of the search at one interval: its edges, each from one state of `Pixels` to another, and their fronts.
+    """Level of the search graph, for one layer: edges from state (`Pixels`) to state, each with a Pareto front.
 
     Parameters
     ----------
     begins, ends : array
-        Index of the state before, and behind, each edge.
+        Index of the state before, and after, each edge.
     fronts : array
         Index of each edge's front.
     slices, luts : array
@@ -234,7 +239,7 @@ class FactorLevel:
     offsets : array
         Index of each front's first point, and the number of all points.
     num_states : int
-        Number of states behind the step.
+        Number of states after the step.
     pairs : sequence of (`FactorTable`, `FactorFront`)
         Table and front of each index of a front.
     """
@@ -250,43 +255,43 @@ class FactorLevel:
 
     @classmethod
     def single(cls, table: FactorTable, front: FactorFront) -> FactorLevel:
-        """Return a level with one edge between single states."""
+        """Return a level of the search graph with a single edge, whose costs are ``front``."""
         edge = np.zeros(1, int)
         offsets = np.array([0, len(front.slices)])
         return cls(edge, edge, edge, front.slices, front.luts, offsets, 1, [(table, front)])
 
     def min_cost(self, weights: CostWeights) -> np.ndarray:
-        """Return the lowest weighted cost of each edge."""
+        """Return the lowest weighted cost of each edge of the level, as an array."""
         costs = weights.of(self.slices, self.luts)
         return np.minimum.reduceat(costs, self.offsets[:-1])[self.fronts]
 
     def preference(self, edge: int) -> tuple[Any, ...]:
-        """Return the sort key of an edge among edges of equal cost: the rank of its first point."""
+        """Return a key that sorts edges of equal cost, the preferred first: the rank of the edge's first point."""
         table, front = self.pairs[self.fronts[edge]]
         return table.rank(front.choices[0].item())
 
     def point(self, edge: int, weights: CostWeights) -> int:
-        """Return the index, in the edge's front, of the point with the lowest weighted cost."""
+        """Return the index in an edge's Pareto front of the point with the lowest weighted cost."""
         front = self.pairs[self.fronts[edge]][1]
         return int(np.argmin(weights.of(front.slices, front.luts)))
 
 
 @dataclass(frozen=True)
 class CostWeights:
-    """Weights of a slice and of a LUT in a cost that bounds a solution, and the maximum of this cost."""
+    """Weights of a DSP slice and a LUT in a weighted cost, and the maximum of this cost that a solution may have."""
 
     slices: float
     luts: Any
     limit: float = np.inf
 
     def of(self, slices: Any, luts: Any) -> Any:
-        """Return the weighted cost of slices and LUTs, which can be arrays."""
+        """Return the weighted cost of numbers of slices and LUTs, which can be arrays."""
         return self.slices * slices + self.luts * luts
 
 
 @dataclass(frozen=True)
 class FactorPath:
-    """Solution of the search: an edge and a point of its front for each level, and the total costs."""
+    """Solution of the search: for each layer an edge and a point of its Pareto front, and total slices and LUTs."""
 
     points: tuple[tuple[int, int], ...]
     slices: int
@@ -294,14 +299,14 @@ class FactorPath:
 
 
 class FactorGraph:
-    """Levels of the search at one interval, and paths through them that begin and end in the only state."""
+    """Graph of a search at one interval, a level per layer; a path through it chooses all layers' unroll factors."""
 
     def __init__(self, levels: Sequence[FactorLevel]):
         self.levels = levels
         self._ahead: dict[tuple[float, float], list[np.ndarray]] = {}
 
     def remaining(self, weights: CostWeights) -> list[np.ndarray]:
-        """Return, for each level and state in front of it, the lowest weighted cost of the levels from there on."""
+        """Return, for each level, the lowest weighted cost of this and all later levels, by state before the level."""
         key = weights.slices, weights.luts
         if key not in self._ahead:
             ahead = [np.zeros(1)]
@@ -316,7 +321,7 @@ class FactorGraph:
         return self._ahead[key]
 
     def best(self, weights: CostWeights) -> FactorPath:
-        """Return the path with the lowest weighted cost; of equal ones, the one whose first layers are preferred."""
+        """Return the path with the lowest weighted cost; among equal paths, prefer by the first layers."""
         ahead = self.remaining(weights)
         state, slices, luts = 0, 0, 0
         points: list[tuple[int, int]] = []
@@ -332,7 +337,7 @@ class FactorGraph:
         return FactorPath(tuple(points), slices, luts)
 
     def min_cost(self, weights: CostWeights) -> Any:
-        """Return the lowest weighted cost of a path; infinite if there is no path."""
+        """Return the lowest weighted cost of any path through the graph; infinite if there is no path."""
         return self.remaining(weights)[0][0].real.item()
 
     def within(
@@ -359,7 +364,7 @@ class FactorGraph:
     def _next_labels(
         self, index: int, level: FactorLevel, fronts: Mapping[int, _Labels], bounds: Sequence[CostWeights]
     ) -> dict[int, _Labels]:
-        """Return the labels of each state behind a level, from the labels in front of it."""
+        """Return, by state after a level, the costs of partial paths (labels), from those by state before the level."""
         usable = np.isin(level.begins, list(fronts))
         ahead = [self.remaining(weights)[index + 1] for weights in bounds]
         for weights, costs in zip(bounds, ahead, strict=True):
@@ -378,7 +383,7 @@ class FactorGraph:
         return {end: _Labels.joined(parts) for end, parts in extended.items()}
 
     def _traced(self, history: Sequence[Mapping[int, _Labels]], label: int) -> FactorPath:
-        """Return the path of a label of the last state."""
+        """Return the path that ends in a label of the last state, found backwards through ``history``."""
         state, points = 0, []
         total = history[-1][0]
         slices, luts = int(total.slices[label]), int(total.luts[label])
@@ -391,9 +396,9 @@ class FactorGraph:
 
 @dataclass(frozen=True)
 class _Labels:
-    """Total costs of partial paths that end in one state, and their origins.
+    """Total slices and LUTs of partial paths that end in one state (labels), and the paths' last steps (origins).
 
-    An origin has the index of the label before, of the edge and of the point of the edge's front.
+    An origin has three indices: previous label, edge, and point of the edge's front.
     """
 
     slices: np.ndarray
@@ -401,7 +406,7 @@ class _Labels:
     origins: np.ndarray
 
     def extended(self, front: FactorFront, edge: int, limits: Sequence[tuple[CostWeights, float]]) -> _Labels:
-        """Return the labels of all partial paths that continue with a point of a front, within limits.
+        """Return the labels of all partial paths that continue with a point of an edge's front, within limits.
 
         Each limit is the maximum of a weighted cost.
         """
@@ -417,7 +422,7 @@ class _Labels:
         return _Labels(self.slices[chosen], self.luts[chosen], self.origins[chosen])
 
     def few(self, count: int, weights: CostWeights) -> _Labels:
-        """Return at most ``count`` labels: those with the lowest weighted cost in as many ranges of slices."""
+        """Return at most ``count`` labels: the label of lowest weighted cost in each of ``count`` ranges of slices."""
         if len(self.slices) <= count:
             return self
         costs = weights.of(self.slices, self.luts)
@@ -426,7 +431,7 @@ class _Labels:
 
     @staticmethod
     def joined(parts: Sequence[_Labels]) -> _Labels:
-        """Return the Pareto front of several sets of labels."""
+        """Return the Pareto-optimal labels, by slices and LUTs, of several sets of labels of one state."""
         slices, luts, origins = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("slices", "luts", "origins")
         )
@@ -435,7 +440,7 @@ class _Labels:
 
 @dataclass(frozen=True)
 class PixelStates:
-    """Edges of one step between states of `Pixels`, for any interval.
+    """Edges of one step of the search between states (`Pixels`), whatever the interval.
 
     Parameters
     ----------
@@ -446,7 +451,7 @@ class PixelStates:
     sources : array
         Index in ``different`` of each edge.
     different : list of (int, int)
-        Index of the layer's ``Tp``, and pixels per input beat, of all edges, each pair once.
+        Distinct pairs: an edge's index of the layer's ``Tp``, and its pixels per input beat.
     """
 
     states: tuple[Pixels, ...]
@@ -474,13 +479,13 @@ class PixelStates:
         return cls(tuple(states), begins, ends, sources, list(different))
 
     def level(self, work: LayerWork, tables: Sequence[FactorTable], max_cycles: int) -> FactorLevel | None:
-        """Return the step's level at an interval, without edges that have no choice; ``None`` if no edge has one."""
+        """Return the step's level for intervals up to ``max_cycles``, without impossible edges; ``None`` if all are."""
         pairs: dict[tuple[int, int], int] = {}
         fronts: list[tuple[FactorTable, FactorFront]] = []
         front_of = np.full(len(self.different), -1)
         for edge, (option, source) in enumerate(self.different):
             table, limit = tables[option], max_cycles // work.input_steps(source)
-            limit_class = int(table.different_beats.searchsorted(limit, "right"))
+            limit_class = int(table.beat_counts.searchsorted(limit, "right"))
             if (option, limit_class) not in pairs:
                 front = table.front(max_cycles, limit) if limit_class else None
                 pairs[option, limit_class] = -1
@@ -507,8 +512,8 @@ class PixelStates:
 def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, list[CostWeights]]:
     """Return some path within both budgets, or ``None`` if there is none, and bounds that all such paths meet.
 
-    The weights of slices and LUTs are moved towards those with the highest lower bound. Mostly a path on the way is
-    within the budgets, or a bound exceeds them. Else the paths within the bounds are searched.
+    The weights of slices and LUTs are moved towards the weights with the highest lower bound. Mostly a path on the way
+    is within the budgets, or a bound exceeds them. Otherwise, the paths within the bounds are searched.
     """
     scale = budget.slices + 1, budget.luts + 1
     bounds = [
@@ -526,7 +531,7 @@ def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, lis
     if few_slices.slices > budget.slices or few_luts.luts > budget.luts:
         return None, bounds
     for _ in range(MAX_WEIGHTS):
-        # Weights for which both paths cost the same: few_slices has too many LUTs, few_luts too many slices.
+        # With these weights, both paths cost the same: few_slices has too many LUTs, few_luts too many slices.
         weights = bound(budget, few_slices.luts - few_luts.luts, few_luts.slices - few_slices.slices)
         if graph.min_cost(weights) > weights.limit:
             return None, bounds
@@ -545,7 +550,7 @@ def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, lis
 
 
 def bound(budget: Budget, slices: float, luts: float) -> CostWeights:
-    """Return weights with the weighted budgets as their limit."""
+    """Return given weights of slices and LUTs, with the weighted sum of the budget as their limit."""
     limit = slices * budget.slices + luts * budget.luts
     return CostWeights(slices, luts, limit * (1 + ROUNDING))
 
@@ -573,10 +578,10 @@ def cheapest(graph: FactorGraph, budget: Budget) -> FactorPath | None:
 def _priced(
     graph: FactorGraph, budget: Budget, best: FactorPath, cheap: FactorPath, limited: CostWeights
 ) -> tuple[CostWeights, FactorPath]:
-    """Return weights that bound the price of a path within one budget, and the cheapest path within both on the way.
+    """Return weights that bound the price of paths within one budget, and the cheapest path within both that was met.
 
     The weights are the prices, plus the multiple that raises the bound most of the resource that ``limited`` weighs.
-    Their limit is the amount by which the weighted cost of a path within the budget may exceed its price.
+    Their limit is the maximum excess of the weighted cost of a path within the budget over its price.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Search for the best fusion group whose products are computed in DSP slices and in LUTs, under a budget of each.
+"""Search for the best fusion group that computes products both in DSP slices and in LUTs, within a budget of each.
 
 The search for unroll factors is exact under the LUTs that the planner estimates. The composed group states its LUTs
 more precisely. The difference corrects the budget, and the search is repeated. Before it begins, a lower bound of the
@@ -27,16 +27,16 @@ from hwgen.templates.task import MAX_LUTS, Task
 from hwgen.templates.unroll import Search, Unrolling, by_cost, factor_grid, interval
 from hwgen.templates.work import LayerWork, Unroll
 
-#: Maximum number of searches, each with a budget of LUTs that the group of the search before has corrected.
+#: Maximum number of searches; each has a budget of LUTs that the previous search's group has corrected.
 MAX_CORRECTIONS = 6
 
 #: Share of the LUTs above which unused LUTs are a reason to try shorter intervals, and about how many are tried.
 MAX_UNUSED, MAX_SHORTER = 0.125, 16
 
-#: Least share of its price that another group of the same interval must save to be taken.
+#: Minimum share of its price that another group of the same interval must save to be chosen.
 MIN_SAVING = 0.05
 
-#: Approximate number of unrollings, slower than the fastest one, from which layers are sped up for a low latency.
+#: Approximate number of unrollings, besides the fastest one, that a search for a low latency starts from.
 STARTS = 3
 
 #: Share of the budget of LUTs that is left for buffers, and that an estimate may leave unused.
@@ -45,7 +45,7 @@ SLACK = 0.01
 
 @dataclass(frozen=True)
 class MixedSearch(GroupSearch):
-    """Search for one group's unroll factors, with its products in DSP slices and LUTs, and for its buffers.
+    """Search for one group's unroll factors and buffers, with products computed both in DSP slices and in LUTs.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class MixedSearch(GroupSearch):
 
     @cached_property
     def mixed(self) -> Search:
-        """Search for the group's unroll factors under the budgets of DSP slices and LUTs."""
+        """Search for the group's unroll factors within the budgets of DSP slices and LUTs."""
         search = self.task.two_prices.part(self.begin, self.end)
         return search.under(self.task.budget(self.board.lut - self.other_luts))
 
@@ -81,9 +81,9 @@ class MixedSearch(GroupSearch):
         return self._cheaper(self._faster(group, min_other))
 
     def _cheaper(self, group: Group) -> Group:
-        """Return a group of the same interval whose composed price is clearly lower, or ``group`` if there is none.
+        """Return a clearly cheaper group with the same interval, by its composed resources, or ``group`` if none is.
 
-        By the rule for LUTs a group of few slices can seem too dear, so that groups for higher prices are composed.
+        By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore composed.
         """
         price, own = self._group_price(group), self.task.budget(0).slice_price
         for unrolling in self._fitting(group.slowest_cycles, self.board.lut, (4 * own, MAX_LUTS))[:1]:
@@ -96,14 +96,14 @@ class MixedSearch(GroupSearch):
     def _faster(self, group: Group, min_other: int) -> Group:
         """Return a group with a shorter interval that the estimate of LUTs has hidden, or ``group`` if there is none.
 
-        The estimate is off by other LUTs for other factors, ``min_other`` or more. So if many LUTs are left, factors
-        at some shorter intervals are composed, from the shortest on, and the first that fit are taken.
+        The estimate is off by other LUTs for other factors, ``min_other`` or more. If many LUTs are left, factors at
+        some shorter intervals are therefore composed, the shortest first, until some fit.
         """
         if group.resources.lut > (1 - MAX_UNUSED) * self.board.lut:
             return group
         intervals, own = self.mixed.intervals, self.task.budget(0).slice_price
         prices = (0, own // 4, own, 4 * own)
-        begin, end = self.mixed.first(self._floor), bisect_left(intervals, self._interval(group))
+        begin, end = self.mixed.first_index(self._floor), bisect_left(intervals, self._interval(group))
         for cycles in intervals[begin : end : max((end - begin) // MAX_SHORTER, 1)]:
             for unrolling in self._fitting(cycles, self.board.lut - min_other, prices):
                 faster = self._group_of_factors(unrolling)
@@ -122,14 +122,14 @@ class MixedSearch(GroupSearch):
         return sorted(filter(self._fits, fitting), key=self._price_in_luts)
 
     def _price_in_luts(self, unrolling: Unrolling) -> int:
-        """Return the price of the composed group of unroll factors with the smallest buffers, in LUTs."""
+        """Return the price in LUTs of the composed group with given unroll factors and the smallest buffers."""
         return self._group_price(self._smallest(unrolling))
 
     def _group_price(self, group: Group) -> int:
         return self.task.budget(0).price(int(group.resources.dsp), group.resources.lut)
 
     def _within_luts(self) -> Group | Refusal:
-        """Return the best group whose sized buffers are within the LUTs, too, or a refusal."""
+        """Return the best group that is within the LUTs with its sized buffers, or a refusal."""
         search = self
         group: Group | Refusal = Refusal("no group was tried")
         for count in range(MAX_CORRECTIONS):
@@ -145,11 +145,10 @@ class MixedSearch(GroupSearch):
         return search._with_moves(group)
 
     def _corrected(self) -> tuple[MixedSearch, int]:
-        """Return this search with the LUTs that the composed group has beyond those that the search counts.
+        """Return this search with its `other_luts` corrected by composed groups, and the minimum that was met.
 
-        The composed group has the smallest buffers. A small share of the LUTs is left for larger ones. The number of
-        other LUTs is bracketed: with too few of them the group is too large, with too many it wastes LUTs. The second
-        result is the least number of other LUTs of all groups that were composed.
+        The composed groups have the smallest buffers. A small share of the LUTs is left for larger buffers. The number
+        of other LUTs is bracketed: with too few of them the group is too large, with too many it wastes LUTs.
         """
         tolerance = int(SLACK * self.board.lut)
         too_few, enough, other = 0, self.board.lut, tolerance
@@ -183,12 +182,12 @@ class MixedSearch(GroupSearch):
         return self._too_few() if unrolling is None else unrolling
 
     def _too_few(self) -> Refusal:
-        """Return the refusal of a group that no unroll factors fit into both budgets."""
+        """Return the refusal that no unroll factors of the group are within both budgets."""
         budgets = f"{counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
         return Refusal(f"no unrolling fits {budgets} with products in LUTs", "LUTs")
 
     def refusal(self, in_slices: Refusal) -> Refusal:
-        """Return the refusal of a group that fits neither with products in LUTs nor (``in_slices``) without.
+        """Return the refusal of a group that fits neither with products in LUTs nor (refusal ``in_slices``) without.
 
         If DSP slices run out, or the interval is too long, it names what suffices with products in LUTs.
         """
@@ -222,7 +221,8 @@ class MixedSearch(GroupSearch):
     def fewest_luts_refusal(self, refusal: Refusal) -> Refusal:
         """Return the refusal of the unroll factors with the fewest LUTs, or of the shortest interval, or ``refusal``.
 
-        Its number of LUTs is about the smallest with which the group fits. If the group fits, the interval is too long.
+        Its number of LUTs is about the smallest that suffices for the group. If the group fits, its interval is too
+        long.
         """
         if refusal.resource != "LUTs":
             return refusal
@@ -235,16 +235,16 @@ class MixedSearch(GroupSearch):
         return int(unrolling.cost)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group with as few memories moved into LUTs as needed, or a refusal.
+        """Return the best group with as few memories moved out of block RAM as needed, or a refusal.
 
         If the factors with the fewest DSP slices lack block RAM as well, no other factors are tried.
         """
-        moved = replace(self, moves=True)
+        moved = replace(self, moves_memories=True)
         lack = moved.min_lack()
         return lack if lack is not None and lack.resource == refusal.resource else moved._slower(refusal)
 
     def _fits(self, unrolling: Unrolling) -> bool:
-        """Return whether the group of given factors fits with the smallest buffers, and with LUTs for larger ones."""
+        """Return whether the group with given unroll factors fits, with LUTs to spare for larger buffers."""
         return GroupSearch._fits(replace(self, kept_luts=int(2 * SLACK * self.board.lut)), unrolling)
 
     def _searches(self, refusal: Refusal) -> Sequence[Search]:
@@ -279,8 +279,8 @@ class MixedSearch(GroupSearch):
 def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
     """Return the best group of layers ``begin`` to ``end - 1``, computed row by row, or a refusal.
 
-    Its products are in the resources that the goal asks for. Groups in turn multiply in DSP slices only. The group with
-    the shortest interval is among the candidates for the lowest latency.
+    It computes products in the resources that the goal asks for. Groups that run in turn multiply in DSP slices only.
+    The group with the shortest interval is among the candidates for the lowest latency.
     """
     group = _best_by_objective(task, begin, end, in_turn, template)
     if in_turn or isinstance(group, Refusal) or task.goal.objective != "latency":
@@ -290,7 +290,7 @@ def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Temp
 
 
 def _best_by_objective(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
-    """Return the best group by the plan's objective alone, or a refusal."""
+    """Return the best group of layers ``begin`` to ``end - 1`` by the plan's objective only, or a refusal."""
     in_slices = GroupSearch(task.in_slices, begin, end, in_turn, template)
     if in_turn or task.goal.multipliers == DSP:
         return in_slices.best()
@@ -313,20 +313,20 @@ SURE_SHARE = 0.97
 
 
 def surely_exceeds(task: Task, luts: int) -> bool:
-    """Return whether the layers of a task take more than ``luts`` LUTs in every plan with the weights on the chip.
+    """Return whether a task's layers take more than ``luts`` LUTs in every plan that stores the weights on the chip.
 
     Each layer has hardware of its own in every grouping, and in a pyramid it takes more LUTs, for its tiles.
     """
     stages = [stage_of(layer, task.board.family) for layer in task.network.layers]
     layers = list(zip(stages, task.works, strict=True))
     if sum(_fewest_luts(task, *layer, (1, 1), unknown=luts) for layer in layers) <= luts:
-        return False  # at once where LUTs are not scarce: other factors can only take fewer
+        return False  # at once if LUTs are not scarce: other factors can only take fewer
     fewest = (_fewest_luts(task, *layer, (MAX_PRODUCTS, MAX_WHOLE), unknown=0) for layer in layers)
     return any(SURE_SHARE * count > luts for count in accumulate(fewest))
 
 
 def _fewest_luts(task: Task, stage: Stage[Any], work: LayerWork, most: tuple[int, int], unknown: int) -> int:
-    """Return about the fewest LUTs of a layer, with the smallest buffers: those of the best of some small factors.
+    """Return about the fewest LUTs of a layer with the smallest buffers: the minimum over some small unroll factors.
 
     ``most`` limits the factors' products per cycle, in general and if each cycle reads all channels of a pixel. The
     products are in DSP slices or in LUTs, as the goal allows. The result is ``unknown`` if no factors can be built.
@@ -342,7 +342,7 @@ def _fewest_luts(task: Task, stage: Stage[Any], work: LayerWork, most: tuple[int
 
 
 def _luts(task: Task, stage: Stage[Any], unroll: Unroll) -> int:
-    """Return the LUTs of a layer with given unroll factors, the smallest FIFO, and the best number of rows."""
+    """Return a layer's LUTs with given unroll factors, the smallest FIFO and the best number of line buffer rows."""
     plan = layer_plan(stage, unroll, 1, task.multipliers[stage.op.name])
     config = stage.layer(plan, input_formats(stage, plan, [1] * len(stage.op.inputs)), [None])
     # The memory of a line buffer depends on its rows.

@@ -5,8 +5,8 @@ the weights of a layer can also be joined in one memory. The choice is a knapsac
 with the fewest LUTs. Dynamic programming over halves of block RAMs solves it exactly.
 
 On a device with UltraRAM, memories that are deep and wide move there first, because nothing else uses it: line buffers,
-FIFOs, and weights that are loaded at run time. As few UltraRAMs as possible free the missing block RAM, or, if it can't all
-be freed, as much of it as possible. LUTs then serve for the rest.
+FIFOs, and weights that are loaded at run time. As few UltraRAMs as possible free the missing block RAM, or as much of
+it as they can. LUTs then serve for the rest.
 
 A layer sends as few channels per cycle as it finishes. A FIFO stores these narrow beats, and a width converter after
 the FIFO collects them into the reader's beats. The reader thus gets a whole beat only every few cycles, however deep

@@ -141,7 +141,7 @@ class _Falls:
 
     @classmethod
     def of(cls, falls: Falls, count: int, origin: int, bits: int) -> _Falls:
-        """Convert the thresholds of the first ``count`` magnitudes to scales of ``bits`` bits relative to ``origin``."""
+        """Convert the thresholds of the first ``count`` magnitudes to scales of ``bits`` bits, less ``origin``."""
         # Falls before the first hardware scale are moved to it.
         before = np.maximum(origin - falls.at, 0)
         never = (1 << bits) - 1

@@ -192,7 +192,7 @@ class PyramidSearch(GroupSearch):
     template: PyramidTemplate
     in_all: bool = False
 
-    converts = False
+    may_convert_first = False
 
     @cached_property
     def search(self) -> Search:
@@ -245,8 +245,8 @@ class PyramidSearch(GroupSearch):
     def _fastest(self, search: Search) -> Unrolling | Refusal:
         """Return the fastest unroll factors within the DSP budget, or a refusal if none fit.
 
-        Intervals are tried one by one upwards from a lower bound, because the slices for wider FIFOs do not fall steadily as
-        the interval grows.
+        Intervals are tried one by one upwards from a lower bound, because the slices for wider FIFOs do not fall
+        steadily as the interval grows.
         """
         lower_bound = search.limited(self.goal.dsp).fastest_within(self._floor)
         if lower_bound is None:

@@ -43,7 +43,7 @@ MIN_GAIN = 0.05
 
 @dataclass(frozen=True)
 class GroupSearch:
-    """Search for one group's unroll factors and buffers, under one template.
+    """Search for the unroll factors and buffer sizes of one fusion group, under one template.
 
     This class is for groups that are computed row by row; other templates refine it.
 
@@ -51,7 +51,7 @@ class GroupSearch:
     ----------
     task : Task
     begin, end : int
-        Index of the group's first layer, and index behind its last layer.
+        Index of the group's first layer, and index of its last layer plus one.
     in_turn : bool
         Whether other groups run before and after this group. Its time is then the latency of one frame.
     template : Template
@@ -63,14 +63,14 @@ class GroupSearch:
     in_turn: bool
     template: Template
     tables_in: str | None = None
-    """Memory of the parameters (bias, factor, shift) of channels; ``lut`` if block RAM runs out."""
-    moves: bool = False
-    """Whether memories move into LUTs if block RAM runs out."""
+    """Memory of requantisers' parameters (bias, factor, shift): ``lut``, or ``None`` if their number decides."""
+    moves_memories: bool = False
+    """Whether memories move from block RAM to LUTs or UltraRAM if block RAM runs out."""
     max_interval: int | None = None
     """Maximum interval between frames that the search tries, in cycles; ``None`` without a bound."""
 
-    converts: ClassVar[bool] = True
-    """Whether width converters can be before their FIFOs (`hwgen.templates.moves`)."""
+    may_convert_first: ClassVar[bool] = True
+    """Whether this kind of group may have width converters before FIFOs, not only after (`hwgen.templates.moves`)."""
 
     @property
     def network(self) -> Network:
@@ -84,20 +84,20 @@ class GroupSearch:
 
     @property
     def search(self) -> Search:
-        """Search for the group's unroll factors that counts DSP slices as their cost."""
+        """Search for the group's unroll factors, with DSP slices as their cost."""
         return self.task.search.part(self.begin, self.end)
 
     @property
     def priced(self) -> list[Search]:
-        """Searches for the group's unroll factors by DSP slices and block RAM, one for each price of a block RAM."""
+        """Searches for the group's unroll factors that also charge for block RAM, one for each price of a block RAM."""
         return [search.part(self.begin, self.end) for search in self.task.priced]
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
-        """Return the group with given choices for its layers."""
+        """Return the fusion group with given plans for its layers."""
         return Group(network=self.network, layers=layers, template=self.template, device=self.board.family)
 
     def best(self) -> Group | Refusal:
-        """Return the best group that fits the board, by the plan's objective, or a refusal."""
+        """Return the group that fits the board and is the best by the plan's objective, or a refusal."""
         unrolling = self.quick()
         if isinstance(unrolling, Refusal):
             return unrolling
@@ -107,20 +107,20 @@ class GroupSearch:
         if self.in_turn:
             return self._slower(group)
         if group.resource != "BRAM36":
-            return replace(self, moves=True)._slower(group)
+            return replace(self, moves_memories=True)._slower(group)
         return self._with_moves(group)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group with memories moved into LUTs, or the best group without moves if it is as good.
+        """Return the best group with memories moved out of block RAM, or the best group without moves if as good.
 
         A group that fits without moves has none, and other groups move as little as possible.
 
         Parameters
         ----------
         refusal : Refusal
-            Refusal of the best group by DSP slices alone.
+            Refusal of the group that is best if only DSP slices count.
         """
-        moved = replace(self, moves=True)._first_or_slower(refusal)
+        moved = replace(self, moves_memories=True)._first_or_slower(refusal)
         if isinstance(moved, Refusal):
             return self._slower(refusal)
         max_interval = self._interval(moved) if self.goal.objective in ("interval", "traffic") else None
@@ -128,13 +128,13 @@ class GroupSearch:
         return moved if isinstance(plain, Refusal) or self._objective_of(moved) < self._objective_of(plain) else plain
 
     def _objective_of(self, group: Group) -> int:
-        """Return the value of the plan's objective for a group: the smaller, the better."""
+        """Return the figure of a group that the plan minimises: latency or interval in cycles, or DSP slices."""
         if self.goal.objective == "latency":
             return group.steady.latency
         return group.resources.dsp if self.goal.objective == "dsp" else self._interval(group)
 
     def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the group that is best if only DSP slices count, else a slower group that fits, or a refusal.
+        """Return the group that is best if only DSP slices count, or if it does not fit, a slower group, or a refusal.
 
         ``refusal`` is the refusal of a better group.
         """
@@ -142,8 +142,8 @@ class GroupSearch:
         return self._slower(refusal) if isinstance(group, Refusal) else group
 
     def _slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group that fits, or a refusal, after the best by DSP slices alone has been refused."""
-        if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves:
+        """Return the best group that fits, or a refusal, after the group best by DSP slices has had ``refusal``."""
+        if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves_memories:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
                 return group
@@ -154,7 +154,7 @@ class GroupSearch:
         return min(groups, key=lambda group: (self._interval(group), group.resources.dsp))
 
     def _searches(self, refusal: Refusal) -> Sequence[Search]:
-        """Return the searches for unroll factors to try after a refusal."""
+        """Return the searches for unroll factors to try after a refusal, which charge for block RAM if it ran out."""
         # If logic runs out, a price of block RAM changes nothing.
         return (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
 
@@ -164,7 +164,7 @@ class GroupSearch:
         return unrolling if isinstance(unrolling, Refusal) else self._group_of_factors(unrolling)
 
     def _group_of_factors(self, unrolling: Unrolling) -> Group | Refusal:
-        """Return the group of given unroll factors with sized buffers, or a refusal if the group exceeds the board.
+        """Return the group with given unroll factors and sized buffers, or a refusal if the group exceeds the board.
 
         If latency counts, spare DSP slices first shorten the latency (`_lower_latency`).
         """
@@ -177,7 +177,7 @@ class GroupSearch:
         return self.shortage(group) or group
 
     def shortage(self, group: Group) -> Refusal | None:
-        """Return a refusal that names the first resource of which the board has too little; ``None`` if all suffice."""
+        """Return a refusal that names the first resource of the board that a group exceeds; ``None`` if it fits."""
         return shortage(group.resources, self.board, self.goal.dsp)
 
     @property
@@ -186,20 +186,20 @@ class GroupSearch:
         return self.task.board
 
     def quick(self) -> Unrolling | Refusal:
-        """Return the unroll factors of the shortest interval within the DSP slices, or a refusal.
+        """Return the unroll factors with the shortest interval within the DSP slices, or a refusal.
 
-        With the objective ``dsp``, they are the factors of the fewest slices.
+        With the objective ``dsp``, return the factors with the fewest slices.
         """
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def within(self, search: Search) -> Group | None:
-        """Return the first group that fits the board, of the cheapest unroll factors at each interval; else ``None``.
+        """Try the cheapest unroll factors of ``search`` by interval, and return the first group that fits, or ``None``.
 
-        ``search`` finds the factors. Block RAM need not fall as the interval grows. So intervals are tried one after
-        the other, 2 to 25 % apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
+        Block RAM need not fall as the interval grows. Intervals are therefore tried one after the other, 2 to 25 %
+        apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
         """
         sized, before = 0, None
-        for cycles in self._steps(search):
+        for cycles in self._tried_intervals(search):
             unrolling = search.cheapest(cycles)
             if unrolling is None or unrolling.unrolls == before or not self._fits(unrolling):
                 continue
@@ -211,7 +211,7 @@ class GroupSearch:
                 break
         return None
 
-    def _steps(self, search: Search) -> list[int]:
+    def _tried_intervals(self, search: Search) -> list[int]:
         """Return the intervals, in cycles, that `within` tries, in order; empty if no factors fit the DSP slices."""
         goal = self.goal
         fewest = goal.objective == "dsp"
@@ -258,14 +258,14 @@ class GroupSearch:
         return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
     def min_refusal(self, refusal: Refusal) -> Refusal:
-        """Return ``refusal``, or the refusal of the cheapest factors if these need less of the same resource."""
+        """Return ``refusal``, or the cheapest unroll factors' refusal if they lack less of the same resource."""
         cheapest = self.min_lack()
         if cheapest is not None and cheapest.resource == refusal.resource and cheapest.needed < refusal.needed:
             return cheapest
         return refusal
 
     def may_fit(self) -> bool:
-        """Whether the cheapest unroll factors, or the best by slices alone, fit the board with the smallest buffers."""
+        """Return whether the group fits with the smallest buffers and the cheapest, or fastest, unroll factors."""
         if self.min_lack() is None:
             return True
         unrolling = self.quick()
@@ -277,16 +277,16 @@ class GroupSearch:
         return self._smallest(self.search.cheapest_of_all).resources.lut
 
     def min_lack(self) -> Refusal | None:
-        """Return a refusal if the cheapest factors, with the smallest buffers, exceed the board; else ``None``."""
+        """Return a refusal if the group with the cheapest unroll factors and smallest buffers exceeds the board."""
         return self._refuse(self.search.cheapest_of_all)
 
     def _lower_latency(self, fastest: Unrolling) -> Unrolling:
         """Speed up layers with spare DSP slices, and return the unroll factors with the lowest latency found.
 
         Faster layers shorten fills and drains.
-        From several intervals on, the layer whose speed-up has the best estimated gain is made faster, again and again
-        (`climb`). The best few results are scheduled exactly, and so is ``fastest``. A group that runs in turn with
-        others is one of many, and has one frame at a time; the estimate then decides.
+        Starting at several intervals, the layer whose speed-up has the best estimated gain is made faster, again and
+        again (`climb`). The best few results are scheduled exactly, and so is ``fastest``. A group that runs in turn
+        with others is one of many, and has one frame at a time; the estimate then decides.
         """
         if self.in_turn:
             return climb(self.search, self._windows, fastest, self.goal.dsp, self._floor)[1]
@@ -295,15 +295,15 @@ class GroupSearch:
 
     @property
     def _windows(self) -> list[Window]:
-        """Window of each layer."""
+        """Sliding window (kernel, stride, padding) of each layer of the group."""
         return [layer.window for layer in self.network.layers]
 
     def _climbed(
         self, search: Search, fastest: Unrolling, budget: float, count: int = LATENCY_UNROLLINGS
     ) -> list[Unrolling]:
-        """Return unrollings that use the whole budget for a low latency, the lowest estimated latency first.
+        """Return unroll factors that spend the budget on a low latency, the lowest estimated latency first.
 
-        They begin at ``fastest`` and about ``count`` slower unrollings.
+        They start from ``fastest`` and about ``count`` slower unrollings.
         """
         unrollings = self._slower_unrollings(search, fastest, count)
         climbed = [climb(search, self._windows, unrolling, budget, 0) for unrolling in unrollings]
@@ -311,7 +311,7 @@ class GroupSearch:
         return [unrolling for _, unrolling in climbed]
 
     def _slower_unrollings(self, search: Search, fastest: Unrolling, count: int) -> Iterator[Unrolling]:
-        """Yield ``fastest``, then unrollings with up to 1.2 times its interval, which leave more slices to spare."""
+        """Yield ``fastest``, then unroll factors with up to 1.2 times its interval, which leave more spare slices."""
         yield fastest
         cycles = interval(search.works, fastest.unrolls)
         slower = [max_cycles for max_cycles in search.intervals if cycles < max_cycles <= 1.2 * cycles]
@@ -326,36 +326,36 @@ class GroupSearch:
         return endless_cycles(self.make(self._soon_layers(unrolling)).config, 1).latency
 
     def _refuse(self, unrolling: Unrolling) -> Refusal | None:
-        """Return a refusal if the factors, with the smallest buffers, exceed the board; else ``None``."""
+        """Return a refusal if the unroll factors, with the smallest buffers, exceed the board; else ``None``."""
         group = self._smallest(unrolling)
-        return self.shortage(memory_moves.moved(group, self.board) if self.moves else group)
+        return self.shortage(memory_moves.moved(group, self.board) if self.moves_memories else group)
 
     def _smallest(self, unrolling: Unrolling) -> Group:
-        """Return the group of given unroll factors with the smallest buffers."""
+        """Return the group with given unroll factors and the smallest line buffers and FIFOs."""
         layers = self._layers(unrolling)
         rows = [self.template.stage(layer, self.board.family).min_rows for layer in self.network.layers]
         return self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
 
     def _fits(self, unrolling: Unrolling) -> bool:
-        """Return whether the group of given unroll factors fits the board with the smallest buffers.
+        """Return whether the group with given unroll factors and the smallest buffers fits the board.
 
         DSP slices and the weights' block RAM are compared first, because composing the group takes longer.
         """
         weights = sum(self.task.weight_bram36(*choice) for choice in zip(self.works, unrolling.unrolls, strict=True))
         board = self.board
         memories = board.family.memories
-        room = board.bram36 + (board.lut * memories.lut_bits / memories.block_bits if self.moves else 0)
+        room = board.bram36 + (board.lut * memories.lut_bits / memories.block_bits if self.moves_memories else 0)
         if self._slices(unrolling) > self.goal.dsp or weights > room:
             return False
         return self._refuse(unrolling) is None
 
     @property
     def works(self) -> Sequence[LayerWork]:
-        """Work of each layer of the group."""
+        """Work in one frame (sizes, order of computation) of each layer of the group."""
         return self.search.works
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return the layers' plans for the factors, with ample buffers."""
+        """Return the layers' plans for given unroll factors, with line buffers and FIFOs that are ample."""
         network = self.network
         multipliers = [
             self.task.multipliers[layer.name] if unroll.macs_per_dsp is None else multiplier_of(unroll.macs_per_dsp)
@@ -376,7 +376,7 @@ class GroupSearch:
         )
 
     def _sized(self, unrolling: Unrolling) -> Group:
-        """Return the group of the factors, with the buffer sizes that the exact schedule determines.
+        """Return the group with given unroll factors and the buffer sizes that the exact schedule determines.
 
         If the interval is longer than the slowest layer's cycles, some width converters move before their FIFOs.
         """
@@ -394,14 +394,14 @@ class GroupSearch:
         return moved if fits and self._interval(moved) < self._interval(group) else group
 
     def _interval(self, group: Group) -> int:
-        """Return the cycles between frames of a group; the slowest layer's if groups have no interval of their own."""
-        interval = group.steady.interval if self.converts and not self.in_turn else None
+        """Return the cycles between frames of a group, or the slowest layer's cycles if it has no steady interval."""
+        interval = group.steady.interval if self.may_convert_first and not self.in_turn else None
         return group.slowest_cycles if interval is None else interval
 
     def _fast_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
-        """Return the plans with the fewest converters before FIFOs that give the shortest interval; else ``None``.
+        """Return the plans with the fewest width converters before FIFOs for the shortest interval, or ``None``.
 
-        ``interval`` is the interval without them.
+        ``interval`` is the interval, in cycles, without such converters. The result is ``None`` if none shorten it.
         """
         best, config = None, self.make(layers).config
         for moved in moved_converters(config, layers):
@@ -411,22 +411,22 @@ class GroupSearch:
         return best
 
     def _soon_layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return the plans of the factors with those converters before FIFOs that shorten the latency most."""
+        """Return the layers' plans for unroll factors, with the width converters before FIFOs that cut latency most."""
         layers = self._layers(unrolling)
-        if self.in_turn or not self.converts:
+        if self.in_turn or not self.may_convert_first:
             return layers
         moved = moved_converters(self.make(layers).config, layers)
         return min((layers, *moved), key=lambda layers: endless_cycles(self.make(layers).config, 1).latency)
 
     def _group_with_buffers(self, layers: tuple[LayerPlan, ...]) -> Group:
-        """Return the group of the layers' plans with sized buffers, and with memories moved if they may move."""
+        """Return the group for given layers' plans with sized buffers, and with memories moved if they may move."""
         group = self._buffered(layers)
-        while self.moves:
+        while self.moves_memories:
             moved = memory_moves.moved(group, self.board)
             if memory_moves.latencies(moved) == memory_moves.latencies(group):
                 moved.copy_cycles(group)
                 return moved
-            # Other latencies need other FIFO depths. The FIFOs' memories are then chosen anew.
+            # Other latencies need other FIFO depths. The FIFOs' memories are then chosen again.
             group = self._buffered(tuple(replace(layer, fifos_in=()) for layer in moved.layers))
         return group
 
@@ -440,7 +440,7 @@ class GroupSearch:
 def climb(
     search: Search, windows: list[Window], unrolling: Unrolling, budget: float, floor: int
 ) -> tuple[float, Unrolling]:
-    """Make layers faster, one by one, the largest gain first; return the estimated latency and the unroll factors.
+    """Speed up layers one by one, the largest gain first; return estimated latency in cycles and unroll factors.
 
     Each step makes one layer faster, the one that saves the most latency per DSP slice. The steps end if no slices are
     left, or no layer saves enough (`MIN_GAIN`).
@@ -454,7 +454,7 @@ def climb(
     budget : float
         Number of DSP slices that may be used, or maximum of another cost of the search.
     floor : int
-        Cycles of the off-chip transfers, below which no latency counts as shorter.
+        Cycles of the off-chip transfers, the minimum that a latency counts as.
     """
     works = search.works
     rows = row_times(works, windows, unrolling.unrolls)
@@ -478,14 +478,14 @@ def climb(
 
 
 def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
-    """Return the LUTs of a pool's taps (comparators, or rounded additions) in DSP slices, 100 LUTs per slice."""
+    """Return the cost of a pool's comparators or rounded additions in DSP slices, at 100 LUTs per slice."""
     return 0 if work.weighted else (1.7 if work.whole_windows else 0.14) * unroll.tn * unroll.tk * unroll.tp
 
 
 def _faster(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
-    """Yield, for each layer, the next four faster choices of equal ``Tp``, and the fastest one.
+    """Yield, for each layer, the next four faster unroll factors with equal ``Tp``, and the fastest ones.
 
-    A choice is the layer's index, its unroll factors and their rank. It costs at most ``left`` DSP slices more.
+    Each item has the layer's index, its unroll factors and their rank. It costs at most ``left`` DSP slices more.
     """
     for layer, (work, unroll, rank) in enumerate(zip(search.works, unrolling.unrolls, unrolling.ranks, strict=True)):
         options = next(options for options in search.tables(layer) if options.tp == unroll.tp)

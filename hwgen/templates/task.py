@@ -179,7 +179,7 @@ class Task:
 
         The width of the sums depends on the multiplier, and so do the requantiser's slices.
         """
-        return self.prices.finish(work, unroll, self.multipliers[work.name])
+        return self.prices.finish_slices(work, unroll, self.multipliers[work.name])
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return the number of 36-kbit block RAMs that store a layer's weights; unroll factors can be arrays."""

@@ -101,17 +101,16 @@ class PyramidWork:
 
 
 def largest(axis: TiledAxis, what: str) -> int:
-    """Return the maximum, over tiles along an axis, of their ``what``: ``windows``, ``new`` or all (``size``) pixels."""
+    """Return the maximum over tiles along an axis of their ``windows``, ``new`` pixels or all pixels (``size``)."""
     return max(getattr(span, what) for span in axis.spans)
 
 
 def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refusal:
     """Return candidates for the tile of a group's output (tip), as (rows, columns), from fast to small, or a refusal.
 
-    Each tip is slower and needs less memory than the previous one.
-    The cycles of a frame are the cycles of its multiply-adds, or of the transfers of the layer with the most pixels.
-    The memory is the kept bands and two tiles of each layer. The first candidate needs the least memory of all tips within
-    `SLACK` of the fastest.
+    Each tip is slower and needs less memory than the previous one. The cycles of a frame are the cycles of its
+    multiply-adds, or of the transfers of the layer with the most pixels. The memory is the kept bands and two tiles of
+    each layer. The first candidate needs the least memory of all tips within `SLACK` of the fastest.
 
     Parameters
     ----------

@@ -22,13 +22,13 @@ from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, Multiplier
 from hwgen.options import DSP, LUT
 from hwgen.templates.factor_paths import Budget, FactorFront, FactorTable, pareto
 from hwgen.templates.stage import Stage
-from hwgen.templates.unroll import Search, fabric, factor_grid
+from hwgen.templates.unroll import Search, factor_grid, rough_luts
 from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll, ceil_div, lanes_out
 
 
 @dataclass(frozen=True)
 class Form:
-    """Division of a layer's products between multipliers in DSP slices and multipliers in LUTs.
+    """Permitted division of a layer's products between multipliers in DSP slices and multipliers in LUTs.
 
     Parameters
     ----------
@@ -44,13 +44,13 @@ class Form:
 
     @property
     def lanes(self) -> int:
-        """Number of output channels that share a DSP slice."""
+        """Number of output channels that share a DSP slice of the multiplier; 1 without weights."""
         return 1 if self.multiplier is None else self.multiplier.lanes
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of the costs of a layer's choices, integers or arrays with an entry per choice.
+    """Parts of a layer's cost in DSP slices and LUTs, as integers or as arrays by choice of unroll factors.
 
     A choice makes the products of ``lut_lanes`` output channels in LUTs. The other channels take ``units`` multiplier
     units in slices per product. Both cost ``units * unit_slices`` slices and ``lut_lanes * lane_luts`` LUTs, and the
@@ -61,8 +61,8 @@ class Terms:
     unit_slices : array
         DSP slices of the multiplier units of the output channels that share slices.
     finish_slices, lut_finish_slices : array
-        DSP slices of the layer's finish behind sums of DSP slices, and behind sums of LUTs. A layer with both has the
-        larger number.
+        DSP slices of the layer's requantiser if sums come from DSP slices, and if they come from LUTs. A layer with
+        both has the larger number.
     lane_luts : array
         LUTs of the products of an output channel.
     luts : array
@@ -77,23 +77,23 @@ class Terms:
 
 
 class Prices(ABC):
-    """Base class of the costs of layers in DSP slices and LUTs.
+    """Base class of cost models: the cost of a layer in DSP slices and LUTs for given unroll factors.
 
-    In a layer with given ``Tn``, ``Tk`` and `Form`, no cost may fall as ``Tm`` grows, except where ``Tm`` reaches the
-    lanes of the form's multiplier, or the words of the weight memories fall to one of `LUT_WORDS`.
+    In a layer with given ``Tn``, ``Tk`` and `Form`, no cost may fall as ``Tm`` grows, unless ``Tm`` reaches the lanes
+    of the form's multiplier, or the words of the weight memories fall to one of `LUT_WORDS`.
     """
 
     @abstractmethod
     def forms(self, work: LayerWork) -> Sequence[Form]:
-        """Return the forms among which a layer can choose."""
+        """Return the permitted divisions of a layer's products between DSP slices and LUTs."""
 
     @abstractmethod
     def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:
-        """Return the terms of a layer's costs, rounded to integers; ``tn``, ``tm`` and ``tk`` can be arrays."""
+        """Return the parts of a layer's cost in slices and LUTs, rounded to integers; unroll factors can be arrays."""
 
 
 class _Table(FactorTable):
-    """Choices of a layer with one ``Tp``, for all forms, ordered by form, ``Tn`` and ``Tk``, then by ``Tm``."""
+    """Table of one layer's unroll factors with a common ``Tp``, ordered by `Form`, ``Tn``, ``Tk`` and then ``Tm``."""
 
     def __init__(self, work: LayerWork, tp: int, prices: Prices, max_slices: int):
         self.work, self.tp, self.forms = work, tp, prices.forms(work)
@@ -110,7 +110,7 @@ class _Table(FactorTable):
         self._row = np.tile(row, count) + self.form * (row[-1] + 1)
         self.cycles = depth * work.output_steps(tp)
         self.beats = np.tile(np.broadcast_to(np.asarray(work.beats(unroll)), tn.shape), count)
-        self.different_beats = np.unique(self.beats)
+        self.beat_counts = np.unique(self.beats)
         terms = [prices.terms(work, unroll, form) for form in self.forms]
         self._terms = Terms(
             *(
@@ -127,7 +127,7 @@ class _Table(FactorTable):
         self._fronts: dict[bytes, FactorFront] = {}
 
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
-        """Return the front of the choices with at most these cycles per frame and beats per step of input pixels."""
+        """Return the Pareto front in slices and LUTs of choices within these cycles per frame and input beats."""
         usable = (self.cycles <= max_cycles) & (self.beats <= max_beats)
         first = np.zeros(len(usable), bool)
         for in_class in self._classes:
@@ -139,7 +139,7 @@ class _Table(FactorTable):
         return self._fronts[key]
 
     def _choices_front(self, choices: np.ndarray) -> FactorFront:
-        """Return the front of the given choices, with all divisions of their output channels."""
+        """Return the Pareto front in slices and LUTs of given choices with any division of their output channels."""
         fewest = self._fewest_units[choices]
         counts = self._max_units[choices] - fewest + 1
         entry = np.repeat(np.arange(len(choices)), counts)
@@ -158,12 +158,12 @@ class _Table(FactorTable):
         return FactorFront(slices[kept], luts[kept], choice[kept], lut_lanes[kept])
 
     def division(self, unroll: Unroll) -> FactorFront:
-        """Return the front of all divisions of the given unroll factors."""
+        """Return the Pareto front in slices and LUTs of all divisions of products at given unroll factors."""
         chosen = (self.tn == unroll.tn) & (self.tm == unroll.tm) & (self.tk == unroll.tk)
         return self._choices_front(np.flatnonzero(chosen))
 
     def unroll(self, choice: int, lut_lanes: int) -> Unroll:
-        """Return the unroll factors of a choice, with its division of output channels and its multiplier."""
+        """Return the unroll factors of a choice, with its multiplier and ``lut_lanes`` output channels in LUTs."""
         multiplier = self.forms[self.form[choice]].multiplier
         name = None if multiplier is None else multiplier.name
         return Unroll(
@@ -174,7 +174,7 @@ class _Table(FactorTable):
 def by_prices(
     works: Sequence[LayerWork], prices: Prices, budget: Budget, copies: Mapping[int, LayerWork] | None = None
 ) -> Search:
-    """Return the search for unroll factors, and divisions between DSP slices and LUTs, under budgets of both."""
+    """Return a search for unroll factors, and divisions of products between DSP slices and LUTs, within a budget."""
 
     def tables(work: LayerWork, pixels: Sequence[int], budget: Budget) -> list[_Table]:
         return [_Table(work, tp, prices, int(budget.slices)) for tp in pixels]
@@ -193,12 +193,12 @@ FINISH_LUTS = 60
 
 
 class StagePrices(Prices):
-    """Costs of the layers of a network by their stages.
+    """Cost model of a network's layers in DSP slices and LUTs, from the planner's models of the layers (stages).
 
     Parameters
     ----------
     stages : mapping of str to Stage
-        Stage of each layer, by the layer's name.
+        Planner's model of each layer, by the layer's name.
     resource : str
         Resource that multiplies: ``dsp`` slices, ``lut``, or ``auto`` for both.
     multipliers : mapping of str to Multiplier
@@ -217,7 +217,7 @@ class StagePrices(Prices):
         self._stages, self._resource = stages, resource
         self._multipliers, self._in_luts = multipliers, in_luts
         self._windows: dict[str, dict[int, tuple[float, int]]] = {}
-        """LUTs of a layer's line buffer, by name and ``Tk``: of each further activation of a tap, and of one alone."""
+        """LUTs of line buffers by layer name and ``Tk``: for each further input channel, and for the first one."""
 
     def forms(self, work: LayerWork) -> Sequence[Form]:
         if not work.weighted:
@@ -227,25 +227,25 @@ class StagePrices(Prices):
 
     def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:
         lanes = unroll.tp * lanes_out(work, unroll)
-        luts = fabric(work, unroll) + (FINISH_LUTS * lanes + self._window(work, unroll)) * work.weighted
+        luts = rough_luts(work, unroll) + (FINISH_LUTS * lanes + self._window(work, unroll)) * work.weighted
         if form.multiplier is None:
-            slices = lanes * self.finish(work, unroll, PLAIN)
+            slices = lanes * self.finish_slices(work, unroll, PLAIN)
             return Terms(0, slices, slices, 0, _integers(luts))
         per_lane, luts = self._products(work, unroll, form.multiplier, luts)
         units = work.products(unroll) * ceil_div(unroll.tp, form.multiplier.pixels) * form.multiplier.slices
         return Terms(
             unit_slices=units,
-            finish_slices=lanes * self.finish(work, unroll, form.multiplier),
-            lut_finish_slices=lanes * self._lut_finish(work) if form.in_luts else 0,
+            finish_slices=lanes * self.finish_slices(work, unroll, form.multiplier),
+            lut_finish_slices=lanes * self._lut_finish_slices(work) if form.in_luts else 0,
             lane_luts=_integers(per_lane) if form.in_luts else 0,
             luts=_integers(luts),
         )
 
     def _window(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the LUTs of a line buffer beyond those that `fabric` counts for activations.
+        """Return the LUTs of a line buffer, less those that `rough_luts` counts for its activations.
 
-        They are counted for one input channel and for two. Further channels take as many each. Several pixels take at
-        least as many as so many line buffers.
+        They are counted for one input channel and for two. Each further channel takes as many as the second. Several
+        pixels take at least as many as so many line buffers.
         """
         stage, channels = self._stages[work.name], min(2, work.group_channels)
         taps, indices = np.unique(unroll.tk, return_inverse=True)
@@ -275,7 +275,7 @@ class StagePrices(Prices):
         return np.minimum.reduce(np.broadcast_arrays(*costs))
 
     def _products(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier, luts: Any) -> tuple[Any, Any]:
-        """Return the LUTs of an output channel's products in LUTs, and all other LUTs, with those of the weights.
+        """Return the LUTs of one output channel's products if in LUTs, and the layer's other LUTs, weights included.
 
         The weights of a lane are in LUTs if their memories have few words. The adders of the chains of a lane in slices
         are not needed in a lane in LUTs, whose products include their adders.
@@ -291,9 +291,9 @@ class StagePrices(Prices):
         return per_lane, luts + extra + memory * unroll.tm
 
     def _lut_products(self, work: LayerWork, depth: np.ndarray, is_padded: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the LUTs of a product, and whether its weight is in a memory, by the words of a memory.
+        """Return arrays, by choice: LUTs per product, and whether a memory of ``depth`` words stores its weight.
 
-        ``is_padded`` says where memories store a weight of 0 as well (`Stage.is_padded`).
+        ``is_padded`` is true for choices whose memories store a weight of 0 as well (`Stage.is_padded`).
         """
         stage, rows = self._stages[work.name], np.asarray(is_padded, int)
         kinds = np.searchsorted(LUT_WORDS, depth)
@@ -301,8 +301,8 @@ class StagePrices(Prices):
         luts, stored = (np.array([[product[index] for product in row] for row in known]) for index in (0, 1))
         return luts[rows, kinds], stored.astype(bool)[rows, kinds]
 
-    def finish(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier) -> Any:
-        """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind DSP slices.
+    def finish_slices(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier) -> Any:
+        """Return the DSP slices per requantiser lane (channel per cycle) of a layer whose sums come from DSP slices.
 
         With fewer output channels or pixels per cycle than share a slice, the layer has a fallback of its multiplier.
         """
@@ -312,8 +312,8 @@ class StagePrices(Prices):
         few, many = (multiplier.for_size(size, unroll.tp) for size in (1, multiplier.lanes))
         return np.where(unroll.tm >= multiplier.lanes, stage.finish_slices(many), stage.finish_slices(few))
 
-    def _lut_finish(self, work: LayerWork) -> int:
-        """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind LUTs."""
+    def _lut_finish_slices(self, work: LayerWork) -> int:
+        """Return the DSP slices per requantiser lane (channel per cycle) of a layer whose sums come from LUTs."""
         stage = self._stages[work.name]
         if work.name in self._in_luts:
             return stage.min_finish_slices
@@ -321,11 +321,11 @@ class StagePrices(Prices):
 
 
 def best_packing(stage: Stage[Any]) -> Multiplier:
-    """Return the multiplier of a layer that computes the most products per DSP slice; the first of equal ones."""
+    """Return the kind of multiplier that computes the most of a layer's products per DSP slice; the first if equal."""
     kinds = [stage.multiplier(multiplier) for multiplier in MULTIPLIERS.values()]
     return max(kinds, key=lambda multiplier: multiplier.lanes * multiplier.pixels / max(multiplier.slices, 1))
 
 
 def _integers(luts: Any) -> np.ndarray:
-    """Return numbers of LUTs, rounded up."""
+    """Return numbers of LUTs, rounded up, as an array of integers."""
     return np.ceil(luts).astype(int)

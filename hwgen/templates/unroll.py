@@ -1,6 +1,6 @@
 """Exact search for the unroll factors of a group's layers: the shortest interval that the resources allow.
 
-Each layer is a stage of its own. So the interval is the slowest layer's, and the resources add up. Neighbours are
+Each layer has its own hardware. The interval is therefore the slowest layer's, and the resources add up. Neighbours are
 coupled in one point only: a layer reads as many pixels per beat as the previous layer computes per cycle. For a given
 interval, dynamic programming from layer to layer finds the cheapest choices. Its state is the pixels per beat of all
 maps that are still to be read (one map in a chain). The total cost only falls as the interval grows, so bisection over
@@ -32,7 +32,7 @@ class UnrollChoice:
     unroll: Unroll
 
 
-#: Sort key of a choice, smallest first: its cost, its LUTs by `fabric`, ``Tn``, ``Tm`` and ``Tp``.
+#: Sort key of a choice, smallest first: its cost, its LUTs by `rough_luts`, ``Tn``, ``Tm`` and ``Tp``.
 Rank = tuple[float, int, int, int, int]
 
 #: Function that returns the multipliers of a layer with given unroll factors. ``tn``, ``tm`` and ``tk`` can be arrays.
@@ -43,8 +43,8 @@ Cost = Callable[[LayerWork, Unroll], Any]
 Tables = Callable[[LayerWork, Sequence[int], factor_paths.Budget], Sequence[Any]]
 
 
-def fabric(work: LayerWork, unroll: Unroll) -> Any:
-    """Return a rough number of a layer's LUTs that depend on unroll factors, to choose where multipliers are equal.
+def rough_luts(work: LayerWork, unroll: Unroll) -> Any:
+    """Return a rough estimate of a layer's LUTs that depend on unroll factors, to choose if multipliers are equal.
 
     A convolution reads, pads and delays its ``Tn Tk`` activations, accumulates and unloads its ``Tm`` sums, and adds up
     the chains of each sum. A pool has comparators, and a constant number of LUTs per channel. The LUTs of weights are
@@ -54,7 +54,7 @@ def fabric(work: LayerWork, unroll: Unroll) -> Any:
 
 
 def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
-    """Return a layer's cycles per frame: those of its output pixels or input beats, whichever are more.
+    """Return a layer's cycles per frame, for its output pixels or for its input beats, whichever take longer.
 
     ``source`` is the number of pixels of an input beat.
     """
@@ -65,7 +65,10 @@ def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
 
 
 def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
-    """Return the cycles per frame of the slowest layer. A group input has as many pixels per beat as its reader."""
+    """Return the cycles per frame of a group's slowest layer, given the work and unroll factors of all layers.
+
+    A group input has as many pixels per beat as its reader.
+    """
     pixels = [unroll.tp for unroll in unrolls]
     sources = [pixels[work.source(index)] for index, work in enumerate(works)]
     return max(cycles(*chosen) for chosen in zip(works, unrolls, sources, strict=True))
@@ -73,7 +76,7 @@ def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
 
 @dataclass(frozen=True)
 class _Options(factor_paths.FactorTable):
-    """Choices of a layer's unroll factors with the same ``Tp``, the preferred first: by cost, then as in `choices`."""
+    """Table of one layer's unroll factors with a common ``Tp`` and their costs, the preferred first (see `choices`)."""
 
     tp: int
     tn: np.ndarray
@@ -81,13 +84,13 @@ class _Options(factor_paths.FactorTable):
     tk: np.ndarray
     cost: np.ndarray
     luts: np.ndarray
-    """LUTs of each choice by `fabric`."""
+    """Estimated LUTs (`rough_luts`) of each choice of unroll factors."""
     cycles: np.ndarray
     beats: np.ndarray
-    """Number of beats per step of input pixels, for each choice."""
+    """Number of input beats with all channels of a group of neighbouring pixels, for each choice of unroll factors."""
 
     @cached_property
-    def different_beats(self) -> np.ndarray:
+    def beat_counts(self) -> np.ndarray:
         return np.unique(self.beats)
 
     def front(self, max_cycles: int, max_beats: int) -> factor_paths.FactorFront:
@@ -107,7 +110,7 @@ class _Options(factor_paths.FactorTable):
 
 
 def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ``Tn``, ``Tm`` and ``Tk`` of all choices of a layer, each the smallest value for its number of folds."""
+    """Return arrays of a layer's candidate ``Tn``, ``Tm`` and ``Tk``, each the smallest for its number of folds."""
     by_folds: dict[int, int] = {}
     for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
@@ -124,9 +127,9 @@ def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
-    """Return a layer's Pareto fronts of choices by rank, cycles and input beats, one for each ``Tp`` in ``pixels``."""
+    """Return a layer's unroll factors that are Pareto-optimal in rank, cycles and input beats, a table per ``Tp``."""
     tn, tm, tk = factor_grid(work)
-    wanted = np.lexsort((tm, tn, fabric(work, Unroll(tn, tm, tk))))  # type: ignore[arg-type]
+    wanted = np.lexsort((tm, tn, rough_luts(work, Unroll(tn, tm, tk))))  # type: ignore[arg-type]
     tn, tm, tk = tn[wanted], tm[wanted], tk[wanted]
     unroll = Unroll(tn, tm, tk)  # type: ignore[arg-type]
     walk, beats = np.asarray(work.pixel_cycles(unroll)), np.asarray(work.beats(unroll))
@@ -135,7 +138,7 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
     tables = []
     for tp in pixels:
         unroll = Unroll(tn, tm, tk, tp)  # type: ignore[arg-type]
-        costs, luts = (np.broadcast_to(count(work, unroll), tn.shape) for count in (cost, fabric))
+        costs, luts = (np.broadcast_to(count(work, unroll), tn.shape) for count in (cost, rough_luts))
         order = np.argsort(costs, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
@@ -160,11 +163,11 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
 
 
 def choices(work: LayerWork, cost: Cost) -> list[UnrollChoice]:
-    """Return a layer's Pareto front of unroll factors by cycles and cost, for one output pixel per cycle.
+    """Return a layer's Pareto front of unroll factors by cycles and cost, by rising cycles, with one pixel per cycle.
 
-    Cycles rise. A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the
-    choice with fewer LUTs (`fabric`) wins, then the choice with fewer lanes. ``Tn``, ``Tm`` and ``Tk`` are the smallest
-    values for their number of folds.
+    A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the choice with
+    fewer LUTs (`rough_luts`) wins, then the choice with fewer lanes. ``Tn``, ``Tm`` and ``Tk`` are the smallest values
+    for their number of folds.
     """
     (options,) = _options(work, cost, [1])
     count = np.maximum(options.cycles, options.beats * work.input_steps(1))
@@ -180,9 +183,9 @@ def choices(work: LayerWork, cost: Cost) -> list[UnrollChoice]:
 
 @dataclass(frozen=True)
 class Unrolling:
-    """Unroll factors of all layers of a group, with their total cost and LUTs.
+    """Unroll factors of all layers of a group, with their total cost and estimated LUTs.
 
-    `order` compares the cost, then the LUTs by `fabric`, then the layers' ranks.
+    `order` compares the cost, then the LUTs by `rough_luts`, then the layers' ranks.
     """
 
     cost: float
@@ -192,12 +195,12 @@ class Unrolling:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Sort key, smallest first: cost, LUTs, ranks of the layers."""
+        """Sort key of unrollings, the best first: cost, LUTs, ranks of the layers."""
         return self.cost, self.luts, self.ranks
 
 
-def in_order(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``values`` of layers that were added in ``order``, sorted by index of layer."""
+def by_layer(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return ``values``, one per layer in a given ``order`` of layer indices, sorted by layer index."""
     return tuple(value for _, value in sorted(zip(order, values, strict=False), key=lambda entry: entry[0]))
 
 
@@ -211,7 +214,7 @@ class Search:
         Function that returns a layer's choices.
     budget : Budget
     copies : mapping of int to LayerWork, optional
-        Layer that stands for the previous layer at the front of a part, by index of the part's first layer.
+        Layer that stands for the previous layer as the first of a part, by index of the part's first layer.
     """
 
     def __init__(
@@ -229,45 +232,45 @@ class Search:
         self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
         self._unrollings: dict[tuple[int, int, int, factor_paths.Budget], Unrolling | None] = {}
         self._last_fastest: dict[tuple[int, int], int] = {}
-        """Index of the shortest interval of the last `fastest_within` of each part."""
+        """Index of the interval that `fastest_within` last returned, by part (begin, end)."""
 
     def part(self, begin: int, end: int) -> Search:
-        """Return the search for the layers ``begin`` to ``end`` alone; both searches share their caches."""
+        """Return the search over only layers ``begin`` to ``end - 1`` of a group; both searches share their caches."""
         other = copy(self)
         other._begin, other._end = begin, end
-        for name in ("works", "intervals", "sweep", "_steps", "_layer_fronts"):
+        for name in ("works", "intervals", "layer_order", "_steps", "_layer_fronts"):
             vars(other).pop(name, None)
         return other
 
     def under(self, budget: factor_paths.Budget) -> Search:
-        """Return this search under another budget; both searches share their caches."""
+        """Return a copy of this search under another budget; both searches share their caches."""
         other = copy(self)
         other.budget = budget
         other._steps = self._steps  # slow, and needed by any use of either search
         return other
 
     def limited(self, slices: float) -> Search:
-        """Return this search under another budget of DSP slices, or of another cost of a single resource."""
+        """Return a copy of this search with a budget of ``slices`` DSP slices, or of its only kind of cost."""
         return self.under(replace(self.budget, slices=slices))
 
     @cached_property
     def works(self) -> tuple[LayerWork, ...]:
-        """Work of each layer of this part, after the copy at its front, if there is one."""
+        """Work of each layer that is searched; the first may be a copy of the part's input."""
         front = self._copies.get(self._begin)
         return (*(() if front is None else (front,)), *self._all[self._begin : self._end])
 
     @cached_property
-    def sweep(self) -> factor_paths.LayerOrder:
-        """Order in which the search adds the layers of this part."""
+    def layer_order(self) -> factor_paths.LayerOrder:
+        """Order of the search's steps, one per layer."""
         return factor_paths.LayerOrder(self.works)
 
     @cached_property
     def intervals(self) -> list[int]:
-        """All cycles per frame that some layer of this part can take, sorted: the possible intervals."""
+        """All possible intervals: the cycles per frame that some of the layers can take, in ascending order."""
         return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
 
     def _layer_intervals(self, index: int) -> np.ndarray:
-        """Return the cycles per frame that a layer, given by its index in this part, can take; sorted."""
+        """Return the cycles per frame that a layer, given by its index, can take, in ascending order."""
         work, source = self.works[index], self.works[index].source(index)
         sources = tuple(pixel_factors(self.works[source], self.works[source].source(source) == source))
         key = work, source == index, sources
@@ -275,12 +278,12 @@ class Search:
             counts = []
             for table in self.tables(index):
                 counts.append(table.cycles)
-                counts += [table.different_beats * work.input_steps(pixels) for pixels in sources]
+                counts += [table.beat_counts * work.input_steps(pixels) for pixels in sources]
             self._counts[key] = np.unique(np.concatenate(counts))
         return self._counts[key]
 
     def tables(self, index: int) -> Sequence[Any]:
-        """Return the choices for a layer, by its index in this part, as one table per number of pixels per cycle."""
+        """Return a layer's choices of unroll factors, given its index, as one table per ``Tp``."""
         return self._tables_of(self.works[index], first=self.works[index].source(index) == index)
 
     def _tables_of(self, work: LayerWork, first: bool) -> Sequence[Any]:
@@ -289,8 +292,8 @@ class Search:
             self._tables[key] = self._make_tables(work, pixel_factors(work, first), self.budget)
         return self._tables[key]
 
-    def alone(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cycles that a layer can take as the first of a group, rising, and the lowest cost within each."""
+    def first_layer_front(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return arrays of a first layer's possible cycles per frame, rising, and of the lowest cost within each."""
         return self._cost_front(self._all[index], first=True)
 
     def _cost_front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -304,10 +307,10 @@ class Search:
 
     @cached_property
     def _steps(self) -> list[factor_paths.PixelStates]:
-        """Edges between the states of each step, for any interval."""
+        """Transitions between states (pixels per cycle of unread maps) at each step of the search, for any interval."""
         states: tuple[factor_paths.Pixels, ...] = ((),)
         steps = []
-        for step in self.sweep.steps:
+        for step in self.layer_order.steps:
             steps.append(
                 factor_paths.PixelStates.of(step, states, tuple(table.tp for table in self.tables(step.index)))
             )
@@ -315,9 +318,9 @@ class Search:
         return steps
 
     def _graph(self, max_cycles: int) -> factor_paths.FactorGraph | None:
-        """Return the levels of the search at an interval; ``None`` if some layer has no choice at all."""
+        """Return the graph of choices with intervals up to ``max_cycles``; ``None`` if no path leads through it."""
         levels = []
-        for step, states in zip(self.sweep.steps, self._steps, strict=True):
+        for step, states in zip(self.layer_order.steps, self._steps, strict=True):
             level = states.level(self.works[step.index], self.tables(step.index), max_cycles)
             if level is None:
                 return None
@@ -326,7 +329,7 @@ class Search:
         return graph if graph.min_cost(self.budget.weights) < inf else None
 
     def cheapest(self, max_cycles: int) -> Unrolling | None:
-        """Return the cheapest factors within the budgets and an interval up to ``max_cycles``; else ``None``.
+        """Return the cheapest unroll factors with an interval up to ``max_cycles`` within the budgets, or ``None``.
 
         Cost is the price of slices and LUTs by the `Budget`.
         """
@@ -341,14 +344,17 @@ class Search:
 
     @property
     def cheapest_of_all(self) -> Unrolling:
-        """Cheapest unroll factors of this part's layers at any interval."""
+        """Cheapest unroll factors of the layers at any interval."""
         unrolling = self.cheapest(self.intervals[-1])
         assert unrolling is not None
         return unrolling
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval from ``floor`` on within the budgets, and its cheapest factors, or ``None``."""
-        low, high = self.first(floor), len(self.intervals)
+        """Return the shortest interval, at least ``floor`` cycles, within the budgets and its cheapest factors.
+
+        Return ``None`` if no interval is within the budgets.
+        """
+        low, high = self.first_index(floor), len(self.intervals)
         part, step = (self._begin, self._end), 1
         index = self._last_fastest.get(part)
         # Budgets that differ little have intervals that differ little.
@@ -363,16 +369,16 @@ class Search:
         return self._factors_at(index)
 
     def _is_feasible(self, max_cycles: int) -> bool:
-        """Return whether some factors with an interval up to ``max_cycles`` are within the budgets."""
+        """Return whether some unroll factors with an interval up to ``max_cycles`` are within the budgets."""
         if self.budget.is_single:
             return self.cheapest(max_cycles) is not None
         graph = self._graph(max_cycles)
         return graph is not None and factor_paths.feasible(graph, self.budget)[0] is not None
 
     def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval from ``floor`` on whose cheapest factors fit, and these factors; else ``None``.
+        """Return the shortest interval, at least ``floor`` cycles, whose cheapest factors fit, and these factors.
 
-        ``fits`` must not turn false as the interval grows.
+        Return ``None`` if no interval's factors fit. ``fits`` must not turn false as the interval grows.
         """
 
         def is_good(max_cycles: int) -> bool:
@@ -380,14 +386,14 @@ class Search:
             return unrolling is not None and fits(unrolling)
 
         # `True` sorts after `False`: the first interval that fits.
-        return self._factors_at(bisect_left(self.intervals, True, self.first(floor), key=is_good))
+        return self._factors_at(bisect_left(self.intervals, True, self.first_index(floor), key=is_good))
 
-    def first(self, floor: int) -> int:
-        """Return the index of the shortest interval that is not below ``floor``, or of the last one."""
+    def first_index(self, floor: int) -> int:
+        """Return the index in `intervals` of the shortest interval of at least ``floor`` cycles, or the last index."""
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
     def _factors_at(self, index: int) -> tuple[int, Unrolling] | None:
-        """Return the interval of an index and its cheapest factors; ``None`` behind the last index."""
+        """Return the interval with an index in `intervals` and its cheapest factors; ``None`` after the last index."""
         if index == len(self.intervals):
             return None
         unrolling = self.cheapest(self.intervals[index])
@@ -396,15 +402,18 @@ class Search:
 
     @property
     def fewest_luts(self) -> Unrolling:
-        """Unroll factors with the fewest LUTs at the longest interval."""
+        """Unroll factors of the layers with the fewest LUTs at the longest interval."""
         graph = self._graph(self.intervals[-1])
         assert graph is not None
         return self._unrolling(graph, graph.best(factor_paths.CostWeights(factor_paths.ROUNDING, 1)))
 
     def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
-        """Return given factors with the cheapest division between slices and LUTs, or ``None`` above the budgets."""
+        """Return given unroll factors with the cheapest division of products between DSP slices and LUTs.
+
+        Return ``None`` if no division is within the budgets.
+        """
         levels = []
-        for index in self.sweep.order:
+        for index in self.layer_order.order:
             unroll = unrolls[index]
             table = next(table for table in self.tables(index) if table.tp == unroll.tp)
             levels.append(factor_paths.FactorLevel.single(table, table.division(unroll)))
@@ -413,9 +422,9 @@ class Search:
         return None if path is None else self._unrolling(graph, path)
 
     def weights(self, max_cycles: int) -> factor_paths.CostWeights:
-        """Return weights of both resources, and the weighted budgets, as they limit an interval of ``max_cycles``.
+        """Return weights of slices and LUTs, and a limit of their weighted sum, that decide if an interval is possible.
 
-        The weighted budgets are about the number of DSP slices, with LUTs by the price of a slice.
+        The limit is about the number of DSP slices, with LUTs by the price of a slice.
         """
         graph, budget = self._graph(max_cycles), self.budget
         assert graph is not None
@@ -432,28 +441,28 @@ class Search:
             unroll = table.unroll(int(front.choices[point]), int(front.lut_lanes[point]))
             unrolls.append(unroll)
             ranks.append((front.slices[point].item(), front.luts[point].item(), unroll.tn, unroll.tm, unroll.tp))
-        order = self.sweep.order
-        return Unrolling(path.slices, path.luts, in_order(order, tuple(ranks)), in_order(order, tuple(unrolls)))
+        order = self.layer_order.order
+        return Unrolling(path.slices, path.luts, by_layer(order, tuple(ranks)), by_layer(order, tuple(unrolls)))
 
 
 def by_cost(works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None) -> Search:
-    """Return the search for the unroll factors with the lowest cost, then with the fewest LUTs by `fabric`."""
+    """Return a search for the unroll factors with the lowest cost, then with the fewest estimated LUTs."""
     return Search(
         works, lambda work, pixels, budget: _options(work, cost, pixels), factor_paths.Budget(inf, inf, 1, 1j), copies
     )
 
 
 def min_text(search: Search) -> str:
-    """Return the cost of the cheapest choices, layer by layer, as a clause of a message."""
+    """Return a clause for messages with the lowest cost of a search's layers, in total and layer by layer."""
     ranks = search.cheapest_of_all.ranks
     parts = ", ".join(f"{work.name} {rank[0]}" for work, rank in zip(search.works, ranks, strict=True) if rank[0])
     return f"the least is {sum(rank[0] for rank in ranks)} ({parts})"
 
 
 def pixel_factors(work: LayerWork, first: bool) -> list[int]:
-    """Return a layer's candidate ``Tp``: the smallest for each number of output steps.
+    """Return a layer's candidate ``Tp``: the smallest for each number of groups of ``Tp`` output pixels per frame.
 
-    If the layer is the first, input steps count, too.
+    If the layer is the first, groups of input pixels count, too.
     """
     factors: dict[tuple[int, int], int] = {}
     for tp in range(1, min(work.max_pixels, work.width) + 1):

@@ -73,7 +73,7 @@ class BeatOrder:
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return a rough estimate of those LUTs of a layer that depend on its unroll factors.
 
-        `hwgen.templates.unroll.fabric` uses it.
+        `hwgen.templates.unroll.rough_luts` uses it.
         """
         if not work.weighted:
             return unroll.tp * unroll.tn * (20 * unroll.tk + 40)

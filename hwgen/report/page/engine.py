@@ -15,7 +15,7 @@ from hwgen.program.maps import FusedLayer, fused_layers
 from hwgen.program.tiles import Tiling
 from hwgen.report.page.sections import Products, Sections, shares
 from hwgen.templates.base import Group
-from hwgen.templates.engine import MAPS_STAY, EngineGroup, engine_group, order
+from hwgen.templates.engine import MAPS_STAY, EngineGroup, engine_group, loop_order
 
 _WORD = 8 * LANES
 
@@ -171,8 +171,8 @@ def _describe_tiling(tiling: Tiling) -> dict[str, Any]:
         "tile": f"{tiling.rows} x {tiling.columns}",
         "box": tiling.box_rows,
         "chunk": f"{tiling.channels} x {tiling.taps}",
-        "order": " > ".join(order(tiling)),
-        "stays": "maps of a box" if order(tiling) == MAPS_STAY else "weights of a fold",
+        "order": " > ".join(loop_order(tiling)),
+        "stays": "maps of a box" if loop_order(tiling) == MAPS_STAY else "weights of a fold",
     }
 
 
