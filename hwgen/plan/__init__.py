@@ -1,4 +1,4 @@
-"""HOW to compute a network on a device: which templates, groups and unroll factors, and the plan that holds them."""
+"""Planner: chooses how to compute a network on a board (templates, fusion groups, unroll factors), as a plan."""
 
 from hwgen.plan.document import read, write
 from hwgen.plan.plan import Plan

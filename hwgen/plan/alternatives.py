@@ -1,4 +1,4 @@
-"""Texts of refusals that tell users what fits where a network, or one of its layers, does not."""
+"""Texts for refusals and plans that tell users what would fit if a network, or one of its layers, does not."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import StreamTemplate
 from hwgen.templates.task import Task
 
-#: Maximum number of multiply-adds of layers whose planning mostly takes less than a second.
+#: Maximum number of multiply-adds of layers that mostly take less than a second to plan.
 QUICK_MACS = 10_000_000
 
 
 def multiplier_notes(task: Task, group: Group) -> list[str]:
-    """Return notes on the LUTs that a group leaves unused, with the options that use more of them.
+    """Return a plan's notes on the LUTs that a group leaves unused, with the options that use more of them.
 
-    A group with products in LUTs uses a share of the board's. Other groups can have products in LUTs if the user has
-    ruled that out.
+    A group with products in LUTs uses a share of the board's. Other groups could have products in LUTs if the user had
+    not ruled that out.
     """
     goal, board = task.goal, task.board
     if any(layer.lut_lanes for layer in group.layers) and goal.lut < board.lut:
@@ -46,7 +46,7 @@ def multiplier_notes(task: Task, group: Group) -> list[str]:
 
 
 def without_other_template(reason: str) -> str:
-    """Return the reason of an engine's refusal without the advice to take the template ``stream``, which does not fit.
+    """Return an engine's reason for a refusal, less the advice to use the template ``stream``, which does not fit.
 
     Advice follows semicolons.
     """
@@ -60,14 +60,14 @@ def is_quick(layers: Sequence[Op]) -> bool:
 
 
 def first_layers(task: Task, count: int, fit: Callable[[Task, int], bool] = can_be_built) -> str:
-    """Return a noun phrase for the longest prefix of the first ``count`` layers that fits; empty if not even one does.
+    """Return a noun phrase for how many of the first ``count`` layers fit the board; empty if not even one does.
 
     The prefix ends at a boundary of the network. If not all ``count`` layers fit, it is found by bisection.
 
     Parameters
     ----------
     fit : callable
-        Test of whether the first layers, so many as its second argument says, fit the task's board.
+        Test of whether as many first layers as its second argument says fit the task's board.
     """
     boundaries = [boundary for boundary in task.network.boundaries if boundary <= count]
     low, high, trial = 0, len(boundaries) - 1, len(boundaries) - 1
@@ -84,7 +84,7 @@ def first_layers(task: Task, count: int, fit: Callable[[Task, int], bool] = can_
 
 
 def first_that_fit(task: Task, count: int) -> str:
-    """Return the end of a refusal that says how many of the first ``count`` layers fit; empty if not even one does.
+    """Return a clause for a refusal that says how many of the first ``count`` layers fit; empty if not even one does.
 
     If planning these layers would take long, they are not planned, and the text says how many may fit.
     """
@@ -95,7 +95,7 @@ def first_that_fit(task: Task, count: int) -> str:
 
 
 def lut_budget_refusal(task: Task) -> Refusal | None:
-    """Return a refusal if the user allows fewer LUTs than every plan with the weights on the chip takes, else ``None``.
+    """Return a refusal if the user allows fewer LUTs than any plan with weights on the chip needs; else ``None``.
 
     It names the LUTs of groups with the fewest DSP slices and the smallest buffers, which are quick to plan.
     """
@@ -114,16 +114,16 @@ def lut_budget_refusal(task: Task) -> Refusal | None:
 
 
 def _min_luts(task: Task, begin: int, end: int) -> int:
-    """Return the LUTs of some layers as one group with the smallest unroll factors and buffers; 0 if unknown."""
+    """Return the LUTs of layers ``begin`` to ``end - 1`` with the smallest unroll factors and buffers; 0 if unknown."""
     search, task = (MixedSearch, task) if task.goal.needs_luts else (GroupSearch, task.in_slices)
     luts = attempt(lambda: search(task, begin, end, False, StreamTemplate()).min_luts)
     return 0 if isinstance(luts, Refusal) else luts
 
 
 def weights_refusal(task: Task) -> Refusal | None:
-    """Return the refusal of the first layer whose weights exceed all memory of the device; ``None`` if there is none.
+    """Return a refusal that names the first layer whose weights exceed the device's memory; ``None`` if there is none.
 
-    The refusal says how many of the layers before it fit (`first_that_fit`).
+    It also says how many of the previous layers fit (`first_that_fit`).
     """
     for index, layer in enumerate(task.network.layers):
         if (refusal := weight_shortage(weights_of([layer]), task.board)) is not None:
@@ -133,7 +133,7 @@ def weights_refusal(task: Task) -> Refusal | None:
 
 
 def layer_in_tiles(task: Task, layer: Op) -> str:
-    """Return the end of a refusal that states the cost of a layer in its best tiles; empty if not one window fits."""
+    """Return a clause for a refusal with bytes and cycles of a layer in its best tiles; empty if no window fits."""
     cost = attempt(_tiled, task, [layer])
     if isinstance(cost, Refusal):
         return ""
@@ -141,7 +141,7 @@ def layer_in_tiles(task: Task, layer: Op) -> str:
 
 
 def in_tiles(task: Task) -> tuple[str, ...]:
-    """Return one note for a plan, or none: the cost of computing each layer by itself in the layer's best tiles.
+    """Return a plan's note, if any, on bytes and cycles of computing each layer by itself in the layer's best tiles.
 
     The result is empty if not one window of some layer fits.
     """
@@ -153,7 +153,7 @@ def in_tiles(task: Task) -> tuple[str, ...]:
 
 
 def _tiled(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
-    """Return the bytes moved and the minimum cycles of a frame whose layers run one by one, each in its best tiles.
+    """Return the bytes moved and the minimum cycles per frame if layers run one by one, each in its best tiles.
 
     Raises
     ------
@@ -165,9 +165,9 @@ def _tiled(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
 
 
 def what_can_be_built(plan: Plan, request: Request) -> str:
-    """Return a text that tells users what can be built in place of a plan that can't be built.
+    """Return text that tells users what can be built instead of a plan that can't be built.
 
-    The text says "can be built" only of layers that were planned. Layers that would take long to plan, and larger
+    The text says "can be built" only for layers that were planned. Layers that would take long to plan, and larger
     boards, are tested without planning, and the text says that they "may fit".
 
     Parameters
@@ -175,7 +175,7 @@ def what_can_be_built(plan: Plan, request: Request) -> str:
     plan : Plan
         Plan that can't be built.
     request : Request
-        Request for which it was made.
+        Request that the plan was made for.
     """
     fast_request = replace(request, objective="interval", interval=None, fps=None, dsp=plan.dsp)
     in_luts = frozenset(layer.name for layer in plan.layers if layer.requantise_in == "lut")
@@ -203,6 +203,6 @@ def _larger(board: Board, than: Board) -> bool:
 
 
 def _has_room(task: Task, board: Board) -> bool:
-    """Return whether all layers of a task as one group may fit a board, found without planning them."""
+    """Return whether all layers of a task, as one group, may fit a board; they are not planned."""
     goal = replace(task.in_slices.goal, dsp=board.dsp)
     return may_fit(Task(task.network, board, goal), len(task.works))

@@ -1,4 +1,4 @@
-"""Choice of a template for a fusion group, and quick tests of groups before they are planned."""
+"""Choice of a template for a fusion group, and quick tests of whether layers fit a board before they are planned."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hwgen.templates.unroll import Unrolling
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str | None) -> Task:
-    """Make the planning task of a network with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best.
+    """Return the planning task of a network with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best.
 
     If LUTs multiply as well, ``auto`` stands for the best packing of each layer. It is then the default. Groups that
-    can multiply in DSP slices only are planned as if the goal named these alone (`Task.in_slices`).
+    can multiply in DSP slices only are planned as if the goal named only these (`Task.in_slices`).
     """
     in_slices = _task_in_slices(network, board, replace(goal, multipliers=DSP), macs_per_dsp or PLAIN.name)
     if goal.multipliers == DSP:
@@ -33,9 +33,9 @@ def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str 
 
 
 def _task_in_slices(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
-    """Make the planning task of a network whose products are computed in DSP slices only.
+    """Return the planning task of a network that computes all products in DSP slices.
 
-    With ``auto``, another multiplier than the first is chosen only if it lowers `objective_bound`.
+    With ``auto``, a multiplier other than the first is chosen only if it lowers `objective_bound`.
     """
     if macs_per_dsp != AUTO:
         return Task(network, board, replace(goal, macs_per_dsp=macs_per_dsp))
@@ -50,10 +50,9 @@ def _task_in_slices(network: Network, board: Board, goal: Goal, macs_per_dsp: in
 
 
 def objective_bound(task: Task) -> float:
-    """Return a lower bound of the plan's objective for one group of all layers, as if only DSP slices were limited.
+    """Return a lower bound of DSP slices (objective ``dsp``) or of the interval in cycles for one group of all layers.
 
-    With the objective ``dsp`` it is the fewest slices, otherwise the shortest interval in cycles. It is infinite if no
-    unroll factors meet the limits.
+    Only DSP slices count as limited. The bound is infinite if no unroll factors meet the limits.
     """
     if task.goal.objective == "dsp":
         limit = task.goal.interval
@@ -64,11 +63,11 @@ def objective_bound(task: Task) -> float:
 
 
 def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best group of layers ``begin`` to ``end - 1`` by the first template with which they fit, or a refusal.
+    """Return the best group of layers ``begin`` to ``end - 1`` by the first template that fits the board, or a refusal.
 
-    Templates that keep weights in off-chip memory are tried only if the goal names one; `off_chip_group` has them. If
+    Templates that keep weights in off-chip memory are tried only if the goal names one; `off_chip_group` tries them. If
     DSP slices run out, no other template is tried, because all of them need the same multiplications. If no template
-    fits, the refusal is that of the first one.
+    fits, the refusal is the first template's.
 
     Parameters
     ----------
@@ -107,8 +106,8 @@ def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -
 def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
     """Return the best group of layers ``begin`` to ``end - 1``, or a refusal; weights are off chip only if needed.
 
-    That is `best_group`, or, if it runs out of a resource, `off_chip_group`. If neither fits, the refusal is that of
-    `best_group`.
+    The group is `best_group`, or, if that runs out of a resource, `off_chip_group`. If neither fits, the refusal is
+    `best_group`'s.
     """
     group = best_group(task, begin, end, in_turn=in_turn)
     if not isinstance(group, Refusal) or not group.over_budget:
@@ -127,7 +126,7 @@ def _templates(task: Task, holds_weights: bool) -> list[type[Template]]:
 
 
 def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal:
-    """Return the best unroll factors of layers ``begin`` to ``end - 1``, built row by row, by DSP slices alone.
+    """Return the best unroll factors of layers ``begin`` to ``end - 1``, built row by row, if only DSP slices count.
 
     The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.
     """
@@ -144,7 +143,7 @@ def may_fit(task: Task, count: int) -> bool:
     """Return whether the first ``count`` layers may fit the board as one group, found without planning them.
 
     They are built row by row with the smallest buffers, with the fewest DSP slices or with the fastest unroll factors.
-    If they fit so, they mostly fit with the buffers that they need, too.
+    If they fit in this way, they mostly fit with the buffers that they need, too.
     """
     if sure_shortage(task.network.layers[:count], task.board) is not None:
         return False
@@ -152,7 +151,7 @@ def may_fit(task: Task, count: int) -> bool:
 
 
 def plan_of(task: Task, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan | Refusal:
-    """Return the plan that consists of some groups, or a refusal if the groups together don't fit the board."""
+    """Return the plan that consists of given groups, or a refusal if the groups together don't fit the board."""
     dsp = task.goal.dsp
     lacking = shortage(placement_of(groups, task.board, dsp).resources, task.board, dsp)
     return lacking or Plan(network=task.network, board=task.board, groups=groups, dsp=dsp, notes=notes)

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 Span = tuple[int, int]
-"""Layers of a group: index of the first layer, and one past the index of the last."""
+"""Range of a group's layers: index of the first layer, and index of the last layer plus one."""
 
 Join = Callable[[int, int], int]
-"""Function that joins the costs of two groups into the cost of both: `max` or `operator.add`."""
+"""Function that combines the costs of two groups into the cost of both: `max` or `operator.add`."""
 
 
-# A label is (costs, path) of a grouping of a prefix. A path is nested pairs: (path of the groups before, (span, tag)).
+# A label is (costs, path) of a grouping of a prefix. A path is nested pairs: (path of previous groups, (span, tag)).
 
 
 def front(
@@ -30,12 +30,12 @@ def front(
     options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]],
     joins: Sequence[Join],
 ) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
-    """Return the exact Pareto front of costs over all groupings of a network's layers, and all ways to build a group.
+    """Return the exact Pareto front of costs over all groupings of a network's layers and ways to build each group.
 
     Parameters
     ----------
     boundaries : sequence of int
-        Boundaries at which groups can begin and end, rising: numbers of layers before them, from 0 to all layers.
+        Possible begins and ends of groups, rising: numbers of layers before them, from 0 to all layers.
     options : callable
         Function of ``begin, end`` that returns the options to build this group, each with its costs (0 or more) and a
         tag of any type.
@@ -46,7 +46,7 @@ def front(
     -------
     list of (costs, path)
         Groupings with their costs, sorted by costs, all minimal and all different. A path lists the span and the tag of
-        each group. Of several groupings with equal costs one is returned, always the same.
+        each group. If several groupings have equal costs, one is returned, always the same.
     """
     prefixes: dict[int, list[tuple[tuple[int, ...], Any]]] = {boundaries[0]: [((0,) * len(joins), None)]}
     for index, end in enumerate(boundaries[1:], start=1):
@@ -63,12 +63,12 @@ def front(
 
 
 def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
-    """Return the layer ranges of a grouping's groups, without the tag that stands for the way to build each group."""
+    """Return the ranges of layers of a grouping's groups, without the tags for the ways to build the groups."""
     return tuple(span for span, _ in path)
 
 
 def _minimal(labels: list[tuple[tuple[int, ...], Any]]) -> list[tuple[tuple[int, ...], Any]]:
-    """Return the Pareto front of labels (costs and path of a grouping), sorted by costs; of equals, the first."""
+    """Return the Pareto-optimal labels (costs and path of a grouping), sorted by costs; the first among equals."""
     labels.sort(key=lambda label: label[0])  # stable: of equal costs the first stays
     kept: list[tuple[tuple[int, ...], Any]] = []
     stairs: list[tuple[int, int]] = []  # front of the last two costs: the second cost rises, the third falls

@@ -1,4 +1,4 @@
-"""Writer and reader of ``plan.json``, the text of a plan, which users can edit."""
+"""Writer and reader of ``plan.json``, the JSON form of a plan, which users can edit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hwgen.templates.work import LayerWork, Unroll, lanes_out
 #: Name in ``plan.json`` of the sink of an output's FIFO. If a group has several outputs, the output's name follows.
 OUTPUT = "output"
 
-#: Number of beats, beyond those of two frames, that a FIFO can hold at most: more than any pipeline has in flight.
+#: Maximum number of beats that a FIFO may hold beyond two frames: more than any pipeline has in flight.
 MAX_IN_FLIGHT = 4_096
 
 
@@ -47,7 +47,7 @@ class _Fifo:
 
 
 def write(plan: Plan) -> str:
-    """Return the text of the ``plan.json`` of a plan."""
+    """Return a plan as the text of a ``plan.json``."""
     document = {
         "model": plan.network.name,
         "board": plan.board.name,
@@ -64,9 +64,9 @@ def write(plan: Plan) -> str:
 
 
 def until(text: str) -> list[str] | None:
-    """Read from a ``plan.json`` the names of the tensors up to which the plan builds its model.
+    """Read from a ``plan.json`` the names of the tensors that end the plan's part of the model.
 
-    ``None`` if it builds the whole model, or the text is no plan.
+    Return ``None`` if the plan builds the whole model, or the text is not a plan.
     """
     tensors = _value_of_key(text, "until")
     named = isinstance(tensors, list) and tensors and all(isinstance(tensor, str) for tensor in tensors)
@@ -74,13 +74,13 @@ def until(text: str) -> list[str] | None:
 
 
 def board_name(text: str) -> str | None:
-    """Read from a ``plan.json`` the name of the plan's board; ``None`` if the text names no board, or is no plan."""
+    """Read from a ``plan.json`` the name of the plan's board; ``None`` if the text names no board or is not a plan."""
     name = _value_of_key(text, "board")
     return name if isinstance(name, str) else None
 
 
 def _value_of_key(text: str, key: str) -> Any:
-    """Return the value of ``key`` in a JSON object; ``None`` if the text is no such object or lacks the key."""
+    """Return the value of ``key`` in a JSON object; ``None`` if the text is not a JSON object or lacks the key."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -89,7 +89,7 @@ def _value_of_key(text: str, key: str) -> Any:
 
 
 def _group(group: Group, loads: bool) -> dict[str, Any]:
-    """Return a group's entry of ``plan.json``; with ``loads``, every frame loads the weights."""
+    """Return a group's entry of ``plan.json``; if every frame loads the weights (``loads``), they are ``stream``."""
     if (own := group.template.document(group)) is not None:
         return {"template": group.template.name, **own}
     layers = []
@@ -131,12 +131,12 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
 
 
 def _output(network: Network, output_index: int) -> str:
-    """Return the name of a group's output as the sink of a FIFO in ``plan.json``."""
+    """Return the name of a group's output in ``plan.json``, where it is the reader of a FIFO."""
     return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[output_index]}"
 
 
 def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ()) -> Plan:
-    """Read a plan from the text of a ``plan.json``, for a given network and board, and refuse a plan that can't work.
+    """Read a plan from the text of a ``plan.json`` for a given network and board, and check that it can work.
 
     Unknown keys are ignored. ``notes`` are the notes of the returned plan.
 
@@ -161,13 +161,13 @@ def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ())
 
 
 def _loaded(document: Entries, network: Network) -> Network:
-    """Return the network with weights as the plan's key ``weights`` says: constants, or loaded at run time."""
+    """Return the network, its weights loaded at run time if the plan's ``weights`` says so, else constant."""
     weights = document.text("weights", CONSTANT, of=(CONSTANT, RUNTIME))
     return network if weights == CONSTANT else loaded(network)
 
 
 def _check_part(tensors: list[str] | None, network: Network) -> None:
-    """Refuse a plan for another part of the model than the network is, or for the whole model.
+    """Raise `PlanError` unless a plan ends at the same tensors of the model as the network does.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def _check_part(tensors: list[str] | None, network: Network) -> None:
 
 
 def _clocked(document: Entries, board: Board) -> Board:
-    """Return the board with the clock that a ``plan.json`` states; unchanged if the plan states none.
+    """Return the board at the clock that a ``plan.json`` states; unchanged if the plan states none.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def _budget(document: Entries, board: Board) -> int:
 
 
 def _group_networks(entries: list[Entries], network: Network) -> list[Network]:
-    """Return each group's layers as a network of its own, with the `Copy` in front that some groups have.
+    """Return a network per group of a plan, with the group's layers and the `Copy` of its input that some groups have.
 
     Raises
     ------
@@ -238,7 +238,7 @@ def _group_networks(entries: list[Entries], network: Network) -> list[Network]:
 
 
 def _check_names(names: list[str], network: Network) -> None:
-    """Refuse layers of a plan that are not the network's layers in order.
+    """Raise `PlanError` unless the names of a plan's layers are the network's, in order.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def _read_group(group: Entries, network: Network, board: Board) -> Group:
 
 
 def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[Entries]]) -> list[Entries]:
-    """Return the entries of the FIFOs behind a layer, in the order of the layer's readers.
+    """Return the ``plan.json`` entries of a layer's output FIFOs, in the order of the layer's readers.
 
     The FIFO of a layer with a single reader need not name the reader (``to``).
 
@@ -323,10 +323,10 @@ def _count(count: int) -> str:
 
 
 def _with_weights(group: Group, entries: Sequence[Entries], board: Board) -> Group:
-    """Return a group with each layer's weights in the memory that the layer's entry names.
+    """Return a copy of a group with each layer's weights in the memory that the layer's ``plan.json`` entry names.
 
-    That is ``lut``, ``block``, ``stream`` or null; also ``ultra`` for weights that are loaded at run time, on a board
-    with UltraRAM. A layer whose weights are in the named memory by default is left unchanged.
+    The memory is ``lut``, ``block``, ``stream`` or null; also ``ultra`` for weights that are loaded at run time, on a
+    board with UltraRAM. A layer whose weights are in the named memory by default is left unchanged.
 
     Raises
     ------
@@ -346,28 +346,28 @@ def _with_weights(group: Group, entries: Sequence[Entries], board: Board) -> Gro
 
 
 def _rams(board: Board, has_ultra: bool) -> tuple[str, ...]:
-    """Return the kinds of RAM that a memory on a board can be in, with or without UltraRAM."""
+    """Return the names of the kinds of RAM on a board, such as ``lut`` and ``block``, with or without ``ultra``."""
     return tuple(ram for ram in board.family.memories.ram_attributes if has_ultra or ram != "ultra")
 
 
 def _no_ultra_ram(board: Board) -> str:
-    """Return the reason why weights can't be in UltraRAM."""
+    """Return the reason, as text, why weights can't be in the UltraRAM of a board."""
     if not board.ultra_ram:
         return f"{board.name} has no UltraRAM"
     return "UltraRAM begins with zeros, so that its weights must be loaded at run time (--weights runtime)"
 
 
 def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[Entries], board: Board) -> LayerPlan:
-    """Read the choices for one layer from the layer's entry in ``plan.json``, and check them.
+    """Read the plan of one layer from the layer's entry in ``plan.json`` and the entries of its FIFOs, and check it.
 
     Parameters
     ----------
     described : Entries
         Entry of the layer.
     stage : Stage
-        Stage that builds the layer.
+        Planner's model of the layer.
     fifo_entries : sequence of Entries
-        Entries of the FIFOs behind the layer, in the order of the layer's readers.
+        Entries of the layer's output FIFOs, in the order of the layer's readers.
     board : Board
         Board that bounds the cascades.
 
@@ -426,7 +426,7 @@ def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[En
 
 
 def _max_rows(stage: Stage[Any]) -> int:
-    """Return the largest number of rows that is of use to a layer's line buffer, row by row or in tiles."""
+    """Return the maximum useful number of rows in a layer's line buffer, row by row or in tiles."""
     if not stage.has_line_buffer:
         return 0
     layer = stage.op
@@ -435,5 +435,5 @@ def _max_rows(stage: Stage[Any]) -> int:
 
 
 def _max_beats(layer: Op) -> int:
-    """Return the largest depth that is of use to the FIFO behind a layer, however few channels a beat has."""
+    """Return the maximum useful depth in beats of a layer's output FIFO, however few channels a beat has."""
     return 2 * layer.output.values + MAX_IN_FLIGHT

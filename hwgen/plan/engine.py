@@ -1,4 +1,4 @@
-"""Planning of a network for an engine whose circuit already exists."""
+"""Planning of a network for an engine (programmable array of MACs) whose circuit already exists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def on_engine(
     batch: int | None = None,
     fuse: str | None = None,
 ) -> Plan:
-    """Plan a network for an engine that already exists, by a search or as the text of a ``plan.json`` says.
+    """Return a plan of a network for an engine that already exists, found by a search or read from a ``plan.json``.
 
     Parameters
     ----------

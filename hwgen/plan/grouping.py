@@ -1,6 +1,6 @@
-"""Search for the best grouping: cuts of a network into groups that run one after the other.
+"""Search for the best grouping: cuts of a network into fusion groups that run one after the other.
 
-It is needed where all layers as one group do not fit the board, or are slower than groups in turn.
+It is needed if all layers as one group do not fit the board, or are slower than groups in turn.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from hwgen.templates.latency import estimate_latency
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-#: Ratio of consecutive cycle counts for which a group's DSP slices are counted, to bound or estimate its cycles.
+#: Ratio of consecutive cycle counts in a grid that bounds or estimates a group's cycles by its DSP slices.
 GRID = 1.02
 
-#: Number of groups above which no more are estimated in the search for groups in turn that are faster than one group.
+#: Maximum number of groups that are estimated in the search for groups in turn that are faster than one group.
 MAX_ESTIMATES = 40
 
-#: Largest number of cycle counts, each `GRID` times the one before, that are tried from a lower bound upward.
+#: Maximum number of cycle counts, each `GRID` times the previous one, that are tried from a lower bound upward.
 MAX_STEPS = 16
 
 
 def parse(text: str, network: Network) -> tuple[Span, ...]:
-    """Parse groups in a text such as ``conv1_1-pool1,conv2_1``: first and last layer of each, or its only layer.
+    """Parse a text such as ``conv1_1-pool1,conv2_1`` (first and last layer per group) into ranges of layer indices.
 
     Raises
     ------
     InputError
-        If a layer is unknown, out of order, named twice or left out, or the network can't be cut behind a group.
+        If a layer is unknown, out of order, named twice or left out, or the network can't be cut after a group.
     """
     names = [layer.name for layer in network.layers]
     groups: list[Span] = []
@@ -92,14 +92,13 @@ def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def cut(task: Task) -> tuple[Group, ...] | Refusal:
-    """Search for the best grouping of a network into two or more groups, and plan each group exactly, or refuse.
+    """Return exactly planned groups of the best grouping of a network into two or more groups, or a refusal.
 
     The search is dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with an estimate of each group's time.
     The groups of the best grouping are then planned and scheduled exactly. The search is repeated with these exact
     figures until the best grouping has no estimate left.
 
-    If a layer does not fit the board even alone, the refusal names the layer, the resource that runs out, and what
-    fits.
+    If a single layer does not fit the board, the refusal names the layer, the resource that runs out, and what fits.
     """
     cutting = _Cutting(task)
     groups = cutting.sure_refusal() or cutting.run()
@@ -116,11 +115,11 @@ def cut(task: Task) -> tuple[Group, ...] | Refusal:
 
 
 def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
-    """Search for the grouping into two or more groups in turn with the fewest estimated cycles per frame.
+    """Return the grouping into two or more groups in turn with the fewest estimated cycles per frame.
 
-    ``None`` if no grouping is estimated at less than ``max_cycles``. Lower bounds of the cycles are computed for all
-    groups. Only groups of groupings whose bounds are below ``max_cycles`` are estimated: mostly none at all, and about
-    `MAX_ESTIMATES` at most.
+    Return ``None`` if no grouping is estimated at less than ``max_cycles``. Lower bounds of the cycles are computed for
+    all groups. Only groups of groupings whose bounds are below ``max_cycles`` are estimated: mostly none at all, and
+    about `MAX_ESTIMATES` at most.
     """
     boundaries, layers, board = task.network.boundaries, task.network.layers, task.board
     maps = (task.network.input_maps[0], *(layer.output for layer in layers))  # a network with several inputs isn't cut
@@ -147,7 +146,7 @@ def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
 
 
 def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
-    """Return the smallest sum of costs of a grouping, and this grouping; ``costs`` has the cost of every group."""
+    """Return the smallest total cost of any grouping, and this grouping, given the cost of every possible group."""
     best: dict[int, tuple[float, tuple[Span, ...]]] = {boundaries[0]: (0.0, ())}
     for index, end in enumerate(boundaries[1:], start=1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in boundaries[:index])
@@ -156,10 +155,10 @@ def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[f
 
 
 def _min_cycles(task: Task) -> dict[Span, float]:
-    """Return, for each range of consecutive layers, a lower bound of the cycles of a group with the DSP slices.
+    """Return, for each range of layers, a lower bound of the cycles per frame of a group within the DSP slices.
 
-    The bound is infinite where the slices don't suffice. Each layer is charged the fewest slices with which it keeps
-    to the cycles by itself, whatever beats its neighbours send.
+    The bound is infinite if the slices don't suffice. Each layer is charged the fewest slices that it needs for the
+    cycles by itself, whatever beats its neighbours send.
     """
     search, goal, count = task.search, task.goal, len(task.works)
     fronts = [search.first_layer_front(index) for index in range(count)]
@@ -180,7 +179,7 @@ def _min_cycles(task: Task) -> dict[Span, float]:
 
 
 def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
-    """Estimate the cycles of one frame of a group, searching its interval from a lower bound ``cycles`` upward.
+    """Estimate a group's latency in cycles, at the shortest interval found from a lower bound ``cycles`` upward.
 
     The estimate is infinite if no interval within `MAX_STEPS` steps fits the DSP slices.
     """
@@ -204,17 +203,17 @@ def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
 
 
 def _is_one(span: Span) -> bool:
-    """Return whether a group is a single layer."""
+    """Return whether a range of layers has a single layer."""
     return span[1] - span[0] == 1
 
 
 class _Cutting:
-    """State of the search for the best grouping: groups that were planned, refused or estimated so far."""
+    """Search for the best grouping, with the groups that it has planned, refused or estimated so far."""
 
     def __init__(self, task: Task):
         self.task = task
         bits = 8 * task.network.weight_bytes
-        #: Whether weights are loaded every frame, because not all of them fit on the chip at once.
+        #: Whether every frame loads the weights, because they don't all fit on the chip at once.
         self.loads = bits > task.board.bram36 * task.board.family.memories.block_bits
         self.layers = task.network.layers
         self.exact: dict[Span, Group] = {}
@@ -222,7 +221,7 @@ class _Cutting:
         self.estimates: dict[Span, tuple[int, int]] = {}
 
     def run(self) -> tuple[Group, ...] | Refusal:
-        """Return the groups of the best grouping; if there is none, the refusal of layers that don't fit."""
+        """Return the planned groups of the best grouping, or the refusal of layers that fit no group."""
         while True:
             path = self._best_grouping()
             if path is None:
@@ -238,7 +237,7 @@ class _Cutting:
                 interim.offer(self.task, *(self.exact[span] for span in path))
 
     def sure_refusal(self) -> Refusal | None:
-        """Return a refusal if some layers that can't be cut apart fit no group; ``None`` if all such layers may fit.
+        """Return a refusal if layers that can't be cut apart certainly fit no group; otherwise ``None``.
 
         No group with such layers then needs an estimate. Layers that begin with a `Copy` are not refused: within a
         longer group they have no copy and need less.
@@ -249,7 +248,7 @@ class _Cutting:
         return None
 
     def _best_grouping(self) -> tuple[Span, ...] | None:
-        """Return the best grouping by the exact and estimated costs that are known; ``None`` if there is none."""
+        """Return the best grouping by the exact and estimated costs of groups so far; ``None`` if none is left."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
         points = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
@@ -260,10 +259,10 @@ class _Cutting:
         return spans(path)
 
     def _costs(self, span: Span) -> list[tuple[int, int]]:
-        """Return the known or estimated costs of a group, a list of one pair; empty if the group does not fit.
+        """Return the exact or estimated costs of a group in a list: (bytes off chip, cycles per frame), or no pair.
 
-        The pair has the cycles of one frame behind the DSP slices, with the objective ``dsp``, or else behind the bytes
-        moved off chip.
+        With the objective ``dsp``, the first cost is the group's DSP slices. The list is empty if the group does not
+        fit.
         """
         if span in self.refused or span == (0, len(self.layers)):
             return []  # all layers as one group were tried before
@@ -284,14 +283,14 @@ class _Cutting:
         return [(slices if self.task.goal.objective == "dsp" else maps + weights, cycles)]
 
     def _refusal(self) -> Refusal:
-        """Return the refusal that names layers that can't be cut apart, and don't fit the board even alone.
+        """Return the refusal that names layers that can't be cut apart and don't fit the board as one group.
 
         There are such layers, because otherwise groups of the layers between two cuts would fit. The refusal names the
-        first that are known: to plan all layers before them, in search of others, could take minutes.
+        first that are known, as planning all layers before them, in search of others, could take minutes.
         """
-        task, alone = self.task, list(pairwise(self.task.network.boundaries))
-        known = [span for span in alone if span in self.refused]
-        span = next(span for span in known or alone if not self._fits(span))
+        task, uncut = self.task, list(pairwise(self.task.network.boundaries))
+        known = [span for span in uncut if span in self.refused]
+        span = next(span for span in known or uncut if not self._fits(span))
         refusal = self.refused[span]
         if not refusal.over_budget:
             return refusal
@@ -301,7 +300,7 @@ class _Cutting:
             tiles = alternatives.layer_in_tiles(task, self.layers[span[0]])
         if refusal.resource == "DSP slices":
             # Name the layers that need the most slices, so that this number suffices for all.
-            least, span = self._neediest(alone)
+            least, span = self._neediest(uncut)
             budget = counted(task.goal.dsp, "DSP slice")
             reason = f"no unrolling fits {budget}: {self._text(span)} needs at least {least}"
             together = int(task.search.part(0, len(self.layers)).cheapest_of_all.cost)
@@ -311,14 +310,14 @@ class _Cutting:
         return Refusal(f"{self._text(span)}{do} not fit {task.board.name}: {reason}{fit}{tiles}")
 
     def _text(self, span: Span) -> str:
-        """Return the names of a group's first and last layer."""
+        """Return the name of a group's only layer, or of its first and last layer, as text."""
         first, last = self.layers[span[0]].name, self.layers[span[1] - 1].name
         return first if _is_one(span) else f"{first} to {last}"
 
-    def _neediest(self, alone: Sequence[Span]) -> tuple[int, Span]:
-        """Return the largest of the spans' minimum numbers of DSP slices, and the first span that needs as many."""
-        needs = [int(self.task.search.part(*span).cheapest_of_all.cost) for span in alone]
-        return max(needs), alone[needs.index(max(needs))]
+    def _neediest(self, uncut: Sequence[Span]) -> tuple[int, Span]:
+        """Return the maximum of some layer ranges' minimum numbers of DSP slices, and the first range that needs it."""
+        needs = [int(self.task.search.part(*span).cheapest_of_all.cost) for span in uncut]
+        return max(needs), uncut[needs.index(max(needs))]
 
     def _fits(self, span: Span) -> bool:
         """Plan a group exactly, unless this was done before, and return whether the group fits."""

@@ -1,7 +1,7 @@
-"""Cache of plans that took a while: they are planned again only if the network, the board or the request changed.
+"""Cache of plans that took long to make: they are made again only if the network, the board or the request changed.
 
-A cached plan is the text of its ``plan.json`` with the planner's notes. It is read with all checks, as a plan from a
-user is, and can't execute anything, whoever wrote it.
+A cached plan is the text of its ``plan.json`` with the planner's notes. It is read with all checks, like a plan from a
+user, and can't execute anything, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
 
 MIN_SECONDS = 0.5
-"""Duration of planning, in seconds, above which a plan is cached."""
+"""Minimum number of seconds that planning takes if a plan is cached."""
 _NAME = "kept.json"
-"""Name of the cached file, which has a plan's text and the planner's notes."""
+"""Name of the file in the cache that has a plan's ``plan.json`` text and the planner's notes."""
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
     """Plan a network for a board, or read the plan from the cache if the same request was planned before.
 
-    Parameters and errors are those of `hwgen.plan.planner.make`.
+    It has the parameters and errors of `hwgen.plan.planner.make`.
     """
     request = Request.of(options)
     network = loaded(network) if request.weights == "runtime" else network  # the network of the plan
@@ -48,7 +48,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 
 
 def _read_plan(text: bytes, network: Network, board: Board) -> Plan | None:
-    """Read the plan in a cached file's text; ``None`` if unreadable, or if writing the plan gives another text."""
+    """Read the plan in the text of a cached file; ``None`` if it can't be read, or is written as another text."""
     try:
         kept = Entries.parsed(text, _NAME)
         plan = document.read(kept.text("plan"), network, board, kept.value("notes", tuple[str, ...]))

@@ -1,7 +1,7 @@
-"""Plan of a network on a board: the hardware of each layer, group by group, with its resources and cycles.
+"""Plan of a network on a board: fusion groups with the hardware of each layer, resources and cycles.
 
-The placement of the groups, each on hardware of its own or in turn on shared slices and memory, states the resources
-that they need together, the cycles of a frame, and whether it can be built.
+The placement of the groups, each on hardware of its own or in turn on shared slices and memory, states their total
+resources, the cycles per frame, and whether it can be built.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from hwgen.templates.layers import LayerPlan
 
 @dataclass(frozen=True)
 class Placement(ABC):
-    """Base class of placements of a plan's groups on a board: resources and cycles of all groups together."""
+    """Base class of placements of a plan's groups on a board, which give total resources and cycles per frame."""
 
     groups: tuple[Group, ...]
-    """Groups of the plan, in the network's order."""
+    """Fusion groups of the plan, in the network's order."""
     board: Board
-    """Board of the plan."""
+    """Board that the plan is for."""
 
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """Resources that all groups need together."""
+        """Total DSP slices, block RAMs, LUTs and flip-flops that the plan's groups need on the board."""
 
     @property
     def obstacle(self) -> str | None:
@@ -45,7 +45,7 @@ class Placement(ABC):
 
     @property
     def loads_weights(self) -> bool:
-        """Whether every frame loads the weights, because those of all groups don't fit on the chip together."""
+        """Whether every frame loads the weights, because the chip can't hold all groups' weights at once."""
         return False
 
     @cached_property
@@ -58,10 +58,10 @@ class Placement(ABC):
 
     @cached_property
     def bounds(self) -> dict[str, int]:
-        """Lower bounds of the interval between frames in cycles, by the part that sets each; empty without an interval.
+        """Lower bounds of the interval in cycles, by what sets them (``circuit``, ``words on the bus``, ``memory``).
 
-        The largest is the interval that a design reaches with its bus wrapper and off-chip memory, if software keeps
-        up. The cycles of groups that run in turn contain their transfers.
+        It is empty without an interval. The largest bound is the interval that a design reaches with its bus wrapper
+        and off-chip memory, if software keeps up. The cycles of groups that run in turn contain their transfers.
         """
         return {} if self.cycles.interval is None else {"circuit": self.cycles.interval}
 
@@ -75,7 +75,7 @@ class Placement(ABC):
 
 
 class SingleGroup(Placement):
-    """Placement of a single group. Its frames overlap, and only the group's input and output cross the chip's border.
+    """Placement of a single group, whose frames overlap; of maps, only its input and output leave the chip.
 
     A group that keeps weights in off-chip memory also moves these (`Group.traffic_bytes`).
     """
@@ -101,7 +101,7 @@ class SingleGroup(Placement):
 
 
 class SeparateGroups(Placement):
-    """Placement of several groups, each on hardware of its own. A frame passes through one group after the other."""
+    """Placement of several groups, each on hardware of its own; a frame passes through them one after the other."""
 
     @cached_property
     def resources(self) -> Resources:
@@ -109,7 +109,7 @@ class SeparateGroups(Placement):
 
 
 class SharedHardware(Placement):
-    """Placement of several groups that take turns on the same DSP slices and block RAM. It can't be built yet.
+    """Placement of several groups that take turns on the same DSP slices and block RAM; it can't be built yet.
 
     It needs the slices and the block RAM of the largest group, block RAM for the weights of all groups, and the LUTs
     and flip-flops of every group. If the weights don't all fit on the chip at once, each run of a group loads its
@@ -126,7 +126,7 @@ class SharedHardware(Placement):
 
     @cached_property
     def _resident_bram36(self) -> float:
-        """Number of 36-kbit block RAMs that hold the weights of all groups, and the largest buffers of a group."""
+        """Number of 36-kbit block RAMs for the weights of all groups together and the largest group's buffers."""
         weights = [group.weight_bram36 for group in self.groups]
         return sum(weights) + max(
             group.resources.bram36 - held for group, held in zip(self.groups, weights, strict=True)
@@ -146,7 +146,7 @@ class SharedHardware(Placement):
 
 
 def placement_of(groups: tuple[Group, ...], board: Board, dsp: int) -> Placement:
-    """Return the placement of groups: each on its own hardware if the board and ``dsp`` slices permit, else in turn."""
+    """Return the placement of groups: on separate hardware if the board and ``dsp`` slices permit, else shared."""
     if len(groups) == 1:
         return SingleGroup(groups, board)
     separate = SeparateGroups(groups, board)
@@ -189,7 +189,7 @@ class Plan:
 
     @property
     def layers(self) -> tuple[LayerPlan, ...]:
-        """Choices for each layer of all groups, in order."""
+        """Planned choices (unroll factors, memories, buffers) for each layer of all groups, in order."""
         return tuple(layer for group in self.groups for layer in group.layers)
 
     @property
@@ -199,7 +199,7 @@ class Plan:
 
     @cached_property
     def placement(self) -> Placement:
-        """Placement of the groups: each on hardware of its own, or in turn on the same DSP slices and block RAM."""
+        """Placement of the groups on the board: each on its own hardware, or in turn on shared DSP slices and RAM."""
         return placement_of(self.groups, self.board, self.dsp)
 
     @property
@@ -229,7 +229,7 @@ class Plan:
         return configs[0]
 
     def circuits(self) -> list[Any]:
-        """Return the configuration of each group's circuit, as `hwgen.tools.synthesis` takes them.
+        """Return the configuration of each group's circuit, which `hwgen.tools.synthesis` receives.
 
         Raises
         ------
@@ -260,12 +260,12 @@ class Plan:
 
     @property
     def resources(self) -> Resources:
-        """Resources that all groups need together."""
+        """Total DSP slices, block RAMs, LUTs and flip-flops that the plan's groups need on the board."""
         return self.placement.resources
 
     @property
     def cycles(self) -> Cycles:
-        """Latency and interval of frames, in cycles, by the exact schedule.
+        """Latency of a frame and interval between frames, in cycles, by the exact schedule.
 
         With several groups, off-chip transfers take place at the memory's peak rate.
         """
@@ -278,14 +278,14 @@ class Plan:
 
     @property
     def interval(self) -> int | None:
-        """Cycles between the ends of two consecutive frames, in the steady state of frames without a gap."""
+        """Cycles between the ends of two consecutive frames, in the steady state without gaps between frames."""
         return self.cycles.interval
 
     @property
     def bounds(self) -> dict[str, int]:
-        """Lower bounds of the interval in cycles: ``circuit``, ``words on the bus`` and ``memory``.
+        """Lower bounds of the interval in cycles, by name: ``circuit``, ``words on the bus`` and ``memory``.
 
-        Empty if there is no interval. The memory moves bytes at its peak rate.
+        It is empty if there is no interval. The memory moves bytes at its peak rate.
         """
         return self.placement.bounds
 
@@ -296,7 +296,7 @@ class Plan:
 
     @property
     def traffic_bytes(self) -> dict[str, int]:
-        """Off-chip bytes of one frame by name (``feature_maps``, ``weights``, ``jobs``), summed over all groups."""
+        """Bytes moved off chip per frame, by name (``feature_maps``, ``weights``, ``jobs``), over all groups."""
         total: Counter[str] = Counter()
         for group in self.groups:
             total.update(group.traffic_bytes(self.placement.loads_weights))
@@ -304,5 +304,5 @@ class Plan:
 
 
 def rate_text(rate: float) -> str:
-    """Return a number of frames per second as text: whole from 100 on, otherwise with three digits."""
+    """Return a number of frames per second as text: whole if at least 100, otherwise with three digits."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

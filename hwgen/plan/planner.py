@@ -25,14 +25,14 @@ from hwgen.templates.task import Task
 
 
 class BestPlan:
-    """The best plan of all that a search has reported, ``plan``; ``None`` before the first one."""
+    """Holder of the best ``plan`` that a search has reported so far; ``plan`` is ``None`` before the first report."""
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
 
     def take(self, plan: Plan, request: Request) -> None:
-        """Keep a plan if it is better than the present one, by the objective of a request."""
-        if self.plan is None or order(plan, request) < order(self.plan, request):
+        """Keep a plan if it is better than the current one, by the objective of a request."""
+        if self.plan is None or sort_key(plan, request) < sort_key(self.plan, request):
             self.plan = plan
 
 
@@ -41,7 +41,7 @@ _watched: ContextVar[BestPlan | None] = ContextVar("best", default=None)
 
 @contextmanager
 def watched() -> Iterator[BestPlan]:
-    """Yield what becomes the best plan that is found in the ``with`` block."""
+    """Context manager that yields a `BestPlan`, which is updated with each plan found in the ``with`` block."""
     best = BestPlan()
     token = _watched.set(best)
     try:
@@ -52,7 +52,7 @@ def watched() -> Iterator[BestPlan]:
 
 @contextmanager
 def followed(request: Request) -> Iterator[None]:
-    """Report the plans that a search for a request finds in the ``with`` block to `watched`, if somebody watches."""
+    """Context manager that passes plans found by a search in its block to a surrounding `watched`, if any."""
     best = _watched.get()
     if best is None:
         yield
@@ -67,8 +67,8 @@ def followed(request: Request) -> Iterator[None]:
         yield
 
 
-def order(plan: Plan, request: Request) -> tuple[bool, float, float]:
-    """Return the sort key of a plan, less for the better: whether it can't be built, its objective, its interval."""
+def sort_key(plan: Plan, request: Request) -> tuple[bool, float, float]:
+    """Return a key that sorts plans, the best first: whether it can't be built, figure of the objective, interval."""
     interval = plan.latency if plan.interval is None else plan.interval
     traffic = sum(plan.traffic_bytes.values())
     by_objective = {"interval": interval, "latency": plan.latency, "traffic": traffic, "dsp": plan.resources.dsp}
@@ -77,10 +77,10 @@ def order(plan: Plan, request: Request) -> tuple[bool, float, float]:
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
-    """Plan a network for a board: choose templates, groups, unroll factors and buffers.
+    """Return the plan of a network for a board: choose templates, groups, unroll factors and buffers.
 
-    If all layers fit as one group, the plan has one group, and only the network's input and output cross the chip's
-    border. Otherwise the network is cut into groups that run one after the other, or computed from off-chip memory.
+    If all layers fit as one group, the plan has one group, and of all maps only the network's input and output are off
+    chip. Otherwise the network is cut into groups that run one after the other, or computed from off-chip memory.
 
     Parameters
     ----------
@@ -104,7 +104,10 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 
 
 def _choice_note(network: Network, board: Board, request: Request, plan: Plan) -> str:
-    """Return a note on a template that only other options chose, with the rate of the best plan without them, or ""."""
+    """Return a note if options other than ``template`` chose the template: its frame rate, and the rate without them.
+
+    The note is empty if the user named the template, or no option chose it.
+    """
     names = choosing(vars(request), request.max_bus_bits(request.limited(board)))
     if request.template is not None or not names:
         return ""
@@ -118,15 +121,16 @@ def _choice_note(network: Network, board: Board, request: Request, plan: Plan) -
 
 
 def _rate(plan: Plan) -> str:
-    """Return the frames per second of a plan as text, or the plan's latency if it has no interval."""
+    """Return a plan's frames per second as text, or its latency in cycles if it has no interval."""
     rate = plan.frame_rate
     return f"a latency of {plan.latency:,} cycles" if rate is None else f"{rate_text(rate)} frames per second"
 
 
 def _best_plan(network: Network, board: Board, request: Request) -> Plan | Refusal:
-    """Return the plan with the first set of requantisers in LUTs that fits, or with the first later, better set.
+    """Return the best plan over the candidate sets of requantisers in LUTs, or a refusal if none fits.
 
-    If no plan fits, the refusal is the first plan's.
+    It is the first plan that fits, or the first later plan that is better. If no plan fits, the refusal is the first
+    plan's.
     """
     first, *others = _requantisers_in_luts(network, board, request)
     best = _plan_with_luts(network, board, request, first)
@@ -136,13 +140,13 @@ def _best_plan(network: Network, board: Board, request: Request) -> Plan | Refus
             continue
         if isinstance(best, Refusal):
             best = plan
-        elif order(plan, request) < order(best, request):
+        elif sort_key(plan, request) < sort_key(best, request):
             return plan
     return best
 
 
 def _requantisers_in_luts(network: Network, board: Board, request: Request) -> Iterable[frozenset[str]]:
-    """Yield sets of layers whose requantisers multiply by LUTs, as the request says: none, all or (``auto``) several.
+    """Yield candidate sets of layers (by name) whose requantisers multiply in LUTs: none, all, or (``auto``) several.
 
     With ``auto`` the sets have no layer, all, and three, two and one quarter of the layers that can save DSP slices.
     Layers whose products need the fewest bits, and so the fewest LUTs, come first.

@@ -1,4 +1,4 @@
-"""Request of a plan: the options of the command line or of Python, checked together."""
+"""Request for a plan: the planner's options from the command line or Python, checked together."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from hwgen.templates import TEMPLATES
 from hwgen.templates.engine import check_batch
 from hwgen.templates.task import Goal
 
-#: Largest bound of an interval, in cycles. A larger bound is replaced by this one, which no plan reaches.
+#: Maximum bound of an interval, in cycles. It replaces larger bounds; no plan reaches it.
 MAX_CYCLES = 1 << 62
 
 
 def lut_refusal(possible: str, other: str) -> str:
-    """Return the message for products that must be in LUTs, in hardware that computes them in DSP slices.
+    """Return the error message if products must be in LUTs, but the requested hardware needs DSP slices for them.
 
     Parameters
     ----------
     possible : str
-        Noun phrase of the hardware that can compute products in LUTs.
+        Noun phrase for the hardware that can compute products in LUTs.
     other : str
         Requested hardware, with a verb: ``pyramid, which multiplies``.
     """
@@ -52,13 +52,13 @@ def lut_refusal(possible: str, other: str) -> str:
 @options.documented
 @dataclass(frozen=True, kw_only=True)
 class Request(PlanOptions):
-    """Request of a plan: the options that the command line or a function of Python receives for the planner.
+    """Request for a plan: the options that the command line or a Python function receives for the planner.
 
     Raises
     ------
     InputError
-        If ``dsp``, ``lut`` or ``bram`` is no positive integer, or ``fps``, ``clock`` or ``bandwidth`` no positive
-        number.
+        If ``dsp``, ``lut`` or ``bram`` is not a positive integer, or ``fps``, ``clock`` or ``bandwidth`` is not a
+        positive number.
     PlanError
         If another option makes no sense, or options contradict each other.
     """
@@ -79,7 +79,7 @@ class Request(PlanOptions):
         self._check_multipliers()
 
     def _check_weights(self) -> None:
-        """Raise PlanError if weights are loaded at run time, and another option rules that out."""
+        """Raise PlanError if weights are to be loaded at run time, but another option rules that out."""
         if self.weights == CONSTANT:
             return
         template_name = requested_template(vars(self))
@@ -92,7 +92,7 @@ class Request(PlanOptions):
             raise PlanError(f"weights at run time go with {called('requantise')} dsp, not {self.requantise}")
 
     def _check_multipliers(self) -> None:
-        """Raise PlanError if all products must be in LUTs, and another option asks for hardware that has none there."""
+        """Raise PlanError if all products must be in LUTs, but another option asks for hardware that can't do that."""
         if self.multipliers != LUT:
             return
         template = TEMPLATES.get(requested_template(vars(self)) or "")
@@ -102,7 +102,7 @@ class Request(PlanOptions):
             raise PlanError(lut_refusal("one group of all layers", f"{called('in_turn')}, whose groups multiply"))
 
     def _check_template(self) -> None:
-        """Raise PlanError if options that steer a template contradict the template or each other."""
+        """Raise PlanError if options of one template contradict the requested template or each other."""
         of_pyramids = any(getattr(self, name) is not None for name in options.steering(PYRAMID))
         for name in options.steering(ENGINE):
             if getattr(self, name) is not None and (self.template not in (None, ENGINE) or of_pyramids):
@@ -122,7 +122,7 @@ class Request(PlanOptions):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Request:
-        """Make a request from options given by name, and check the options.
+        """Return a request made of options given by name, which are checked.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class Request(PlanOptions):
         return cls(**values)
 
     def limited(self, board: Board) -> Board:
-        """Return the board with the requested clock and bandwidth, and only as many LUTs and block RAMs as allowed.
+        """Return a copy of the board with the requested clock and bandwidth, and the allowed LUTs and block RAMs.
 
         Raises
         ------
@@ -161,9 +161,9 @@ class Request(PlanOptions):
         return board.limited(**limits) if limits else board
 
     def max_cycles(self, board: Board) -> int | None:
-        """Return the largest interval allowed, in cycles between frames, on a board with the requested clock.
+        """Return the maximum interval that the request allows, in cycles between frames, at the board's clock.
 
-        ``None`` if the request has no bound, neither ``interval`` nor ``fps``.
+        Return ``None`` if the request bounds neither ``interval`` nor ``fps``.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class Request(PlanOptions):
         return cycles
 
     def goal(self, board: Board) -> Goal:
-        """Return the goal of each group on a board, with one multiply-add per DSP slice and requantisers on slices.
+        """Return the planning goal on a board, with one multiply-add per DSP slice and requantisers in slices.
 
         The planner then sets the multipliers (``macs_per_dsp``, ``requantise``) that the request names.
 
@@ -209,9 +209,9 @@ class Request(PlanOptions):
         )
 
     def max_bus_bits(self, board: Board) -> int:
-        """Return the width, in bits, of the widest port to memory that an engine has unless its width is given.
+        """Return the maximum number of bits of an engine's memory port unless the user gives the width.
 
-        That is the board's. With a requested bandwidth, it is 64, or the next width that moves the bandwidth at the
+        It is the board's. With a requested bandwidth, it is 64, or the next width that moves the bandwidth at the
         board's clock, or else the widest.
         """
         if self.bandwidth is None:

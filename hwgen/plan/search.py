@@ -1,4 +1,4 @@
-"""Search for the best plan of a task: one group, groups in turn, or a group that computes from off-chip memory."""
+"""Search for a task's best plan: one group, groups that run in turn, or one group with weights in off-chip memory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from hwgen.templates.budget import weight_shortage, weights_of
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-#: Number of DSP budgets that are tried at most, where groups in turn need too many LUTs, flip-flops or block RAMs.
+#: Maximum number of DSP budgets that are tried if groups in turn need too many LUTs, flip-flops or block RAMs.
 MAX_TRIES = 4
 
 Choose = Callable[..., Group | Refusal]
-"""Type of functions that search for the best group of some layers, such as `best_group`, with its parameters."""
+"""Function that returns the best group of some layers, or a refusal, with the parameters of `best_group`."""
 
 
 @dataclass(frozen=True)
 class PlanSearch:
-    """Search for the best plan of a task.
+    """Search for the best plan of a task (network, board and goal), with the groups that the user requested.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class PlanSearch:
     _off_chip_refusals: list[Refusal] = field(default_factory=list, init=False, compare=False)
 
     def best(self) -> Plan | Refusal:
-        """Search for the best plan; a refusal says why none fits, for templates with weights off chip as well.
+        """Return the best plan, or a refusal that says why none fits, also with weights in off-chip memory.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class PlanSearch:
         return replace(plan, reason=f"{plan.reason}; the template {ENGINE} does not compute it either: {reason}")
 
     def _search_plan(self) -> Plan | Refusal:
-        """Search for the best plan; a refusal says why none fits.
+        """Return the best plan, or a refusal that says why none fits with weights on the chip.
 
         A requested template, requested groups and groups in turn are followed. Otherwise the first of these that fits
         is the best: one group with only its input and output off chip, one group that computes from off-chip memory,
@@ -87,7 +87,7 @@ class PlanSearch:
         return alternatives.weights_refusal(self._in_slices) or self._plan_freely()
 
     def _plan_freely(self) -> Plan | Refusal:
-        """Return the best plan, or a refusal, if no groups are requested and each layer's weights may fit the chip."""
+        """Return the best plan for a request without groups, or a refusal; each layer's weights may fit the chip."""
         plan = self._plan_as_one_group()
         needs_luts = self.task.goal.needs_luts
         if not isinstance(plan, Refusal):
@@ -97,7 +97,7 @@ class PlanSearch:
         other = self._off_chip(plan) or self._plan_in_turn(
             (f"no single group was found that fits: {plan}", *alternatives.in_tiles(self._in_slices))
         )
-        # Groups in turn multiply in DSP slices only. The refusal of one group names the fewest slices beside LUTs.
+        # Groups in turn multiply in DSP slices only. The refusal of one group names the fewest slices next to LUTs.
         is_nearer = plan.resource == "DSP slices" and self.task is not self._in_slices
         return plan if isinstance(other, Refusal) and is_nearer else other
 
@@ -106,7 +106,7 @@ class PlanSearch:
         return self._plan_group(best_group(self.task, 0, len(self.task.works)))
 
     def _plan_group(self, group: Group | Refusal, *notes: str) -> Plan | Refusal:
-        """Return the plan of a single group, with some notes, or the refusal that stands for the group."""
+        """Return the plan of a single group, with notes for users; a refusal is returned unchanged."""
         if isinstance(group, Refusal):
             return group
         task = self.task if any(layer.lut_lanes for layer in group.layers) else self._in_slices
@@ -115,11 +115,11 @@ class PlanSearch:
 
     @property
     def _in_slices(self) -> Task:
-        """Task of groups in turn, and of plans from off-chip memory, which multiply in DSP slices."""
+        """Planning task for groups that multiply in DSP slices only: groups in turn, and with weights off chip."""
         return self.task.in_slices
 
     def _in_given_groups(self, groups: str) -> Plan | Refusal:
-        """Return the plan of the requested groups, each by the first template with which it fits, or a refusal.
+        """Return the plan of the requested groups, each by the first template that fits the board, or a refusal.
 
         A group that does not fit on the chip computes from off-chip memory, if a template can.
         """
@@ -131,15 +131,16 @@ class PlanSearch:
         if len(spans) == 1:
             plan = self._plan_group(any_group(self.task, *spans[0]))
         else:
-            plan = Turns(self._in_slices, spans, _notes(self._in_slices), any_group).best(self.in_turn)
+            plan = InTurnSearch(self._in_slices, spans, _notes(self._in_slices), any_group).best(self.in_turn)
         if isinstance(plan, Refusal) and plan.over_budget:
             return alternatives.weights_refusal(self._in_slices) or plan  # says more, if a single layer does not fit
         return plan
 
     def _off_chip(self, refusal: Refusal) -> Plan | None:
-        """Return the plan of one group with weights off chip, for the objectives interval and latency, or ``None``.
+        """Return the plan of one group with weights in off-chip memory, or ``None`` if there is none.
 
-        ``None`` with another objective, with products that must be in LUTs, or if no such group fits.
+        There is none with an objective other than interval and latency, with products that must be in LUTs, or if no
+        such group fits.
 
         Parameters
         ----------
@@ -157,7 +158,7 @@ class PlanSearch:
         return None if isinstance(plan, Refusal) else plan
 
     def _compared(self, plan: Plan) -> Plan:
-        """Add a note to the plan of one group if groups in turn would be faster, and return the plan.
+        """Return the plan of one group, with a note for users if groups in turn would be faster.
 
         Groups in turn can be faster because each has all slices while it runs. The note has the exact figure of the
         plan in turn, and the option that requests it.
@@ -170,7 +171,7 @@ class PlanSearch:
             return plan
         option = f"--groups {shlex.quote(text([layer.name for layer in self.task.network.layers], spans))}"
         for shared in (False, True):
-            other = Turns(self._in_slices, spans).best(shared)
+            other = InTurnSearch(self._in_slices, spans).best(shared)
             if not isinstance(other, Refusal) and _frame(other, latency) < _frame(plan, latency):
                 what = "a latency" if latency else "an interval"
                 cycles = other.latency if latency else other.interval
@@ -180,7 +181,7 @@ class PlanSearch:
         return plan
 
     def _plan_in_turn(self, notes: tuple[str, ...]) -> Plan | Refusal:
-        """Return the plan of the best groups in turn, with fewer DSP slices where another resource runs out."""
+        """Return the plan of the best groups in turn, with fewer DSP slices if another resource runs out."""
         task = self._in_slices
         plan = _cut_once(task, (*_notes(task), *notes))
         for _ in range(MAX_TRIES - 1):
@@ -192,15 +193,15 @@ class PlanSearch:
 
 
 def _notes(task: Task) -> tuple[str, ...]:
-    """Return notes on the layers with weights that can't use the requested multiplier, and the reason."""
+    """Return notes for users on the layers with weights that can't use the requested multiplier, with the reason."""
     wanted, notes = task.multiplier, []
     if wanted is None:
         return ()
     packed = wanted.lanes * wanted.pixels
     kinds = {name: kind.lanes * kind.pixels for name, kind in task.multipliers.items()}
-    alone = [work for work in task.works if kinds[work.name] < packed and work.weighted]
+    unpacked = [work for work in task.works if kinds[work.name] < packed and work.weighted]
     for depthwise in (False, True):
-        names = [work.name for work in alone if work.channelwise == depthwise]
+        names = [work.name for work in unpacked if work.channelwise == depthwise]
         if names:
             notes.append(f"one multiply-add a slice, for {wanted.reason(depthwise)}: {', '.join(names)}")
     return tuple(notes)
@@ -209,7 +210,7 @@ def _notes(task: Task) -> tuple[str, ...]:
 def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
     """Return the plan of the best grouping of a task's network, or a refusal.
 
-    With the objective ``dsp``, the fewest slices of this grouping are then searched anew.
+    With the objective ``dsp``, the fewest slices of this grouping are then searched again.
     """
     groups = grouping.cut(task)
     if isinstance(groups, Refusal):
@@ -218,11 +219,11 @@ def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
         return plan_of(task, groups, notes)
     names = [layer.name for layer in task.network.layers]
     ends = [names.index(group.layers[-1].name) + 1 for group in groups]
-    return Turns(task, list(pairwise((0, *ends))), notes).best()
+    return InTurnSearch(task, list(pairwise((0, *ends))), notes).best()
 
 
 def _frame(plan: Plan, latency: bool) -> int:
-    """Return a plan's latency or interval, in cycles; for one group at least the cycles of off-chip transfers."""
+    """Return a plan's latency or interval in cycles; with one group, at least the cycles of its off-chip transfers."""
     cycles = plan.latency if latency or plan.interval is None else plan.interval
     return (
         max(cycles, plan.board.transfer_cycles(plan.traffic_bytes["feature_maps"])) if len(plan.groups) == 1 else cycles
@@ -230,15 +231,15 @@ def _frame(plan: Plan, latency: bool) -> int:
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Search for the plan of groups that run in turn, for a fixed grouping.
+class InTurnSearch:
+    """Search for the plan of groups that run one after the other, for a fixed grouping.
 
     Parameters
     ----------
     task : Task
         Network, board and goal of the plan.
     spans : sequence of Span
-        First layer of each group, and one past its last.
+        Index of each group's first layer, and of its last layer plus one.
     notes : tuple of str
         Notes of the plan.
     choose : function
@@ -251,7 +252,7 @@ class Turns:
     choose: Choose = best_group
 
     def best(self, shared: bool = False) -> Plan | Refusal:
-        """Return the plan in which each group has hardware of its own; if that does not fit, all share the slices.
+        """Return the plan of the groups with separate hardware, or on shared DSP slices if that does not fit.
 
         With the objective ``dsp``, the fewest slices are found by bisection over the budget that each group may use.
         Each group is as fast as the budget allows.
@@ -259,7 +260,7 @@ class Turns:
         Parameters
         ----------
         shared : bool
-            Whether plans in which each group has hardware of its own are skipped.
+            Whether to skip plans with separate hardware for each group.
         """
         fewest = self.task.goal.objective == "dsp"
         if not fewest and not shared:
@@ -282,7 +283,7 @@ class Turns:
         return best
 
     def _separate(self) -> Plan | Refusal:
-        """Return the plan in which the DSP slices are divided among the groups, each with hardware of its own.
+        """Return the plan with separate hardware for each group, and the DSP slices divided among the groups.
 
         The time of a group is about its multiply-adds divided by its slices, and the times add up. Their sum is
         smallest if the slices are in the ratio of the square roots of the multiply-adds.
@@ -293,7 +294,7 @@ class Turns:
         return self._plan_spans([self.task.aiming(dsp=max(int(self.task.goal.dsp * r / sum(roots)), 1)) for r in roots])
 
     def _plan_within_slices(self, dsp: int) -> Plan | Refusal:
-        """Return the plan of the groups in turn, each of which may use ``dsp`` slices, or a refusal.
+        """Return the plan of the groups in turn if each group may use ``dsp`` slices, or a refusal.
 
         With the objective ``dsp``, each group is as fast as these slices allow.
         """
@@ -302,7 +303,7 @@ class Turns:
         return self._plan_spans([aimed] * len(self.spans))
 
     def _plan_spans(self, tasks: Sequence[Task]) -> Plan | Refusal:
-        """Choose the best group of each span by the span's own task; return the plan, or the first refusal."""
+        """Plan each range of layers by a task of its own; return the plan of all groups, or the first refusal."""
         groups = []
         for task, span in zip(tasks, self.spans, strict=True):
             group = self.choose(task, *span, in_turn=True)
@@ -312,11 +313,11 @@ class Turns:
         return plan_of(self.task, tuple(groups), self.notes)
 
     def _exceeds_interval(self, plan: Plan) -> bool:
-        """Return whether a plan's interval exceeds the goal's bound."""
+        """Return whether a plan's interval exceeds the goal's maximum interval."""
         limit = self.task.goal.interval
         return limit is not None and plan.interval is not None and plan.interval > limit
 
 
 def _max_slices(plan: Plan) -> int:
-    """Return the number of DSP slices of the plan's largest group."""
+    """Return the number of DSP slices of the plan's group with the most slices."""
     return max(group.resources.dsp for group in plan.groups)
