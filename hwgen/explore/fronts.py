@@ -1,4 +1,4 @@
-"""Pareto fronts of a network over all divisions into fusion groups and all unroll factors."""
+"""Pareto fronts of a network's costs over all divisions into fusion groups and over all unroll factors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hwgen.templates.unroll import UnrollChoice, choices
 from hwgen.templates.work import LayerWork, Unroll
 
 WORD_BYTES = 4
-"""Number of bytes of a word in storage and traffic figures (32 bits, as in the papers)."""
+"""Number of bytes per word in figures of storage and traffic (32 bits, as in the papers)."""
 
 
 AXES = {
@@ -30,7 +30,7 @@ AXES = {
     "dsp_traffic": ("dsp", "traffic_words"),
     "dsp_cycles": ("dsp", "cycles"),
 }
-"""Coordinates of each front's points, by the front's name, which is that of the exploration's field with the points.
+"""Names of the two coordinates of each Pareto front's points, by the front's name (a field of `Exploration`).
 
 A board limits the first coordinate.
 """
@@ -38,7 +38,7 @@ A board limits the first coordinate.
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Point from a published paper to plot beside a network's computed Pareto front.
+    """Point from a published paper, to plot with a network's computed Pareto front.
 
     Its coordinates have the front's units.
     """
@@ -64,7 +64,7 @@ class Exploration:
     storage_traffic, storage_multiplications, dsp_traffic, dsp_cycles : tuple
         Points of each front, sorted by their first figure; see `hwgen.explore.fusion`.
     published : tuple of Point
-        Published points to show beside the fronts.
+        Published points to show with the fronts.
     """
 
     network: Network
@@ -84,13 +84,13 @@ class Exploration:
         )
 
     def limit(self, front: str) -> float:
-        """Return the board's limit of a front's first coordinate: words of block RAM, or DSP slices."""
+        """Return the board's limit for a front's first coordinate: words of block RAM, or DSP slices."""
         if front.startswith("storage"):
             return self.max_words
         return inf if self.board is None else self.board.dsp
 
     def points(self, front: str) -> list[tuple[int, int, Any]]:
-        """Return the points of a front, each with its two coordinates."""
+        """Return the points of the front with a given name, as tuples (first coordinate, second coordinate, point)."""
         return [(*(getattr(point, axis) for axis in AXES[front]), point) for point in getattr(self, front)]
 
     def to_json(self) -> dict[str, Any]:
@@ -129,19 +129,19 @@ def explore(
     depth_groups: Mapping[str, int] | None = None,
     published: Sequence[Point] = (),
 ) -> Exploration:
-    """Compute all Pareto fronts of a network over groupings and unroll factors; see `Exploration` for their costs.
+    """Return all Pareto fronts of a network over groupings and unroll factors; see `Exploration` for their costs.
 
     Parameters
     ----------
     network : Network
         Network to explore.
     board : Board, optional
-        Board whose limits apply. A layer that alone needs more multipliers than the board has is computed in the fewest
-        serial depth groups with which it fits. Points that don't fit the board are kept and marked.
+        Board whose limits apply. A layer that needs more multipliers than the board has is computed in the fewest
+        serial depth groups that fit. Points that don't fit the board are kept and marked.
     depth_groups : mapping of str to int, optional
         Number of serial depth groups of layers, by name; 1 for all others.
     published : sequence of Point
-        Points to show beside the fronts.
+        Points to show with the fronts.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def explore(
 
 
 def listing(layers: Layers) -> list[tuple[int, int]]:
-    """Return the pair (stored words, moved words) of every division of a network into fusion groups.
+    """Return a list with the pair (stored words, moved words) of every division of a network into fusion groups.
 
     A network with ``c`` cuts has ``2**c`` divisions.
     """
@@ -185,7 +185,7 @@ def listing(layers: Layers) -> list[tuple[int, int]]:
 
 
 def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
-    """Return the on-chip storage and feature-map traffic, in words, of one division of a network into fusion groups.
+    """Return the words stored on chip and the feature-map words moved, for one division of a network into groups.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
 
 
 def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
-    """Return the multipliers of a layer that computes its input channels in ``groups`` groups, one after the other.
+    """Return the number of multipliers of a layer that computes its input channels in ``groups`` serial groups.
 
     There are more groups if the board has too few DSP slices.
     """

@@ -1,4 +1,4 @@
-"""Costs of fusing a network's layers, as exact Pareto fronts over all divisions into fusion groups.
+"""Costs of fusing a network's layers: exact Pareto fronts over all divisions of the network into fusion groups.
 
 Groups begin and end where the network can be cut (`hwgen.network.graph.Network.cuts`).
 """
@@ -22,10 +22,9 @@ from hwgen.templates.work import Unroll, ceil_div
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePoint:
-    """Point of a Pareto front: layers divided into fusion groups, words stored on chip, and words moved per frame.
+    """Point of a Pareto front: a division into fusion groups, words stored on chip, and words moved per frame.
 
-    The stored words are overlaps of neighbouring pyramids (tiles). The moved words are those of the groups' feature
-    maps.
+    The stored words are overlaps of neighbouring pyramids (tiles). The moved words are the groups' feature maps.
     """
 
     groups: tuple[Span, ...]
@@ -35,7 +34,7 @@ class StoragePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DspPoint:
-    """Point of a Pareto front: layers divided into fusion groups, number of multipliers, and off-chip traffic.
+    """Point of a Pareto front: a division into fusion groups, number of multipliers, and words moved per frame.
 
     The groups run one after the other and share the multipliers.
     """
@@ -47,7 +46,10 @@ class DspPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapPoint:
-    """Point of a Pareto front: costs of fusion groups that each ``reuse`` or ``recompute`` overlaps of tiles."""
+    """Point of a Pareto front: a division into fusion groups that each ``reuse`` or ``recompute`` overlaps, and costs.
+
+    The costs are words stored on chip, multiplications per frame and words moved per frame.
+    """
 
     groups: tuple[Span, ...]
     overlap: tuple[str, ...]
@@ -66,7 +68,7 @@ class CyclesPoint:
 
 
 def storage_words(layers: Layers) -> dict[Span, int]:
-    """Return, for each possible fusion group, the number of words kept on chip for reuse between pyramids (tiles)."""
+    """Return, for each possible fusion group, the words kept on chip so that pyramids (tiles) reuse their overlaps."""
     linked = Linked.of(layers)
     return {
         (begin, end): words
@@ -76,7 +78,7 @@ def storage_words(layers: Layers) -> dict[Span, int]:
 
 
 def storage_traffic(layers: Layers) -> list[StoragePoint]:
-    """Return the Pareto front of on-chip storage against feature-map traffic, over all ways to fuse the layers.
+    """Return the Pareto front of words stored on chip and feature-map words moved, over all ways to fuse the layers.
 
     The points are sorted by storage. Groups run one after the other in the same buffers, so a grouping needs the
     largest group's storage (the thesis).
@@ -94,7 +96,7 @@ def storage_traffic(layers: Layers) -> list[StoragePoint]:
 
 
 def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
-    """Return the Pareto front of multipliers against feature-map traffic, over all ways to fuse the layers.
+    """Return the Pareto front of multipliers and feature-map words moved, over all ways to fuse the layers.
 
     This is Fig. 7 of DeCoILFNet. The points are sorted by multipliers.
 
@@ -118,9 +120,9 @@ def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
 
 
 def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
-    """Return the multipliers of a convolution for all taps of ``1 / depth_groups`` of its input channels.
+    """Return the multipliers that compute all taps of ``1 / depth_groups`` of a convolution's input channels at once.
 
-    A pool needs none.
+    Pools and depthwise convolutions count as none.
     """
     if layer.channelwise or not layer.weight_count:
         return 0
@@ -128,7 +130,7 @@ def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
 
 
 def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
-    """Return the Pareto front of storage, multiplications and traffic of fusion groups with reuse or recomputation.
+    """Return the Pareto front of stored words, multiplications and moved words, with reuse or recomputation per group.
 
     Each group either reuses or recomputes the overlaps of its tiles. A group that recomputes stores nothing, reads its
     input with the overlaps, and needs more multiplications. The points are sorted by storage.
@@ -138,8 +140,8 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
     layers : Layers
         Layers of the network.
     groups : sequence of spans, optional
-        A single grouping: the result is then the front of storage against multiplications. By default all groupings:
-        the front of all three costs.
+        A single grouping: the result is then the front of storage and multiplications. By default all groupings: the
+        front of all three costs.
     """
     linked = Linked.of(layers)
     if groups is not None:
@@ -182,7 +184,7 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
 
 
 def dsp_cycles(choices: Sequence[Sequence[UnrollChoice]]) -> list[CyclesPoint]:
-    """Return the Pareto front of multipliers against the slowest layer's cycles, over all unroll factors of the layers.
+    """Return the Pareto front of multipliers and of cycles per frame, over all unroll factors of the layers.
 
     The points are sorted by multipliers.
 
@@ -210,7 +212,7 @@ def _traffic_words(layers: Sequence[Op], begin: int, end: int) -> int:
 
 
 def check_groups(layers: Layers, groups: Sequence[Span]) -> None:
-    """Refuse fusion groups that do not hold each layer once and in order, or end where the network cannot be cut."""
+    """Raise InputError unless groups hold each layer once and in order, and end where the network can be cut."""
     linked = Linked.of(layers)
     edges, count = [0, *(end for _, end in groups)], len(linked.layers)
     if edges[-1] != count or any(a >= b for a, b in pairwise(edges)) or [a for a, _ in groups] != edges[:-1]:

@@ -1,7 +1,7 @@
-"""Points that papers published for their networks, to show beside the computed Pareto fronts.
+"""Points that papers published for their networks, to show with the computed Pareto fronts.
 
-The thesis is Alwani's (2015); DeCoILFNet was published in 2018. docs/figures/published.md lists which of their figures
-the fronts reproduce.
+The thesis is Alwani's (2015); DeCoILFNet was published in 2018. docs/figures/published.md lists the figures that the
+fronts reproduce.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POINTS = {
         Point(label="B (thesis)", front="storage_traffic", x=232 * 256, y=17.1 * 256_000),
         Point(label="C (thesis)", front="storage_traffic", x=701 * 256, y=1.37 * 256_000),
     ),
-    # DeCoILFNet prints no DSPs for A: the value is that of its largest layer
+    # DeCoILFNet prints no DSPs for A: the value is its largest layer's
     "vgg16:7": (
         Point(label="A (DeCoILFNet)", front="dsp_traffic", x=1152, y=23.54 * 2**18),
         Point(label="Table IV (DeCoILFNet)", front="dsp_traffic", x=2907, y=6.69 * 2**18),
@@ -36,14 +36,14 @@ _POINTS = {
 
 
 def points(network: Network) -> tuple[Point, ...]:
-    """Return the points that papers published for a network's Pareto fronts; none if no paper explored the network."""
+    """Return the points that papers published for a network's Pareto fronts; empty if no paper explored the network."""
     return next((published_points for name, published_points in _POINTS.items() if _has_geometry_of(network, name)), ())
 
 
 def depth_groups(network: Network) -> dict[str, int]:
-    """Return the number of serial depth groups (of input channels) of each layer in DeCoILFNet's build.
+    """Return, by layer name, the number of serial groups of input channels in DeCoILFNet's build of the network.
 
-    The result is empty for other networks than DeCoILFNet's.
+    The result is empty for networks other than DeCoILFNet's.
     """
     if not _has_geometry_of(network, "vgg16:7"):
         return {}

@@ -1,4 +1,4 @@
-"""Storage, arithmetic and traffic of fused layers that are computed in pyramids, tile by tile (Alwani 2015).
+"""On-chip storage, arithmetic and memory traffic of fused layers computed tile by tile, in pyramids (Alwani 2015).
 
 Chapters 3 and 4 of the thesis describe the computation.
 
@@ -26,12 +26,12 @@ from hwgen.network.graph import INPUT, Network
 from hwgen.network.ops import Op
 
 Pair = tuple[int, int]
-"""Pair of a number of rows and a number of columns."""
+"""Number of rows and number of columns."""
 
 SOURCE = -1
 """Index that stands for the input map of a fusion group of layers.
 
-Layers have indices from 0, and a map has the index of the layer that produces it.
+Layers have indices starting at 0, and a map has the index of the layer that produces it.
 """
 
 
@@ -46,7 +46,7 @@ class Linked:
     sources : tuple of tuple of int
         Indices of the maps that each layer reads.
     boundaries : tuple of int
-        Layer indices at which groups can begin and end (`Network.boundaries`).
+        Layer indices where groups can begin and end (`Network.boundaries`).
     """
 
     layers: tuple[Op, ...]
@@ -69,14 +69,14 @@ class Linked:
         return cls(tuple(layers), tuple((index - 1,) for index in range(len(layers))), tuple(range(len(layers) + 1)))
 
     def head(self, end: int) -> Linked:
-        """Return the linked layers before layer index ``end``, which must be a boundary of groups."""
+        """Return the layers before index ``end``, a possible end of a group, with the maps that each layer reads."""
         return Linked(
             self.layers[:end], self.sources[:end], tuple(boundary for boundary in self.boundaries if boundary <= end)
         )
 
 
 Layers = Sequence[Op] | Network | Linked
-"""Layers of a fusion group or a whole network: a chain of operators, a network, or layers with links."""
+"""Layers of a fusion group or a whole network: a chain of operators, a `Network`, or `Linked` layers."""
 
 
 _FAR = np.iinfo(np.int64).max
@@ -88,14 +88,14 @@ def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
 
     They are the sum of ``N (K - S) (W + step)`` over the maps that the group's layers read, as in the thesis's
     exploration tool (Fig. 4.1). ``W`` is the width without padding (the band at the bottom), ``step`` the new rows of a
-    pyramid (the band at the right). The group's own input counts. A pool with ``K = S`` keeps nothing. Where several
-    layers read a map, the layer that is most behind decides (docs/explanation).
+    pyramid (the band at the right). The group's own input counts. A pool with ``K = S`` keeps nothing. If several
+    layers read a map, the layer that lags the most decides (docs/explanation).
     """
     return reuse_words_of_tails(layers, tip)[0]
 
 
 def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
-    """Return a list, by first layer, of the words kept to reuse overlaps in each fusion group up to the last layer."""
+    """Return, for each possible first layer of a group that ends with the last layer, the words kept for reuse."""
     linked = Linked.of(layers)
     check_tip(linked, tip)
     tips = tips_of_tails(linked, tip)
@@ -104,10 +104,10 @@ def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
 
 
 def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
-    """Return a list, by first layer, of the output tile size of each fusion group up to the last: ``tip``, or more.
+    """Return the output tile size, ``tip`` or more, per possible first layer of a group that ends with the last layer.
 
-    It is the smallest tip, at least ``tip``, with which all maps of the group advance by whole pixels. Only upsampling
-    needs more than ``tip``.
+    It is the smallest tip, at least ``tip``, that advances all maps of the group by whole pixels. Only upsampling needs
+    more than ``tip``.
     """
     linked = Linked.of(layers)
     by_axis = [_whole_pixel_steps(linked, _paces(linked, axis)) for axis in (0, 1)]
@@ -117,9 +117,9 @@ def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
 
 
 def _whole_pixel_steps(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
-    """Return, by first layer of a fusion group, the least output step that advances all its maps by whole pixels.
+    """Return the minimum output step that advances all maps of a group by whole pixels, per possible first layer.
 
-    The groups end with the last layer.
+    Steps count rows or columns of the output. The groups end with the last layer.
     """
     outputs, whole = {}, 1
     for index in range(len(linked.layers) - 1, SOURCE - 1, -1):
@@ -129,7 +129,7 @@ def _whole_pixel_steps(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
 
 
 def _paces(linked: Linked, axis: int) -> dict[int, Fraction]:
-    """Return how many rows (axis 0) or columns of each map correspond to one row or column of the last layer's output.
+    """Return, by map index, the rows (axis 0) or columns of the map per row or column of the last layer's output.
 
     The number is 0 if the whole map is needed. If the paths to the last layer have different paces, no band of the map
     moves along with both. Then the whole map is needed.
@@ -143,7 +143,7 @@ def _paces(linked: Linked, axis: int) -> dict[int, Fraction]:
 
 
 def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
-    """Return, for each feature map, the indices of the layers that read it and which of their inputs it is."""
+    """Return, by map index, the layers that read the map, as pairs (layer index, input index)."""
     readers: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for layer, sources in enumerate(linked.sources):
         for input_index, source in enumerate(sources):
@@ -152,9 +152,9 @@ def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
 
 
 def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
-    """Return a list, by first layer, of the words kept to reuse overlaps in each fusion group up to the last layer.
+    """Return, for each possible first layer of a group, the words kept for reuse with an output tile size of ``tip``.
 
-    The output tile size is ``tip``.
+    The groups end with the last layer.
     """
     rows, columns = (_overlaps(linked, axis, tip[axis]) for axis in (0, 1))
     paces, layers, words = [_paces(linked, axis) for axis in (0, 1)], linked.layers, {}
@@ -165,7 +165,7 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
         counted, needed = (
             below * kept.width + right * advance for below, right in zip(rows[index], columns[index], strict=True)
         )
-        # In the papers' count the ends of the map don't matter. Where a fork keeps more, the map's size is the limit.
+        # In the papers' count the ends of the map don't matter. If a fork keeps more, the map's size is the limit.
         band = min(needed, whole) if all(pace[index] for pace in paces) else whole
         total += kept.channels * max(counted, band)
         words[index + 1] = total
@@ -173,10 +173,10 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
 
 
 def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]:
-    """Return the rows (axis 0) or columns of each feature map that a pyramid (tile of fused layers) keeps for the next.
+    """Return, by map index, how many rows (axis 0) or columns a pyramid (tile of fused layers) keeps for the next one.
 
-    The first figure is the largest overlap of any layer's windows. The second is the part that the layer most behind
-    must still read when the layer most ahead has what it needs.
+    The first figure is the largest overlap of any layer's windows. The second is the part that the layer that lags the
+    most must still read when the layer that leads has what it needs.
     """
     layers, readers = linked.layers, _readers(linked)
     ends, overlaps = {len(layers) - 1: tip}, {}
@@ -193,7 +193,7 @@ def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Arithmetic and input words of fused convolutions per frame, without and with recomputation of overlaps.
+    """Operations and input words per frame of fused convolutions, without and with recomputation of overlaps.
 
     Parameters
     ----------
@@ -212,18 +212,18 @@ class Work:
 
 
 def recomputation(layers: Layers, tip: Pair = (1, 1)) -> Work:
-    """Return the arithmetic of one fusion group whose pyramids (tiles) share nothing and recompute their overlaps.
+    """Return operations and input words per frame of a fusion group whose pyramids (tiles) recompute their overlaps.
 
-    Additions are counted as in the thesis, ``K*K - 1`` for ``K*K`` multiplications. Where several layers read a map, a
+    Additions are counted as in the thesis, ``K*K - 1`` for ``K*K`` multiplications. If several layers read a map, a
     pyramid has the smallest rectangle that covers all their needs.
     """
     return recomputation_of_tails(layers, tip)[0]
 
 
 def recomputation_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Work]:
-    """Return a list, by first layer, of the arithmetic with recomputed overlaps of each group up to the last layer.
+    """Return the operations with recomputed overlaps, per possible first layer of a group that ends with the last.
 
-    A pyramid is mapped back from the tip, so all groups of one tip share its levels.
+    A pyramid is mapped back from its output tile (tip), so all groups with one tip share its levels.
     """
     linked = Linked.of(layers)
     check_tip(linked, tip)
@@ -243,7 +243,7 @@ def _works_of_tails(linked: Linked, tip: Pair) -> list[Work]:
         layer = layers[index]
         repeated = (rows[index] * columns[index] - layer.output_height * layer.output_width) * layer.weight_count
         base += layer.macs
-        # ``repeated`` can be negative: rows behind the last window of the following layers are not computed at all.
+        # ``repeated`` can be negative: rows after the last window of the following layers are not computed at all.
         extra += repeated
         additions += repeated // layer.taps * (layer.taps - 1)
         works[index] = Work(
@@ -256,7 +256,7 @@ def _works_of_tails(linked: Linked, tip: Pair) -> list[Work]:
 
 
 def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
-    """Return the words of feature maps that fusion groups move off chip: each group's input and output once.
+    """Return the words of feature maps moved off chip per frame, which are each group's input and output.
 
     Halos of tiles do not count.
     """
@@ -264,7 +264,7 @@ def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
 
 
 def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
-    """Return the rows (axis 0) or columns of each map that all pyramids (tiles of fused layers) compute, summed up.
+    """Return, by map index, the sum over all pyramids (tiles) of the rows (axis 0) or columns that they compute.
 
     Every pyramid's interval is mapped back layer by layer and clipped to the map.
     """
@@ -283,7 +283,7 @@ def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
 
 
 def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the interval of input rows (or columns) that given outputs of a layer need, for every pyramid (tile).
+    """Return arrays, by pyramid (tile), of begin and end of the input rows or columns that a layer's outputs need.
 
     A window wholly in the padding needs nothing.
     """
@@ -293,7 +293,7 @@ def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.nd
 
 
 def check_tip(layers: Layers, tip: Pair) -> None:
-    """Raise InputError if there is no layer, layers do not fit each other, or the tip exceeds the output."""
+    """Raise InputError if there are no layers, maps of layers don't match, or the output tile (tip) is too large."""
     linked = Linked.of(layers)
     if not linked.layers:
         raise InputError("a pyramid must have at least one layer, not 0")

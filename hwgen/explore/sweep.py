@@ -18,7 +18,7 @@ from hwgen.options import check_names
 from hwgen.plan import Plan, Request, kept
 
 MAX_PLANS = 100_000
-"""Largest number of plans that one sweep computes."""
+"""Maximum number of plans that one sweep computes."""
 
 FIGURES = (
     "latency",
@@ -34,15 +34,18 @@ FIGURES = (
     "templates",
 )
 FIGURES += ("map_bytes", "weight_bytes")
-"""Names of a plan's columns: cycles, milliseconds at the plan's clock, frames per second, resources, off-chip bytes."""
+"""Names of a sweep table's columns with figures of a plan: cycles, milliseconds, frames per second, resources, bytes.
+
+Milliseconds are at the plan's clock, and bytes are moved off chip.
+"""
 
 GOALS = ("interval_ms", "latency_ms", "dsp", "bram36", "lut", "ff", "map_bytes")
-"""Names of the table columns that can be minimised as objectives of the sweep's Pareto front."""
+"""Names of the sweep table's columns that can be objectives, which its Pareto front minimises."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Request to plan some networks for some boards with every combination of option values.
+    """Request to plan several networks for several boards with every combination of some options' values.
 
     Parameters
     ----------
@@ -108,7 +111,7 @@ class Sweep:
 
     @property
     def combinations(self) -> list[dict[str, Any]]:
-        """List of all combinations of the swept option values; the last option changes fastest."""
+        """All combinations of the swept options' values, as dicts by option name; the last option changes fastest."""
         return [dict(zip(self.options, values, strict=True)) for values in product(*self.options.values())]
 
     def run(self, pool: work.TaskPool) -> SweepTable:
@@ -120,7 +123,7 @@ class Sweep:
 
 
 def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, int, dict[str, Any]]) -> dict[str, Any]:
-    """Compute one plan, and return its table row, or a row with the reason for which there is no plan."""
+    """Compute one plan of a sweep, and return its table row as a dict, with a reason if there is no plan."""
     network, board, options = networks[point[0]], boards[point[1]], point[2]
     cells: dict[str, Any] = {"model": network.name, "board": board.name}
     cells |= {f"asked_{name}": value for name, value in options.items()}
@@ -138,7 +141,7 @@ def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, 
 
 
 def figures(plan: Plan) -> dict[str, Any]:
-    """Return the figures of a plan as table cells: cycles, milliseconds, resources and off-chip bytes."""
+    """Return the figures of a plan as cells of a sweep table by column: cycles, milliseconds, resources, bytes."""
     interval = plan.latency if plan.interval is None else plan.interval
     traffic, kilohertz = plan.traffic_bytes, plan.board.clock_mhz * 1000
     return {
@@ -156,9 +159,9 @@ def figures(plan: Plan) -> dict[str, Any]:
 
 
 def mark(rows: Sequence[Mapping[str, Any]], goals: Sequence[str]) -> list[dict[str, Any]]:
-    """Return copies of the table rows with an entry ``front``: whether the row's plan is Pareto-optimal for its model.
+    """Return copies of table rows with an entry ``front``: whether the row's plan is Pareto-optimal for its model.
 
-    A row dominates another if it is no worse in all goals and better in one. Of rows that are equal in all goals the
+    A row dominates another if it is better in one goal and not worse in the others. If rows are equal in all goals, the
     first stands for all. A plan that can't be built is not in the front.
     """
     rows_by_costs: dict[str, dict[tuple[float, ...], int]] = {}
@@ -219,7 +222,7 @@ class SweepTable:
 
     @property
     def planned(self) -> list[dict[str, Any]]:
-        """Table rows whose request was not refused and so has a plan."""
+        """Table rows that have a plan, because the request was not refused."""
         return [row for row in self.rows if row["refusal"] is None]
 
     def best(self, model: str) -> list[dict[str, Any]]:
@@ -253,7 +256,7 @@ def _cell(value: Any) -> Any:
 
 
 def require_pyarrow() -> None:
-    """Raise an error if the package pyarrow is not installed.
+    """Raise `ToolError` if the package pyarrow is not installed.
 
     Raises
     ------
@@ -265,7 +268,7 @@ def require_pyarrow() -> None:
 
 
 def parquet_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Convert table rows to the bytes of a Parquet file.
+    """Return the bytes of a Parquet file with the given columns of table rows.
 
     A column of integers has the type int64, a column of floats float64.
 

@@ -1,8 +1,8 @@
-"""Options of a plan, with one entry per option.
+"""Options of a plan, one entry per option with its kind of values, help text and default.
 
-An entry is a field of `PlanOptions` with its kind of values, its help and its default. The command line, sweeps, the
-checks of Python's arguments and the documentation are made from these entries. The options of a model are entries
-likewise (`hwgen.network.options.ModelOptions`). The module imports nothing slow, so that ``--help`` is quick.
+An entry is a field of `PlanOptions`. The command line, sweeps, the checks of Python's arguments and the documentation
+are made from these entries. The options of a model are entries likewise (`hwgen.network.options.ModelOptions`). The
+module imports nothing slow, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -20,59 +20,59 @@ from hwgen.errors import HwgenError, InputError, PlanError
 from hwgen.options.kinds import Choice, Count, CountOr, Flag, Pair, PairOr, Rate, Text, ValueKind
 
 RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS, MODEL = range(8)
-"""Numbers of the sections in which help lists the options of a plan, in their order, and of those of a model."""
+"""Numbers of the help's sections, in order: seven for the options of a plan, and one for the options of a model."""
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 STREAM, PYRAMID, ENGINE = TEMPLATES = ("stream", "pyramid", "engine")
 """Names of the templates, in order of preference."""
 FORMER_TEMPLATES: dict[str, str] = {"tile": ENGINE}
-"""Mapping from former names of templates, which users can still give, to present names."""
+"""Mapping from former names of templates, which users can still give, to current names."""
 REUSE, RELOAD, RECOMPUTE = OVERLAPS = ("reuse", "reload", "recompute")
-"""Ways to treat the overlap of neighbouring pyramids: keep it on chip, keep all but the group's input, or recompute it.
+"""Ways to treat the overlap of neighbouring pyramids (tiles): keep it on chip, fetch inputs again, or recompute it.
 
-With ``RELOAD`` the overlap of the group's input is fetched from off-chip memory again.
+With ``RELOAD``, only the overlap of the group's input is fetched from off-chip memory again.
 """
 CONSTANT, RUNTIME = "constant", "runtime"
 DSP, LUT, AUTO = "dsp", "lut", "auto"
-"""Resources of multipliers: DSP slices, LUTs, or what serves the objective."""
+"""Values of options for the resource that multiplies: DSP slices, LUTs, or whichever serves the objective best."""
 OFF = "off"
 """Value of an option that leaves something out."""
 DEFAULT_MULTIPLIERS = AUTO
-"""Resource of the products of convolutions if a user names none."""
+"""Resource that computes the products of convolutions unless the user names one."""
 LUT_SHARE = 0.8
-"""Share of a device's LUTs that a plan may use by default if LUTs multiply, so that the design can be routed."""
+"""Share of a device's LUTs that a plan with products in LUTs may use by default, to keep the design routable."""
 BUS_BITS = (32, 64, 128, 256, 512)
-"""Widths, in bits, that an engine's port to memory can have; the default is the board's."""
+"""Permitted widths of an engine's memory port in bits; the default is the board's."""
 REQUANTISERS = (8, 16, 32)
-"""Possible numbers of requantiser lanes of an engine's core."""
+"""Permitted numbers of requantiser lanes (sums per cycle) in an engine's core."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """Description of one option of a plan or a model: kind of values, texts of help, and what applies to it.
+    """Description of one option of a plan or a model: kind of values, default, help texts, template it belongs to.
 
     Parameters
     ----------
     kind : ValueKind
         Kind of the option's values, with their parser and their check.
     section : int
-        Section under which help lists the option.
+        Number of the section of the help that lists the option.
     help : str
         Text of the option in the help of a command.
     default
-        Value of the option where none is given; ``None`` for no value.
+        Value of the option if none is given; ``None`` for no value.
     swept : str, optional
         Text of the option in the help of ``hwgen sweep``. An option without it takes one value there, too.
     details : str
         Sentences that only the documentation of Python adds to ``help``.
     must_be : str, optional
-        Noun phrase of a right value in refusals, where the kind's does not serve.
+        Noun phrase for a right value in error messages, if the kind's does not serve.
     error : type of HwgenError
-        Class of refusals.
+        Class of the errors that refuse a value.
     template : str, optional
         Name of the template that the option steers; an option of all templates if not given.
     neutral : tuple
-        Values that ask for nothing that every plan does not have, such as one frame per run. They choose no template.
+        Values that every plan meets, such as one frame per run. They choose no template.
     is_bounded : bool
         Whether ``kind`` knows all that a value must be. If not, the template checks the value.
     """
@@ -90,30 +90,30 @@ class Option:
     is_bounded: bool = True
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ``error`` if ``value`` is no value of the option ``name``; an unbounded option accepts every value."""
+        """Raise ``error`` if the option ``name`` does not accept ``value``; an unbounded option accepts every value."""
         if self.is_bounded and not self.kind.accepts(value):
             raise self.error(f"{called(name)} must be {self.must_be or self.kind.must_be}, not {value!r}")
 
     @property
     def about(self) -> str:
-        """Description of the option in Python's documentation, with names of options as Python writes them."""
+        """Text on the option for Python's documentation: the help, with options' names as in Python, and details."""
         about = re.sub(r"--([a-z-]+)", lambda name: f"``{name[1].replace('-', '_')}``", self.help)
         return f"{about[0].upper()}{about[1:]}.{' ' * bool(self.details)}{self.details}"
 
     def described(self, name: str) -> str:
-        """Return the option's entry in the parameter section of a NumPy-style docstring."""
+        """Return the option's text for the parameter section of a NumPy-style docstring, under a given name."""
         default = ", optional" if self.default is None else f", default {self.default!r}"
         return f"{name} : {self.kind.type_name}{default}\n{textwrap.indent(textwrap.fill(self.about, 112), '    ')}"
 
 
 def option(kind: ValueKind, section: int, help: str, default: Any = None, **entries: Any) -> Any:
-    """Return a dataclass field with an option's default value, and with the option's `Option` as metadata."""
+    """Return a dataclass field for an option of a plan: with its default, and with its `Option` as metadata."""
     entry = Option(kind=kind, section=section, help=help, default=default, **entries)
     return field(default=default, metadata={"option": entry})
 
 
 def model_option(kind: ValueKind, help: str, details: str = "") -> Any:
-    """Return a dataclass field for an option of a model, without a default value, as `option` does for a plan's."""
+    """Return a dataclass field for an option of a model: with the default ``None``, and its `Option` as metadata."""
     return option(kind, MODEL, help, details=details)
 
 
@@ -326,12 +326,12 @@ class Steering:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(Steering, Aim):
-    """All options of a plan, whose values are each checked by themselves, without regard to other options.
+    """All options of a plan, one field each; every value is checked by itself, without regard to other options.
 
     Raises
     ------
     InputError
-        If ``dsp``, ``lut`` or ``bram`` is no positive integer, ``fps``, ``clock`` or ``bandwidth`` is no positive
+        If ``dsp``, ``lut`` or ``bram`` is not a positive integer, ``fps``, ``clock`` or ``bandwidth`` is not a positive
         number, or a value is neither a number, text nor a pair.
     PlanError
         If another option does not accept its value.
@@ -361,19 +361,19 @@ class PlanOptions(Steering, Aim):
 
 
 def table(options: type = PlanOptions) -> dict[str, Option]:
-    """Return the `Option` entry of each option in ``options``, those of a plan or a model, by its name in Python."""
+    """Return a dict from the Python name of each option in ``options``, a plan's or a model's, to its `Option`."""
     return {field.name: field.metadata["option"] for field in fields(options)}
 
 
 def check_names(names: Iterable[str], options: type = PlanOptions, whose: str = "a plan") -> None:
-    """Raise InputError if one of the names is no option in ``options``, which ``whose`` names."""
+    """Raise InputError if one of the names is not an option in ``options``; messages call the owner ``whose``."""
     known = table(options)
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"unknown option {' and '.join(unknown)}: {whose} has {', '.join(known)}")
 
 
 def steering(template: str) -> tuple[str, ...]:
-    """Return the names, in Python, of the options that apply only to ``template``, such as `PYRAMID`."""
+    """Return the Python names of the options that apply only to a template, such as `PYRAMID`."""
     return tuple(name for name, entry in table().items() if entry.template == template)
 
 
@@ -383,12 +383,12 @@ def flag(name: str) -> str:
 
 
 _TYPED: ContextVar[bool] = ContextVar("typed", default=False)
-"""Whether the options of the present call were typed on the command line."""
+"""Whether the options of the current call were typed on the command line."""
 
 
 @contextmanager
 def called_as_typed() -> Iterator[None]:
-    """Call options in messages by their names on the command line during the ``with`` block."""
+    """Context manager that makes `called` return options' names as typed on the command line, such as ``--lut``."""
     token = _TYPED.set(True)
     try:
         yield
@@ -402,23 +402,23 @@ def called(name: str) -> str:
 
 
 def requested_template(options: Mapping[str, Any], bus_bits: int | None = None) -> str | None:
-    """Return the template that options ask for, by an option for one template or by name; ``None`` if they don't.
+    """Return the template that options ask for, by its name or by an option for that template only; else ``None``.
 
     Parameters
     ----------
     options : mapping
         Values of options of a plan, by their names in Python.
     bus_bits : int, optional
-        Width of an engine's port to memory on the board; an option that states it asks for no template.
+        Width of an engine's memory port on the board; an option that states it asks for no template.
     """
     names = choosing(options, bus_bits)
     return table()[names[0]].template if names else options.get("template")
 
 
 def choosing(options: Mapping[str, Any], bus_bits: int | None = None) -> list[str]:
-    """Return the names of the given options for one template whose values are not `Option.neutral`.
+    """Return the names of the options that choose a template: for one template only, and not of a neutral value.
 
-    Parameters as for `requested_template`.
+    The parameters are as for `requested_template`. `Option.neutral` has the neutral values.
     """
     given = {name: options.get(name) for name, entry in table().items() if entry.template is not None}
     return [
@@ -431,7 +431,7 @@ def choosing(options: Mapping[str, Any], bus_bits: int | None = None) -> list[st
 
 
 def typed(name: str, value: Any) -> str:
-    """Return an option and its value as they are typed on the command line: ``--tile 4x8``."""
+    """Return an option and its value as text for the command line, such as ``--tile 4x8``."""
     return f"{flag(name)} {'x'.join(map(str, value)) if isinstance(value, tuple | list) else value}"
 
 
@@ -450,7 +450,7 @@ def rows(options: type = PlanOptions) -> list[tuple[str, ...]]:
 
 
 def documented(documented: Any, options: type = PlanOptions) -> Any:
-    """Add a section on all options, of a plan or a model, to the docstring of a class or function; a decorator."""
+    """Decorate a class or function: add a section on all options of a plan or a model to its docstring."""
     entries = [entry.described(name) for name, entry in table(options).items()]
     section = "\n".join(["Other Parameters", "----------------", *entries])
     documented.__doc__ = f"{textwrap.dedent(' ' * 4 + (documented.__doc__ or '')).rstrip()}\n\n{section}\n"

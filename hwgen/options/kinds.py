@@ -1,4 +1,4 @@
-"""Kinds of values of options, with their parsers for the command line and sweeps, and checks for Python."""
+"""Kinds of values of options (counts, rates, pairs, choices), each with its parsers and its check."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numbers import Integral, Real
 from typing import Any, cast
 
 MAX_RATE = 1e12
-"""Largest number that an option for a rate, clock or bandwidth accepts, in the option's unit."""
+"""Maximum number that an option for a rate, clock or bandwidth accepts, in the option's unit."""
 MAX_VALUES = 100_000
-"""Largest number of values of one option in a sweep."""
+"""Maximum number of values of one option in a sweep."""
 SMALLEST = Decimal("1e-12")
-"""Smallest number and smallest step that a sweep's values accept, because smaller steps can't divide a range."""
+"""Minimum number and minimum step in an option's values for a sweep; smaller steps can't divide a range."""
 SHORT = len("dsp,lut,auto")
-"""Longest list of choices, in characters, that a sweep's help shows as the placeholder of an option's values."""
+"""Maximum number of characters of a list of choices that a sweep's help shows as the placeholder of values."""
 
 
 class ValueKind(ABC):
@@ -29,7 +29,7 @@ class ValueKind(ABC):
     type_name : str
         Type of the value in the documentation of Python.
     must_be : str
-        Noun phrase of a right value, for refusals.
+        Noun phrase for a right value, for error messages.
     metavar : str, optional
         Placeholder of the value in the help of a command.
     swept_metavar : str, optional
@@ -37,9 +37,9 @@ class ValueKind(ABC):
     """
 
     former: Mapping[str, str] = {}
-    """Mapping from former names of values, which are also accepted, to present names."""
+    """Mapping from former names of values, which are also accepted, to current names."""
     flag: str | None = None
-    """Name of options of this kind on the command line, where it does not follow from their names in Python."""
+    """Command-line name of options of this kind, such as ``--input-type``, if not made from the Python name."""
 
     def __init__(self, type_name: str, must_be: str, metavar: str | None = None, swept_metavar: str | None = None):
         self.type_name, self.must_be = type_name, must_be
@@ -50,22 +50,22 @@ class ValueKind(ABC):
         """Return whether a Python value is of this kind."""
 
     def current(self, value: Any) -> Any:
-        """Return a value of this kind unchanged, or the present name for a former name."""
+        """Return the current name if a value is a former name; otherwise return the value unchanged."""
         return self.former.get(value, value) if isinstance(value, str) else value
 
     def parse(self, text: str) -> Any:
-        """Convert a text of the command line to a value of this kind, or raise ArgumentTypeError."""
+        """Convert text from the command line to a value of this kind, or raise ArgumentTypeError."""
         return text
 
     def read(self, value: Any) -> Any:
-        """Return a Python value, or the value that a text of the command line means, such as ``"4x8"``."""
+        """Return a Python value unchanged, or parse it if it is command-line text for a value, such as ``"4x8"``."""
         if isinstance(value, str) and not self.accepts(value):
             with suppress(argparse.ArgumentTypeError):
                 return self.parse(value)
         return value
 
     def parse_values(self, text: str) -> list[Any]:
-        """Convert a sweep's text of values, separated by commas, to a list of values.
+        """Convert an option's text in a sweep, values separated by commas, to a list of values.
 
         An ArgumentTypeError is raised if a value is wrong or occurs twice.
         """
@@ -76,7 +76,7 @@ class ValueKind(ABC):
         return {"type": self.parse, "metavar": self.metavar}
 
     def more_arguments(self) -> dict[str, dict[str, Any]]:
-        """Return the keyword arguments, by name on the command line, of further options of which the value is made."""
+        """Return, by command-line name, `add_argument` keywords of further options that the value is made from."""
         return {}
 
     def given_value(self, arguments: argparse.Namespace, name: str) -> Any:
@@ -115,7 +115,7 @@ class CountOr(ValueKind):
 
 
 class Rate(ValueKind):
-    """Kind of positive numbers, which must be below ``below`` on the command line; ``unit`` is named in refusals."""
+    """Kind of positive numbers, below ``below`` on the command line; error messages name ``unit``."""
 
     def __init__(self, metavar: str = "N", unit: str = "", below: float = MAX_RATE):
         super().__init__("float", f"a positive number, up to {MAX_RATE:g}", metavar)
@@ -133,7 +133,7 @@ class Rate(ValueKind):
 
 
 class Pair(ValueKind):
-    """Kind of pairs of positive integers, ``4x8`` on the command line, which ``sizes`` names: ``rows and columns``."""
+    """Kind of pairs of positive integers, such as ``4x8``; ``sizes`` names the two, such as ``rows and columns``."""
 
     def __init__(self, metavar: str, sizes: str):
         super().__init__("tuple of int", f"two positive integers, {sizes}", metavar, f"{metavar},..")
@@ -164,14 +164,14 @@ class PairOr(Pair):
 
 
 class Choice(ValueKind):
-    """Kind of values out of a few fixed words and numbers.
+    """Kind of values that are one of a few fixed words and numbers.
 
     Parameters
     ----------
     *choices : str or int
         Right values.
     former : mapping of str to str, optional
-        Present names of choices by their former names.
+        Current names of choices by their former names.
     """
 
     def __init__(self, *choices: str | int, former: Mapping[str, str] | None = None):
@@ -200,7 +200,7 @@ class Choice(ValueKind):
 
 
 class Flag(ValueKind):
-    """Kind of options that are True or False."""
+    """Kind of values True and False, of options that are flags on the command line."""
 
     def __init__(self) -> None:
         super().__init__("bool", "True or False")
@@ -213,7 +213,7 @@ class Flag(ValueKind):
 
 
 class Text(ValueKind):
-    """Kind of free text, such as ``example``."""
+    """Kind of values that are free text; error messages show ``example``."""
 
     def __init__(self, metavar: str, example: str):
         super().__init__("str", f"text such as {example}", metavar)
@@ -223,7 +223,7 @@ class Text(ValueKind):
 
 
 def positive(text: str) -> int:
-    """Convert a text of the command line to a positive integer, or raise ArgumentTypeError."""
+    """Convert text from the command line to a positive integer, or raise ArgumentTypeError."""
     try:
         value = int(text)
     except ValueError:
@@ -234,9 +234,9 @@ def positive(text: str) -> int:
 
 
 def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float:
-    """Convert a text of the command line to a number above 0 and below ``below``.
+    """Convert text from the command line to a number above 0 and below ``below``, or raise ArgumentTypeError.
 
-    Another text raises ArgumentTypeError; ``unit`` names the unit in the message.
+    ``unit`` names the unit in the message.
     """
     try:
         value = float(text)
@@ -250,7 +250,7 @@ def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float
 
 
 def pair(text: str, sizes: str) -> tuple[int, int]:
-    """Convert a text of the command line such as ``8x13`` to two integers, or raise ArgumentTypeError.
+    """Convert text from the command line such as ``8x13`` to two integers, or raise ArgumentTypeError.
 
     ``sizes`` names the two in the message, for example ``rows and columns``.
     """
@@ -261,9 +261,9 @@ def pair(text: str, sizes: str) -> tuple[int, int]:
 
 
 def numbers(text: str, integers: bool = False) -> list[Any]:
-    """Convert a sweep's text such as ``20,50:220:10`` to numbers, with ranges ``first:last:step`` expanded.
+    """Convert text for a sweep such as ``20,50:220:10`` to a list of numbers, with ``first:last:step`` as a range.
 
-    A range includes its last number where a step meets it. A wrong text raises ArgumentTypeError.
+    A range includes its last number if a step meets it. A wrong text raises ArgumentTypeError.
     """
     values: list[Any] = []
     for part in text.split(","):
