@@ -18,7 +18,7 @@ from hwgen.gateware.stream import at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelwisePoolConfig(Weightless):
-    """Base class of configurations of max and average pools' arithmetic: output channels read one input channel each.
+    """Base class of the configurations of max and average pooling, where an output channel reads one input channel.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class ChannelwisePoolConfig(Weightless):
 
 @dataclass(frozen=True, kw_only=True)
 class MaxPoolConfig(ChannelwisePoolConfig):
-    """Configuration of the arithmetic of a max pool: the maximum of each channel over a window.
+    """Configuration of a max pool's comparators, which compute the maximum of each channel over a pooling window.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class MaxPoolConfig(ChannelwisePoolConfig):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last taps of a window to the window's maxima on ``o``."""
+        """Cycles from the last taps of a pooling window on port ``i`` to the window's maxima on port ``o``."""
         return self.levels + self.accumulates
 
     @property

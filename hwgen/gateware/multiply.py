@@ -1,8 +1,7 @@
 """Arithmetic of a convolution: chains of multiply-adds, a tree that adds the chains' sums, and accumulators.
 
-A chain computes ``m[i] <= a[i] * w[i]; p[i] <= p[i-1] + m[i]``. The operands of a position arrive one cycle after those
-of the position before. Synthesis maps a chain to a cascade of DSP slices, joined by PCIN and PCOUT, without an adder in
-fabric.
+A chain computes ``m[i] <= a[i] * w[i]; p[i] <= p[i-1] + m[i]``. Operands arrive one cycle later at each further
+position. Synthesis maps a chain to a cascade of DSP slices, joined by PCIN and PCOUT, without an adder in fabric.
 
 A `Multiplier` (`hwgen.gateware.multipliers`) defines the units of a chain and the split of its sum into lanes. The
 parts of the configuration are in `hwgen.gateware.convolution`.
@@ -33,7 +32,9 @@ from hwgen.gateware.weights import Bounds, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplyConfig(ConvolutionParts):
-    """Configuration of the arithmetic of a convolution, with the parameters of `ConvolutionParameters`.
+    """Configuration of a convolution's arithmetic: weight memories, multiplier chains, adder trees and accumulators.
+
+    The parameters are those of `ConvolutionParameters`.
 
     Raises
     ------
@@ -99,7 +100,7 @@ class MultiplyConfig(ConvolutionParts):
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
 
     def _locate(self, weight: int) -> str:
-        """Describe in words, for a message, where the first weight of value ``weight`` is: both channels and tap."""
+        """Return, as message text, output channel, input channel and tap of the first weight equal to ``weight``."""
         index = self.weights.values.tolist().index(weight)
         index, column = divmod(index, self.window.kernel[1])
         index, row = divmod(index, self.window.kernel[0])
@@ -108,17 +109,17 @@ class MultiplyConfig(ConvolutionParts):
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of all multipliers, also counted where synthesis builds the products from LUTs."""
+        """Number of DSP slices of the convolution's multipliers, even if synthesis builds products from LUTs."""
         return self.units.slices_of(self.units.slice_kinds.total())
 
     @property
     def in_luts(self) -> bool:
-        """Whether synthesis builds the products from LUTs instead of DSP slices, because operands are narrow."""
+        """Whether synthesis builds all products from LUTs instead of DSP slices, because the operands are narrow."""
         return self.kinds.in_slices.is_soft(self.kinds.operand, self.weight_bits)
 
     @property
     def latency(self) -> int:
-        """Cycles from the last operands of an output to the output's sum of products on ``o``."""
+        """Cycles from the last operands of an output value on port ``i`` to its sum of products on port ``o``."""
         return self.pipeline.to_sum + 1 + self.pipeline.has_accumulators
 
     @property
@@ -128,14 +129,14 @@ class MultiplyConfig(ConvolutionParts):
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Correction to add to the sums of each output channel: the operands' offset times its sum of weights."""
+        """Correction to add to each output channel's sums: offset subtracted from activations, times sum of weights."""
         if not self.kinds.offset:
             return (0,) * self.outputs
         return tuple(self.kinds.offset * sum(sums) for sums in self.weights.sums(self.outputs))
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Memories that are loaded at run time: the weight memories if ``loaded``, otherwise none."""
+        """Weight memories of the convolution that are loaded at run time; empty if the weights are constants."""
         return self.weight_words.stores
 
     @property
@@ -145,12 +146,12 @@ class MultiplyConfig(ConvolutionParts):
 
     @property
     def blank(self) -> MultiplyConfig:
-        """Configuration with all weights 0, if weights are loaded at run time; otherwise this configuration."""
+        """Configuration with all weights 0, if weights are loaded at run time; otherwise this configuration itself."""
         return replace(self, weights=Weights([0] * len(self.weights))) if self.loaded else self
 
     @property
     def circuit(self) -> MultiplyConfig:
-        """Configuration with only a weight range, equal for all convolutions whose `Chains` have the same circuit."""
+        """Copy of this configuration with only the weights' range, equal for convolutions with the same `Chains`."""
         ranges = (multiplier.representative(self.units.operands) for multiplier in self.kinds.used)
         smallest, largest = zip(*ranges, strict=True)
         extremes = max(smallest), min(largest)  # of all kinds, because another kind may compute a wider range
@@ -177,13 +178,13 @@ class Multiply(Arithmetic[MultiplyConfig]):
     i : In(stream, always ready)
         Steps of the line buffer.
     o : Out(stream, always ready)
-        ``Tm x Tp`` sums, ``[lane][pixel]``, once per fold. A sum is that of the activations less ``config.offsets``.
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once per fold. ``config.offsets`` are still to be added.
     writes : In
         Write port of each of ``config.stores``, by name; only if weights are loaded. Writes are between frames.
 
     Latency and throughput
-        One step per cycle, from the second cycle after a reset on. Sums are valid ``config.latency`` cycles after the
-        last step of their fold. The component never stalls.
+        One step per cycle, starting in the second cycle after a reset. Sums are valid ``config.latency`` cycles after
+        the last step of their fold. The component never stalls.
 
     Number range
         Sums are exact while every partial sum fits ``config.sum_bits``.
@@ -211,11 +212,11 @@ class Multiply(Arithmetic[MultiplyConfig]):
         return m
 
     def _elaborate_memories(self, m: Module) -> Iterator[Value]:
-        """Add the convolution's weight memories, and yield the word for each chain position.
+        """Add the convolution's weight memories, and yield the word of weights read for each multiplier chain position.
 
         A word is delayed as the activation of its position. A word of block RAM or UltraRAM is one cycle earlier,
-        because the memory reads the word of the next step while the step before is taken. So the register behind the
-        memory costs no cycle.
+        because the memory reads the next step's word during the current step. The memory's output register therefore
+        costs no cycle.
         """
         config = self.config
         positions = config.chains.positions
@@ -252,7 +253,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
             yield word
 
     def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
-        """Add a register that holds a weight memory's address between steps, and return the read address.
+        """Add a register that holds a weight memory's address in cycles without operands, and return the read address.
 
         This is for a memory in blocks of RAM that is loaded at run time. The word is read in every cycle, because the
         memory can be written between reads.
@@ -263,7 +264,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
         return reading
 
     def _elaborate_memory(self, m: Module, index: int, address: Value, enable: Value) -> Value:
-        """Add one weight memory, and return the word of weights that was read last."""
+        """Add the convolution's weight memory ``index``, and return its read data: one word of packed weights."""
         config = self.config
         depth, words = config.rom_depth, config.weight_words.contents[index]
         if config.loaded:

@@ -1,7 +1,7 @@
-"""Proofs of a convolution: its sums are those of the products of its activations and weights, step by step.
+"""Proofs of a convolution: in every cycle, its sums are the sums of the products of activations and weights.
 
-The equation reaches from the streams of steps and weight words to the sums that leave: which operands enter a chain of
-DSP slices in which step, packed products, sums along chains, fields of packed sums with their carries, trees of adders
+The equation reaches from the streams of steps and weight words to the sums that leave: the operands of each chain of
+DSP slices in each step, packed products, sums along chains, fields of packed sums with their carries, trees of adders
 and accumulators. The definition multiplies each weight by its activation, and adds the products. The sums are stated of
 the component `Chains`, if there is one; `connections` states that its ports are the arithmetic's.
 """
@@ -28,26 +28,29 @@ __all__ = ["PROOFS", "connections", "is_mixed", "of_chains", "of_convolution"]
 
 
 def is_mixed(config: MultiplyConfig) -> bool:
-    """Return whether sums of several steps have constants in LUTs beside products in DSP slices, without a property."""
+    """Return whether a convolution lacks a proof: it accumulates constant LUT products and DSP products over cycles."""
     constant = config.lut_lanes and not config.kinds.in_luts.stores_weights
     return bool(constant and config.slice_lanes and not config.kinds.whole)
 
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the sums of a convolution, the component `Multiply`."""
+    """Return proof obligations that a convolution (`Multiply`) outputs the sums of its activations times its weights.
+
+    The list has at most one entry.
+    """
     if config.kinds.has_chains:
         return [of_chains(config, site.part("chains"))]
     return [] if is_mixed(config) else [_of_constants(config, site)]
 
 
 def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the obligation of the sums of the component `Chains`, for all weights that its circuit is made for.
+    """Return the proof obligation that a convolution's `Chains` output the sums of activations times any weights.
 
-    Only the width of accumulators is that for the network's weights.
+    The weights are all that the circuit is made for. Only the width of accumulators depends on the network's weights.
     """
-    width_lines, width_fact = fact(config)
+    width_lines, width_fact = width_facts(config)
     config = config.circuit
-    words = [_Word(config, position) for position in range(config.chains.positions)]
+    words = [_FreeWeightWord(config, position) for position in range(config.chains.positions)]
     weights = {key: weight for word in words for key, weight in word.weights.items()}
     lines, facts = _sum_lines(config, weights, site)
     held = {name: 0 for name in facts if config.pipeline.has_accumulators}
@@ -67,8 +70,9 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
 
 
 def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the obligation of a convolution with constant weights, in LUTs, or in slices that compute whole windows.
+    """Return the proof obligation that a convolution with constant weights outputs the sums of its products.
 
+    The products are computed in LUTs, or in DSP slices that compute whole windows.
     Dot products in LUTs are replaced by their definition, which ``dot`` proves, with their constants.
     """
     weights = {}
@@ -80,7 +84,7 @@ def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
     if config.rom_depth > 1:
         lines = (*delayed("step", site.module.signals["step"].width, "step", config.latency), *lines)
         sees, held = {"step": "step"}, {"step": 0, **held}
-    width_lines, width_fact = fact(config)
+    width_lines, width_fact = width_facts(config)
     models = {name: dots.model(products) for products, names in dots.instances(config).items() for name in names}
     return _obligation(
         config,
@@ -106,7 +110,7 @@ def _obligation(
     held: Mapping[str, int] | None = None,
     **fields: Any,
 ) -> Obligation:
-    """Return the obligation of ``facts``, equations of sums by the name of the sum, and of the accumulators' width."""
+    """Return the proof obligation of a convolution's sums: their equations, by name, and the accumulators' width."""
     asserts = {f"{name} is the stated one": f"!{is_old(config.latency)} | ({fact})" for name, fact in facts.items()}
     return site.obligation(
         "sum",
@@ -124,9 +128,9 @@ def _obligation(
 def _sum_lines(
     config: MultiplyConfig, weights: Mapping[tuple[int, int, int], str], site: Site
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return lines of Verilog that define the sums that leave now, and the equation of each by its name.
+    """Return Verilog lines that define each output sum and its expected value, and equations of both by the sum's name.
 
-    ``weights`` are Verilog expressions by position, chain and output channel of those computed at once.
+    ``weights`` are Verilog expressions by position, chain, and lane (output channel of those computed at once).
     """
     bits, facts, latency = config.result.width, {}, config.latency
     lines = [
@@ -150,7 +154,7 @@ def _sum_lines(
 
 
 def _operands(config: MultiplyConfig) -> Iterator[str]:
-    """Yield lines of Verilog that define the activations of the step whose sum leaves, less the multiplier's offset."""
+    """Yield Verilog lines that define the activations, less the multiplier's offset, that the current sums contain."""
     source, window = config.window.input, config.window
     first = dict(window.step_layout)["taps"].offset
     for pixel, tap, channel in product(range(window.pixels), range(window.taps), range(source.lanes)):
@@ -163,21 +167,21 @@ def _operands(config: MultiplyConfig) -> Iterator[str]:
 def _products(
     config: MultiplyConfig, weights: Mapping[tuple[int, int, int], str], lane: int, pixel: int
 ) -> Iterator[str]:
-    """Yield the products of one output channel at one pixel, as Verilog expressions."""
+    """Yield, as Verilog expressions, the products that one cycle adds to a pixel's sum of output lane ``lane``."""
     for position, chain, index in config.chains.terms:
         tap, channel = (index, lane) if config.window.channelwise else divmod(index, config.window.input.lanes)
         yield f"{weights[position, chain, lane]} * operand_{pixel}_{tap}_{channel}"
 
 
 def _accumulators(config: MultiplyConfig) -> Iterator[tuple[str, str]]:
-    """Yield a name for the last register of each chain of slices that accumulates, and its path in the module."""
+    """Yield, for each accumulating chain of DSP slices, a name for its sum register, and the register's path."""
     chains = product(config.units.in_slices, config.units.pixel_groups, range(config.chains.count))
     for index, (unit, group, chain) in enumerate(chains):
         yield f"accumulator_{index}", f"{chain_name(config, unit, group, chain)}.sum"
 
 
-class _Word:
-    """Weight word of one chain position, of any weights that its memory can hold.
+class _FreeWeightWord:
+    """Verilog model of the weight word of one chain position, with free (arbitrary) values of the weights.
 
     Parameters
     ----------
@@ -207,12 +211,12 @@ class _Word:
         fields = []
         for unit, bits in zip(config.units.lanes, config.units.weight_bits, strict=True):
             for chain in config.chains.at(position) if bits else ():
-                names = [self._weight(config, chain, lane, bits, wait) for lane in unit]
+                names = [self._add_weight(config, chain, lane, bits, wait) for lane in unit]
                 fields.append(self._field(config, names, bits))
         self.value = f"{{{', '.join(reversed(fields))}}}" if fields else ""
 
-    def _weight(self, config: MultiplyConfig, chain: int, lane: int, bits: int, wait: int) -> str:
-        """Add a weight of any value that a field of ``bits`` bits can hold, and return its name.
+    def _add_weight(self, config: MultiplyConfig, chain: int, lane: int, bits: int, wait: int) -> str:
+        """Add a weight with any value that a field of ``bits`` bits can store, and return the name of its Verilog wire.
 
         Its product leaves ``wait`` cycles later.
         """
@@ -221,15 +225,15 @@ class _Word:
         self.inputs[f"{name}_any"] = any_bits
         self.lines += delayed(f"{name}_any", any_bits, f"{name}_any", wait)
         for of, value in (("", f"{name}_any_was"), ("_now", f"{name}_any")):
-            number = f"({value} ? 2'sd1 : -2'sd1)" if bits < config.weight_bits else _in_range(value, low, high)
+            number = f"({value} ? 2'sd1 : -2'sd1)" if bits < config.weight_bits else _any_in_range(value, low, high)
             self.lines.append(f"wire signed [{config.weight_bits + 1}:0] {name}{of} = {number};")
         self.weights[self.position, chain, lane] = name
         return f"{name}_now"
 
     def _field(self, config: MultiplyConfig, names: list[str], bits: int) -> str:
-        """Return the field of a unit's weights in the word, in which an upper weight lacks a lower one's sign.
+        """Return, as a Verilog expression, the bits of the weight word that pack a multiplier's one or two weights.
 
-        A field of one bit stands for -1 or 1.
+        The upper weight is stored less the sign bit of the lower one. A field of one bit stands for -1 or 1.
         """
         lower, *others = names
         if bits < config.weight_bits:
@@ -241,8 +245,8 @@ class _Word:
         return f"{upper}_field, {lower}[{config.weight_bits - 1}:0]"
 
 
-def _in_range(value: str, low: int, high: int) -> str:
-    """Return a number from ``low`` to ``high``, any of them, as a Verilog expression of free bits."""
+def _any_in_range(value: str, low: int, high: int) -> str:
+    """Return a Verilog expression of the free bits ``value`` that can be any integer from ``low`` to ``high``."""
     bits = (high - low).bit_length()
     if (low, high) == (-1 << bits - 1, (1 << bits - 1) - 1):
         return f"$signed({value})"
@@ -253,7 +257,7 @@ def _in_range(value: str, low: int, high: int) -> str:
 
 
 def _by_step(weights: list[int]) -> str:
-    """Return the weight of the step ``step_was`` as a Verilog expression."""
+    """Return a Verilog expression that selects one of ``weights`` by the index ``step_was`` of an earlier cycle."""
     first, *others = weights
     weight = literal(first, 32)
     for step, other in enumerate(others, start=1):
@@ -261,10 +265,10 @@ def _by_step(weights: list[int]) -> str:
     return weight
 
 
-def bounds(config: MultiplyConfig) -> tuple[int, int]:
-    """Return the least and the largest sum of products that a convolution can have at one output.
+def sum_range(config: MultiplyConfig) -> tuple[int, int]:
+    """Return the smallest and largest sum of products that any output of a convolution can have.
 
-    Activations are those less the multiplier's offset. The bias, which wraps as ONNX defines, is left out.
+    The multiplier's offset is subtracted from activations. The bias, which wraps as ONNX defines, is left out.
     """
     source = config.window.input
     low = (-(1 << source.bits - 1) if source.shape.signed else 0) - config.kinds.offset
@@ -278,9 +282,9 @@ def bounds(config: MultiplyConfig) -> tuple[int, int]:
     return int((positive * low + negative * high).min()), int((positive * high + negative * low).max())
 
 
-def fact(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
-    """Return lines of Verilog with the least and the largest sum in an accumulator, and the fact that both fit it."""
-    least, most = bounds(config)
+def width_facts(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
+    """Return Verilog lines with a convolution's smallest and largest sum, and the fact that accumulators hold both."""
+    least, most = sum_range(config)
     bits = config.result.width
     wide = max(bits, least.bit_length() + 1, most.bit_length() + 1) + 1
     lines, parts = [], []
@@ -292,7 +296,7 @@ def fact(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
 
 
 def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that a convolution's steps and sums are those of its component `Chains`, if it has one.
+    """Return the proof obligation that a convolution's ports and memories are wired to its `Chains`, if it has them.
 
     Words of weights that can be loaded are left out: no obligation states them.
     """

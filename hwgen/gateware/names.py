@@ -12,12 +12,12 @@ from itertools import count
 
 __all__ = ["LONGEST", "file_name", "identifier", "identifiers", "instances", "unique"]
 
-_AROUND = re.compile(
+_WRAPPER_NAMES = re.compile(
     "axi|axi_shell(_.*)?|link|link_(check|checksum|input_repack|output_repack|receiver|transmitter)(_.*)?|loading|"
     "serial|tb",
     re.IGNORECASE,
 )
-"""Ends of the names of modules around an accelerator: bus wrapper, loader, serial link and test bench.
+"""Pattern of layer names that clash with modules around an accelerator: bus wrapper, loader, serial link, test bench.
 
 They are `hwgen.emit.wrapper`, `hwgen.simulate.loading`, `hwgen.emit.serial` and `hwgen.simulate.testbench`.
 """
@@ -53,13 +53,13 @@ def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
 
 
 def instances(layers: Sequence[str], others: Sequence[str] = ()) -> list[str]:
-    """Return the instances of an accelerator: those of its layers in order, then ``others``.
+    """Return unique Verilog instance names for an accelerator's layers, in order, and then for ``others``.
 
-    The Verilog module of an instance is called ``TOP_INSTANCE``. So are modules around the accelerator, such as the bus
-    wrapper. A layer whose module would have the same name becomes ``NAME_layer``.
+    The Verilog module of an instance is called ``TOP_INSTANCE``. Modules around the accelerator, such as the bus
+    wrapper, are named likewise. A layer whose module would have the same name becomes ``NAME_layer``.
     """
     words = [identifier(layer, "layer") for layer in layers]
-    words = [f"{word}_layer" if _AROUND.fullmatch(word) else word for word in words]
+    words = [f"{word}_layer" if _WRAPPER_NAMES.fullmatch(word) else word for word in words]
     return unique([*words, *(identifier(other) for other in others)])
 
 
@@ -79,7 +79,7 @@ def file_name(name: str) -> str:
 def unique(words: Iterable[str]) -> list[str]:
     """Append a number to each repeated name, as in ``a``, ``a_2``, without regard to case, and return all names.
 
-    The suffix is the smallest free number from 2 on. A word that occurs once does not change.
+    The suffix is the smallest free number, at least 2. A word that occurs once does not change.
     """
     words = list(words)
     taken = {word.lower() for word in words}
@@ -97,7 +97,7 @@ def unique(words: Iterable[str]) -> list[str]:
 
 @cache
 def reserved() -> frozenset[str]:
-    """Return the reserved words that no Verilog identifier can be, from ``reserved.toml``.
+    """Return the words that must not be Verilog identifiers, such as keywords, as listed in ``reserved.toml``.
 
     The file states the language or tool of each word.
     """

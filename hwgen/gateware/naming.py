@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def named(value: T, name: str) -> T:
-    """Name the wire that a value's outermost operator may get in the emitted Verilog, and return the same value.
+    """Set the wire name that the emitted Verilog uses for an Amaranth value's outermost operator; return the value.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def named(value: T, name: str) -> T:
         A slice, or a value with another sign, names the operator below it. Signals and constants keep what they are,
         as do integers, for functions that compute with either.
     name : str
-        Name of the wire, in the field's words. Of several names that a result is given, the first one counts.
+        Name of the wire, in the field's words. If a result is given several names, the first one counts.
     """
     result: object = value
     while isinstance(result, Slice) or (isinstance(result, Operator) and result.operator in ("u", "s")):

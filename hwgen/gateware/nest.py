@@ -22,7 +22,7 @@ from hwgen.gateware.naming import named
 
 
 class Loop:
-    """Loop whose index takes the values of a range, and then the first value again.
+    """Loop counter in hardware: a register whose index takes the values of a range in order, and then starts again.
 
     Parameters
     ----------
@@ -53,11 +53,11 @@ class Loop:
 
     @property
     def following(self) -> Value:
-        """Index of the next iteration."""
+        """Loop index of the next iteration, as an Amaranth value; the first value follows the last one."""
         return Mux(self.is_last, self._values[0], self.index + self._values.step)
 
     def step(self, m: Module, moves: Value) -> Value:
-        """Add the step to the next iteration in cycles with ``moves``; return whether it ends the loop."""
+        """Add logic that moves the loop index to its next value if ``moves``; return whether this ends the loop."""
         ends = named(moves & self.is_last, f"{self._item}s_end")
         with m.If(ends):
             m.d.sync += self.index.eq(self._values[0])
@@ -67,22 +67,22 @@ class Loop:
 
 
 class Place(NamedTuple):
-    """Place of a pixel in interleaved memory banks: its bank, and the address of its first word in the bank."""
+    """Place of a pixel in interleaved memory banks, as signals: its bank, and its first word's address in the bank."""
 
     bank: Value
     word: Value
 
     def eq(self, other: Place) -> list:
-        """Return the assignments of another place to this one."""
+        """Return the Amaranth assignments that copy another place's bank and word address to this place."""
         return [self.bank.eq(other.bank), self.word.eq(other.word)]
 
     def unless(self, condition: Value, other: Place) -> Place:
-        """Return this place, or another one if a condition holds."""
+        """Return a place that is ``other`` while ``condition`` is high, and this place otherwise (multiplexers)."""
         return Place(Mux(condition, other.bank, self.bank), Mux(condition, other.word, self.word))
 
 
 class Interleaving(NamedTuple):
-    """Memory banks among which neighbouring pixels are interleaved.
+    """Interleaving of pixels among memory banks, so that neighbouring pixels are in neighbouring banks.
 
     Parameters
     ----------
@@ -96,7 +96,10 @@ class Interleaving(NamedTuple):
     pitch: int
 
     def register(self, name: str, words: ShapeLike, pixel: int = 0) -> Place:
-        """Return signals of a place, which is a pixel's place at first; ``words`` is the shape of word addresses."""
+        """Return new signals for a bank index and a word address, initially those of a pixel.
+
+        ``words`` is the shape of word addresses.
+        """
         word, bank = divmod(pixel, self.banks)
         first = Const(word * self.pitch, Shape.cast(words)).value
         return Place(
@@ -105,12 +108,12 @@ class Interleaving(NamedTuple):
         )
 
     def place_of(self, pixel: int) -> Place:
-        """Return the place of a pixel."""
+        """Return the memory bank and the word address of the pixel with index ``pixel``, as constants."""
         word, bank = divmod(pixel, self.banks)
         return Place(Const(bank), Const(word * self.pitch))
 
     def ahead(self, here: Place, pixels: int) -> Place:
-        """Return the place ``pixels`` ahead of another one.
+        """Return the bank and word address of the pixel that follows the one at ``here`` by ``pixels`` pixels.
 
         A table says whether the bank wraps, because the logic that reads it has a carry chain of its own.
         """
@@ -124,7 +127,7 @@ class Interleaving(NamedTuple):
         )
 
     def words_ahead(self, first: Value, bank: int, offsets: Sequence[int]) -> Value:
-        """Return the offset that a bank adds to the word address of the first pixel read, to read a pixel of its own.
+        """Return the offset, in words, from the first pixel's word address to the word that ``bank`` reads with it.
 
         Parameters
         ----------
@@ -145,7 +148,7 @@ class Interleaving(NamedTuple):
 
 
 def banks_apart(offsets: Sequence[int], minimum: int = 1) -> int:
-    """Return the smallest number of memory banks that stores pixels at different ``offsets`` in different banks.
+    """Return the smallest number of interleaved memory banks that stores pixels at the ``offsets`` in different banks.
 
     A pixel at position ``x`` is in bank ``x`` modulo the number of banks. The result is at least ``minimum``.
     """

@@ -23,21 +23,21 @@ from hwgen.gateware.running_scale import RunningScaleConfig
 from hwgen.gateware.stream import at_pixel, numbered
 from hwgen.gateware.weights import Weights
 
-#: Numbers of words: most words of a table in LUT RAM, enough for all distances; most words of a table whose memories
-#: (banks) are selected without a cycle of its own; and most words of a bank in block RAM.
-_DEEPEST, _FIRST_BANK, _BANK = 256, 512, 4096
+#: Maximum numbers of words of a constant table: in LUT RAM (enough for all distances), in one bank of block RAM, which
+#: needs no cycle to select among banks, and in a part of a larger table that is divided into banks on its own.
+_MAX_LUT_WORDS, _MAX_ONE_BANK_WORDS, _MAX_PART_WORDS = 256, 512, 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormaliseConfig(Weightless):
-    """Configuration of LRN's last step: an output is its zero point plus or minus the scaled distance of the input.
+    """Configuration of LRN's last step, which scales a value's distance from the zero point by a running sum's factor.
 
     Let ``v`` be the distance of an input value from its zero point. The output's distance is ``k`` or ``k + 1``, with
 
         k = min(v * factors[scale >> shift] >> fraction, limit)
 
-    The distance is ``k + 1`` while the scale is below the *fall* ``falls[first[v] + k]``, and ``k`` from the fall on. A
-    *ripple* lists exceptions: scales shortly behind the fall at which the distance is ``k + 1`` again. The author of
+    The distance is ``k + 1`` while the scale is below the *fall* ``falls[first[v] + k]``, and ``k`` at the fall and
+    above. A *ripple* lists exceptions: scales shortly above the fall whose distance is ``k + 1`` again. The author of
     the tables (`hwgen.templates.normalise`) proves that no other output occurs.
 
     Parameters
@@ -59,7 +59,7 @@ class NormaliseConfig(Weightless):
     kinds : Weights
         For each fall: index of its ripple in ``ripples``.
     ripples : tuple of int
-        Ripples as bit masks. Bit ``d`` means that the distance is ``k + 1`` again at ``d`` behind the fall. Bit 0 is
+        Ripples as bit masks. Bit ``d`` means that the distance is ``k + 1`` again at ``d`` above the fall. Bit 0 is
         never set. Ripple 0 is empty.
     zero_point : int
         Zero point of the outputs.
@@ -109,7 +109,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def by_value(self) -> bool:
-        """Whether LRN has only one scale factor, so that a value alone determines the estimate ``k`` of its output.
+        """Whether LRN has only one scale factor, so that an output's estimate ``k`` depends on its input value only.
 
         The value's distance from the zero point then also determines the fall.
         """
@@ -117,7 +117,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of LRN's last step: one for each of ``Tp`` pixels, or none if there is one factor."""
+        """Number of DSP slices of LRN's last step: one per pixel of a beat (``Tp``), or none with one scale factor."""
         return 0 if self.by_value else self.window.pixels
 
     @property
@@ -133,7 +133,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def guesses(self) -> tuple[int, ...]:
-        """Output estimates ``k`` for all distances of input values from the zero point, if LRN has one scale factor.
+        """Estimate ``k`` of the output for each distance of an input value from its zero point, if LRN has one factor.
 
         The output's distance from its zero point is ``k`` or ``k + 1``.
         """
@@ -151,10 +151,10 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Words of LRN's correction memory, each a running sum at which an output drops by 1, and an exception index.
+        """Words of LRN's correction memory: the running sum above which an output is 1 lower, and an exception index.
 
-        Such a sum is called a fall. The index is in the bits above the fall. If there is one factor, the address is the
-        value's distance.
+        The sum at which the output drops is called a fall. The index is in the bits above the fall. If there is one
+        factor, the address is the value's distance.
         """
         bits = self.window.scale_bits
         words = [kind << bits | fall for fall, kind in zip(self.falls.values, self.kinds.values, strict=True)]
@@ -169,17 +169,17 @@ class NormaliseConfig(Weightless):
 
     @property
     def ripple_bits(self) -> int:
-        """Width in bits of an index into ``ripples``, the exceptions behind running sums at which outputs drop."""
+        """Width in bits of an index into ``ripples``, bit masks of running sums whose outputs are 1 higher again."""
         return counter_bits(len(self.ripples))
 
     @property
     def since_bits(self) -> int:
-        """Width in bits, at least 1, of the distance from an output's drop to the last exception, in running sums."""
+        """Width in bits of an exception's distance, in running sums, from the running sum where the output drops."""
         return counter_bits(max(self.ripples).bit_length())
 
     @property
     def ripple_table(self) -> list[int]:
-        """Flat table, by exception index and distance behind an output's drop: 1 where the output is 1 higher again.
+        """Flat table by exception index and distance above the sum of an output's drop: 1 if the output is 1 higher.
 
         The address consists of the distance and, above it, the index into ``ripples``.
         """
@@ -191,16 +191,16 @@ class NormaliseConfig(Weightless):
 
     @property
     def read_cycles(self) -> int:
-        """Read latency, in cycles, of LRN's correction memory of the running sums at which outputs drop by 1."""
+        """Read latency, in cycles, of LRN's correction memory, which stores running sums where outputs drop by 1."""
         return _read_cycles(self.words)
 
     @property
     def factor_cycles(self) -> int:
-        """Cycles from an encoded running sum (scale) to its factor in a table; 0 if there is one factor."""
+        """Cycles of LRN's table lookup from an encoded running sum (scale) to its factor; 0 with a single factor."""
         return 0 if self.by_value else _read_cycles(self.factors)
 
     @property
-    def address_cycle(self) -> int:
+    def address_cycles(self) -> int:
         """Cycles from the input of a value and its running sum to the value's address for LRN's correction memory."""
         return 1 if self.by_value else self.factor_cycles + 4
 
@@ -210,7 +210,7 @@ class NormaliseConfig(Weightless):
 
         The memory of falls is read first, and five more stages follow.
         """
-        return self.address_cycle + self.read_cycles + 5
+        return self.address_cycles + self.read_cycles + 5
 
     @cached_property
     def resources(self) -> Resources:
@@ -218,19 +218,19 @@ class NormaliseConfig(Weightless):
         distance, scale = counter_bits(len(self.first)), self.window.scale_bits
         one.ff += distance
         one.lut += 1.5 * distance if self.zero != self.window.input.value_range[0] else 0
-        _count(one, self.words, self.word_bits)
+        _count_table(one, self.words, self.word_bits)
         if self.by_value:
-            _count(one, self.guesses, self.guess_bits)
+            _count_table(one, self.guesses, self.guess_bits)
         else:
             address = counter_bits(len(self.words))
-            _count(one, self.factors, max(self.factors).bit_length())
-            _count(one, [entry % (1 << address) for entry in self.first], address)
+            _count_table(one, self.factors, max(self.factors).bit_length())
+            _count_table(one, [entry % (1 << address) for entry in self.first], address)
             one.ff += 2 * address + self.guess_bits
             one.lut += address + 2 * self.guess_bits * (self.largest_guess > self.limit)
             one.delay(self.guess_bits, self.read_cycles + 2)
         one.ff += scale + 2 + 2 + len(self.ripple_table) // 64
         one.lut += scale + scale / 5
-        one.delay(scale, self.address_cycle + self.read_cycles)
+        one.delay(scale, self.address_cycles + self.read_cycles)
         one.ff += 3 * self.guess_bits + 3 + self.bits
         one.lut += self.guess_bits + 2 * self.bits
         cost.add(one, self.window.pixels)
@@ -273,9 +273,9 @@ class Normalise(Arithmetic[NormaliseConfig]):
         config, bits = self.config, self.config.window.scale_bits
         distance = Signal(range(len(config.first)), name=f"{name}_distance", reset_less=True)
         m.d.sync += distance.eq(Mux(value < config.zero, config.zero - value, value - config.zero))
-        find = self._by_value if config.by_value else self._by_product
+        find = self._look_up_guess if config.by_value else self._multiply_guess
         word, guess = find(m, name, distance, scale)
-        delayed_scale = delayed_fast(m, f"{name}_scale", scale, config.address_cycle + config.read_cycles)
+        delayed_scale = delayed_fast(m, f"{name}_scale", scale, config.address_cycles + config.read_cycles)
         since = registered(m, f"{name}_scale_since_fall", delayed_scale - word[:bits], signed(bits + 1))
         before = registered(m, f"{name}_is_before_fall", since[-1], 1)
         above: Value = before
@@ -294,8 +294,8 @@ class Normalise(Arithmetic[NormaliseConfig]):
             m, name, output, delayed_fast(m, f"{name}_is_negative", value < config.zero, config.latency - 2)
         )
 
-    def _by_value(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Add lookups by a value's distance; return the memory word of its output's drop, and the output's estimate.
+    def _look_up_guess(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
+        """Add lookups by a value's distance from its zero point; return its correction word and its output's estimate.
 
         Only if there is one factor. A word is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
@@ -303,8 +303,8 @@ class Normalise(Arithmetic[NormaliseConfig]):
         guess = look_up(m, config.device, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
-    def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Add a product of a value's distance and scale factor; return its output's drop word, and the estimate.
+    def _multiply_guess(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
+        """Add a product of a value's distance and scale factor; return the correction word and the output's estimate.
 
         The word, from memory, is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
@@ -329,7 +329,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return _read_table(m, self.config.device, f"{name}_falls", self.config.word_bits, self.config.words, address)
 
     def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
-        """Add logic that moves an output from its zero point by ``distance``, up or down (``negative``), and clamps it.
+        """Add logic for the zero point plus ``distance``, or minus it if ``negative``, clamped to the output's range.
 
         Return the output, two cycles later.
         """
@@ -350,13 +350,13 @@ class Normalise(Arithmetic[NormaliseConfig]):
 
 
 def _banks(memories: Memories, words: Sequence[int], bits: int) -> list[Sequence[int]]:
-    """Divide the words of a constant table into runs, in address order, one for each memory that stores a run.
+    """Return the words of a constant table divided into runs of consecutive addresses, one run per memory (bank).
 
     A memory is as deep as the block RAMs that make up its width.
     """
     banks = []
-    for first in range(0, len(words), _BANK):
-        bank = words[first : first + _BANK]
+    for first in range(0, len(words), _MAX_PART_WORDS):
+        bank = words[first : first + _MAX_PART_WORDS]
         num_memories, depth = memories.stacked(bits, len(bank))
         banks += [bank[begin : begin + depth] for begin in range(0, len(bank), depth)] if num_memories > 1 else [bank]
     return banks
@@ -367,12 +367,12 @@ def _read_cycles(words: Sequence[int]) -> int:
 
     Block RAM has an output register, and several banks need a choice.
     """
-    return 1 if len(words) <= _DEEPEST else 2 if len(words) <= _FIRST_BANK else 3
+    return 1 if len(words) <= _MAX_LUT_WORDS else 2 if len(words) <= _MAX_ONE_BANK_WORDS else 3
 
 
 def _read_table(m: Module, device: Device, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
     """Add a constant table, and return its word at ``address``, `_read_cycles` cycles later."""
-    if len(words) <= _DEEPEST:
+    if len(words) <= _MAX_LUT_WORDS:
         return look_up(m, device, name, unsigned(bits), words, address)
     bank_words: list[Value] = []
     banks = _banks(device.memories, words, bits)
@@ -384,29 +384,29 @@ def _read_table(m: Module, device: Device, name: str, bits: int, words: Sequence
         port = read_port(table)
         m.d.comb += port.addr.eq(address)
         bank_words.append(delayed(m, f"{here}_word", port.data, 1))
-    if len(words) <= _FIRST_BANK:
+    if len(words) <= _MAX_ONE_BANK_WORDS:
         return bank_words[0]
-    bank_of_address = [index for index, bank in enumerate(banks) for _ in range(-(-len(bank) // _FIRST_BANK))]
+    bank_of_address = [index for index, bank in enumerate(banks) for _ in range(-(-len(bank) // _MAX_ONE_BANK_WORDS))]
     bank_index = Signal(range(len(banks)), name=f"{name}_bank_index", reset_less=True)
     m.d.sync += bank_index.eq(
-        dense_table(m, f"{name}_bank_of_address", address[counter_bits(_FIRST_BANK) :], bank_of_address)
+        dense_table(m, f"{name}_bank_of_address", address[counter_bits(_MAX_ONE_BANK_WORDS) :], bank_of_address)
     )
     chosen = Signal(bits, name=f"{name}_selected", reset_less=True)
-    m.d.sync += chosen.eq(_choice(delayed(m, f"{name}_bank_index", bank_index, 1), bank_words))
+    m.d.sync += chosen.eq(_select_word(delayed(m, f"{name}_bank_index", bank_index, 1), bank_words))
     return chosen
 
 
-def _choice(index: Value, words: Sequence[Value]) -> Value:
-    """Return a tree of multiplexers, over the bits of ``index``, that selects the element of ``words`` there."""
+def _select_word(index: Value, words: Sequence[Value]) -> Value:
+    """Return the element of ``words`` at ``index``, selected by a tree of two-way multiplexers."""
     for bit in index:
         pairs = [words[first : first + 2] for first in range(0, len(words), 2)]
         words = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]
     return words[0]
 
 
-def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
+def _count_table(cost: Cost, words: Sequence[int], bits: int) -> None:
     """Add the resources of a constant table of ``words``, ``bits`` bits wide, to ``cost``."""
-    if len(words) <= _DEEPEST:
+    if len(words) <= _MAX_LUT_WORDS:
         cost.table(words, bits)
         return
     banks = _banks(cost.memories, words, bits)
@@ -414,7 +414,7 @@ def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
         bits_of_bank = len(set(varying_columns(bank, bits)))
         cost.rom([], len(bank), bits_of_bank, block=True)
         cost.ff += bits_of_bank
-    if len(words) > _FIRST_BANK:
+    if len(words) > _MAX_ONE_BANK_WORDS:
         cost.ff += bits + 2 * counter_bits(len(banks))
         cost.multiplexer(bits, len(banks))
         cost.lut += 2 * counter_bits(len(banks))

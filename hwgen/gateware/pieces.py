@@ -14,13 +14,13 @@ from hwgen.gateware.ports import read_port, write_port
 
 
 def stacked(device: Device, width: int, depth: int, where: str | None = None) -> tuple[int, int]:
-    """Return the number of block RAMs stacked for a memory's depth, and words of each; ``ultra``: of UltraRAMs."""
+    """Return how many block RAMs (UltraRAMs for ``ultra``) are stacked for a memory's depth, and the words of each."""
     ultra, memories = device.memories.ultra, device.memories
     return (ultra.stacked(depth), ultra.words) if where == "ultra" and ultra else memories.stacked(width, depth)
 
 
 def piece_depth(device: Device, width: int, depth: int, where: str | None = None) -> int:
-    """Return the words per piece of a divided memory, so that one LUT per bit selects among a piece's block RAMs.
+    """Return the number of words per piece of a deep memory, such that one LUT per bit selects among a piece's RAMs.
 
     A memory of few block RAMs or UltraRAMs, or in LUT RAM, is one piece. ``where`` is the RAM, ``lut``, ``block`` or
     ``ultra``; if it is ``None``, the depth decides.
@@ -37,7 +37,7 @@ def piece_words(device: Device, width: int, depth: int, where: str | None = None
 
 
 def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -> None:
-    """Add to ``cost`` the RAM of a memory that is divided into pieces, without the registers behind the pieces.
+    """Add to ``cost`` the RAM of a memory that is divided into pieces, without the pieces' output registers.
 
     If there are several pieces, all of them are in block RAM, also a last piece of few words.
     """
@@ -61,7 +61,7 @@ class WritePort:
 def memory_in_pieces(
     m: Module, device: Device, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
 ) -> tuple[WritePort, Signal, Value]:
-    """Add a memory, divided into pieces of `piece_depth` words; return write port, read address and word that is read.
+    """Add a memory, divided into pieces of `piece_depth` words; return its write port, read address and read data.
 
     Parameters
     ----------

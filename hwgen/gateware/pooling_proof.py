@@ -1,11 +1,11 @@
-"""Obligations ``pool``: the maximum or the sum of each channel over a pooling window, or over a whole map.
+"""Proof obligations ``pool``: the maximum or the sum of each channel over a pooling window, or over a whole map.
 
 A maximum is defined by its levels: it reaches a level exactly if some value of the window reaches the level. The level
 is any constant (threshold decomposition: Fitch, Coyle, Gallagher, *Median filtering by threshold decomposition*, IEEE
 Transactions on Acoustics, Speech, and Signal Processing, 1984).
 
 A sum is defined as the sum of the window's values in a word. The word has as many bits as the sums of so many values
-need. So a sum that is equal up to multiples of the word's range is equal.
+need. Therefore a sum that is equal up to multiples of the word's range is equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["PROOFS", "of_max_pool", "of_running_sum", "of_sum"]
 
 @dataclass(frozen=True)
 class _Tree:
-    """Tree of adders.
+    """Adder tree of a pool, as a proof sees it: the values that it adds, and the signal that must equal their sum.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class _Tree:
 
 
 def of_max_pool(config: MaxPoolConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a max pool: an output reaches any level exactly if a tap of its window does."""
+    """Return the proof obligation of a max pool: an output is at least any level exactly if a tap of its window is."""
     shape = config.window.input.shape
     level = value_of("level", shape)
     lines, facts = [f"wire [{shape.width - 1}:0] level = $anyconst;"], {}
@@ -72,7 +72,7 @@ def of_max_pool(config: MaxPoolConfig, site: Site) -> list[Obligation]:
 
 
 def of_sum(config: SumConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an average pool's adder: the trees over a step's taps, and the sum over steps."""
+    """Return proof obligations of an average pool's sums: adder trees over a cycle's taps, accumulation over cycles."""
     channels, shape, levels = _channels(config), config.window.input.shape, len(config.level_bits)
     if not config.accumulates:
         trees = [_Tree(name, taps, output) for name, taps, output in channels]
@@ -92,7 +92,7 @@ def of_sum(config: SumConfig, site: Site) -> list[Obligation]:
 
 
 def _of_trees(site: Site, trees: Sequence[_Tree], shape: Shape, cycles: int) -> Obligation:
-    """Return the obligation that the root of each tree of adders is the sum of its values, ``cycles`` cycles later."""
+    """Return the proof obligation that each adder tree's output is the sum of its values, ``cycles`` cycles later."""
     bits = site.module.ports["i__payload"].width
     lines, facts = delayed("payload", bits, "i__payload", cycles), {}
     lowest = -(1 << shape.width - 1) if shape.signed else 0
@@ -113,7 +113,7 @@ def _of_trees(site: Site, trees: Sequence[_Tree], shape: Shape, cycles: int) -> 
 
 
 def _channels(config: ChannelwisePoolConfig) -> list[tuple[str, list[str], str]]:
-    """Return, for each output value of a pool, a name, the bits of a step's taps, and the bits of the output."""
+    """Return, per output value of a pool, a name and, as Verilog expressions, its taps in one cycle and its output."""
     window, source = config.window, config.window.input
     bits = config.result.width  # type: ignore[attr-defined]
     first = dict(window.step_layout)["taps"].offset
@@ -129,7 +129,7 @@ def _channels(config: ChannelwisePoolConfig) -> list[tuple[str, list[str], str]]
 def _of_steps(
     config: Any, site: Site, statement: str, lines: Sequence[str], facts: dict[str, str], levels: int, **fields: Any
 ) -> Obligation:
-    """Return the obligation of a pool's ``facts`` about each step's result: that of the window up to this step.
+    """Return the proof obligation that ``facts`` hold for a pool's partial result after each step of a window.
 
     The lines can read ``step_was`` and ``first_was``: a step of ``levels`` cycles ago, and whether it is the first one
     of its window.
@@ -159,7 +159,7 @@ def _of_steps(
 
 
 def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a global pool: an output is the sum of its channel over all pixels of the map.
+    """Return proof obligations of a global pool: an output is the sum of its channel over all pixels of the map.
 
     The observer adds up the values of one fold, any of them.
     """
@@ -224,7 +224,7 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
 
 
 def _pixel_trees(config: RunningSumConfig) -> list[list[_Tree]]:
-    """Return, for each lane of a global pool, the trees that add a beat's pixels: one for each span of pixels."""
+    """Return, for each lane of a global pool, the adder trees over a beat's pixels: one per span of up to eight."""
     source, spans = config.window.input, config.pixel_spans
     first = dict(config.window.step_layout)["operand"].offset
     lanes = []

@@ -53,7 +53,7 @@ class ProductRows:
     def tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
         """Adder tree over the partial products: for each level, each sum's lowest bit position, width and adder width.
 
-        The width of the adder is 0 for a value that only passes by. Every row begins two bits above the row before.
+        The width of the adder is 0 for a value that only passes by. Every row begins two bits above the previous row.
         The offset, if there is one, is the last addend.
         """
         addends = [(2 * row, self.operand_bits + 2) for row in range(self.rows)]
@@ -130,7 +130,7 @@ class ProductRows:
         low, width, added = self.tree[level][-1]
         lowest = low + width - added
         luts = added - 1 - constant_adder_luts(self.offset >> lowest, added)
-        # The lowest bits of the sum are those of the offset. Where these are 0, the next adder begins above them.
+        # The lowest bits of the sum equal the offset's. If these are 0, the next adder begins above them.
         zeros, count, waits = min(lowest, trailing_zeros(self.offset)), count // 2, 1
         while count > 1 and count % 2:
             count, waits = (count + 1) // 2, waits + 1
@@ -157,7 +157,7 @@ class ProductRows:
         if last is None:
             return 0, 0
         needed: dict[tuple[Any, ...], tuple[_Addend, int]] = {}
-        last.need(max(0, self.unused_bits - last.lowest_bit), needed)
+        last.mark_needed(max(0, self.unused_bits - last.lowest_bit), needed)
         luts = sum(addend.luts for addend, _ in needed.values())
         return luts, sum(addend.width - first for addend, first in needed.values())
 
@@ -208,7 +208,7 @@ class ProductRows:
             for index, (low, width, _) in enumerate(joined):
                 total = extended(_add_rows(addends[2 * index : 2 * index + 2]), width)[:width].as_signed()
                 if not isinstance(total, Const):
-                    # A register with a reset is not part of a shift register, which is too slow in front of an adder.
+                    # A register with a reset is not part of a shift register, which is too slow to feed an adder.
                     total = delayed(m, f"row_sum_{lane}_{level}_{index}", total, 1, reset_less=False)
                 following.append((low, total))
             addends = following
@@ -231,7 +231,7 @@ class _Addend:
     luts : int
         Number of LUTs that make the addend from its terms.
     terms : tuple of (_Addend, int)
-        Terms of the sum, with the number of bits by which each begins above the addend.
+        Terms of the sum, each with its lowest bit's distance from the addend's lowest bit.
     """
 
     made: tuple[Any, ...]
@@ -240,15 +240,15 @@ class _Addend:
     luts: int = 0
     terms: tuple[tuple[_Addend, int], ...] = ()
 
-    def need(self, first: int, needed: dict[tuple[Any, ...], tuple[_Addend, int]]) -> None:
-        """Record in ``needed`` that the addend's bits from ``first`` on are read, and likewise bits of its terms."""
+    def mark_needed(self, first: int, needed: dict[tuple[Any, ...], tuple[_Addend, int]]) -> None:
+        """Record in ``needed`` that the addend's bits ``first`` and above are read, and thereby bits of its terms."""
         if self.made in needed and needed[self.made][1] <= first:
             return
         needed[self.made] = self, first
         begin = max(above for _, above in self.terms) if self.terms else 0
         for term, above in self.terms:
             # A carry chain begins at the lowest bit of the upper term. The bits below pass by.
-            term.need(max(min(first, begin) - above, 0), needed)
+            term.mark_needed(max(min(first, begin) - above, 0), needed)
 
 
 def _add_rows(pair: list[tuple[int, Value]]) -> Value:
@@ -266,6 +266,6 @@ def _add_rows(pair: list[tuple[int, Value]]) -> Value:
 
 
 def extended(value: Value, bits: int) -> Value:
-    """Convert ``value`` to a signed value of at least ``bits`` bits, by sign extension (zeros if unsigned)."""
+    """Return ``value`` as a signed value of at least ``bits`` bits, by sign extension (zeros if unsigned)."""
     sign = value[-1] if value.shape().signed else Const(0)
     return Cat(value, sign.replicate(max(0, bits - len(value), not value.shape().signed))).as_signed()

@@ -1,4 +1,4 @@
-"""Circuit of a convolution's sums of products, from activations and weight words to accumulators.
+"""Circuit that computes a convolution's sums of products, from activations and weight words to accumulators.
 
 Chains of multiply-adds use DSP slices, and trees add the chains' sums. Output channels whose products are in LUTs
 have dot products instead (`LutMultiplier`), which arrive together with the sums of the others.
@@ -26,30 +26,30 @@ from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 __all__ = ["Chains", "ProductSums", "chain_name", "dots_name"]
 
-Operand = dict[tuple[int, int], Value]
-"""Activation operand of each multiplier by (chain, position), delayed for its position."""
+Operands = dict[tuple[int, int], Value]
+"""Type of a map from (chain, position in the chain) to the activation operand there, delayed for its position."""
 
 
 def _at_pixels(config: ConvolutionParts, name: str, group: tuple[int, ...]) -> str:
-    """Return the name of a signal or an instance of some neighbouring pixels."""
+    """Return ``name`` with a suffix for the pixels of ``group``, as ``NAME_pixels_0_1``; none if a beat is a pixel."""
     if len(group) == 1:
         return at_pixel(name, group[0], config.window.pixels)
     return f"{name}_pixels_{'_'.join(map(str, group))}"
 
 
 def chain_name(config: ConvolutionParts, unit: tuple[int, ...], group: tuple[int, ...], chain: int) -> str:
-    """Return the instance of a chain of slices, which computes sums of a unit's lanes and neighbouring pixels."""
+    """Return the instance name of a chain of DSP slices, from its output lanes ``unit``, its pixels and its index."""
     lanes = "_".join(map(str, unit))
     return f"{_at_pixels(config, f'lane_{lanes}', group)}_chain_{chain}"
 
 
 def dots_name(config: ConvolutionParts, lanes: tuple[int, ...], pixel: int) -> str:
-    """Return the instance of the dot products in LUTs of some lanes at one pixel."""
+    """Return the instance name of the module that computes some output lanes' dot products in LUTs at one pixel."""
     return f"products_{at_pixel(f'lane_{lanes[0]}', pixel, config.window.pixels)}"
 
 
 class ProductSums:
-    """Builder of a convolution's circuit without weight memories: from activations and weight words to sums.
+    """Builder of a convolution's multipliers, adder trees and accumulators, in a module that has the weight words.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class ProductSums:
     def __init__(self, config: ConvolutionParts, i: Any, o: Any, words: Sequence[Value]):
         self.config, self.i, self.o, self.words = config, i, o, words
         self._values: dict[tuple[int, int, int], Signal] = {}
-        self._operands: dict[tuple[tuple[int, ...], int, bool, bool], Operand] = {}
+        self._operands: dict[tuple[tuple[int, ...], int, bool, bool], Operands] = {}
         self._weights: dict[tuple[int, Multiplier, int, int], Value] = {}
         self._words: dict[int, Any] = {}
         self._delay_lines: dict[str, list[Value]] = {}
@@ -75,7 +75,7 @@ class ProductSums:
         config = self.config
         self._elaborate_operands(m)
         is_first = self._elaborate_control(m)
-        for lane, pixel, total, carries in self._totals(m, is_first):
+        for lane, pixel, total, carries in self._add_sums(m, is_first):
             name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
             if config.pipeline.has_accumulators:
                 accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
@@ -84,7 +84,7 @@ class ProductSums:
             m.d.comb += self.o.payload[lane][pixel].eq(total)
 
     def _elaborate_operands(self, m: Module) -> None:
-        """Add the operands of the DSP slices: all activations, then all weights by position."""
+        """Add the signals of the DSP slices' operands to a module: first activations, then weights by position."""
         config = self.config
         for group in config.units.pixel_groups if config.units.in_slices else ():
             for own in range(config.operand_sets):
@@ -96,7 +96,7 @@ class ProductSums:
                         self._weight(m, index, config.units.slice_multiplier(unit, group), position, chain)
 
     def _elaborate_control(self, m: Module) -> Value:
-        """Delay the flags of steps to the sums, set the output's ``valid``, and return whether a sum begins.
+        """Add delays of the first, last and valid flags, drive the output's ``valid``, and return whether a sum begins.
 
         The flag of the first step is delayed for the slices or for the accumulators in LUTs.
         """
@@ -116,25 +116,28 @@ class ProductSums:
         m.d.comb += self.o.valid.eq(done_next)
         return first_next
 
-    def _totals(self, m: Module, is_first: Value) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Add the circuits of all sums; yield lane, pixel, sum of a cycle's products, and the carries that it lacks.
+    def _add_sums(self, m: Module, is_first: Value) -> Iterator[tuple[int, int, Value, list[Value]]]:
+        """Add the circuits of all sums; yield lane, pixel, sum of a cycle's products, and carries still to be added.
 
-        Where slices accumulate, the sum is that of all products up to the cycle.
+        If slices accumulate, the sum includes the products of earlier cycles.
         """
         config = self.config
         for index, unit in enumerate(config.units.in_slices):
             for group in config.units.pixel_groups:
-                yield from self._unit_totals(m, index, unit, group, is_first)
+                yield from self._add_unit_sums(m, index, unit, group, is_first)
         for pixel in range(config.window.pixels):
             for lanes in config.dots.blocks:
-                yield from self._lut_totals(m, lanes, pixel)
+                yield from self._add_lut_sums(m, lanes, pixel)
 
     # Output channels in DSP slices
 
-    def _unit_totals(
+    def _add_unit_sums(
         self, m: Module, index: int, unit: tuple[int, ...], group: tuple[int, ...], is_first: Value
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Add the chains and the trees of one multiplier unit, which serves some lanes and pixels."""
+        """Add one multiplier unit's chains and adder trees; yield each sum with its lane, pixel and open carries.
+
+        A unit serves the output lanes ``unit`` at the pixels ``group``.
+        """
         config = self.config
         multiplier = config.units.slice_multiplier(unit, group)
         activations = self._activations(m, group, unit[0] % config.operand_sets, False)
@@ -149,7 +152,7 @@ class ProductSums:
         for (lane, pixel), (values, carries) in zip(products, fields, strict=True):
             lane_name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
             if config.kinds.whole:
-                total, left = self._elaborate_whole(m, values, carries, lane, lane_name), []
+                total, left = self._elaborate_window_tree(m, values, carries, lane, lane_name), []
             else:
                 total, left = self._elaborate_tree(m, values, carries, lane_name)
             wait = config.pipeline.to_sum - config.pipeline.slices_to_sum
@@ -161,13 +164,13 @@ class ProductSums:
         self,
         m: Module,
         multiplier: Multiplier,
-        activations: Operand,
+        activations: Operands,
         unit: int,
         chain: int,
         name: str,
         is_first: Value,
     ) -> Signal:
-        """Add one chain of multiplier units, instantiated or to be inferred, and return the signal with its sum."""
+        """Add one chain of multiply-adds, of instantiated or inferred DSP slices; return the signal with its sum."""
         config = self.config
         product_bits = multiplier.product_bits(config.units.operands)
         sum_bits = max(multiplier.chain_bits(config.units.operands, config.sum_bits), product_bits)
@@ -181,8 +184,8 @@ class ProductSums:
         slices = SliceChainConfig(
             terms=tuple(
                 SliceTerm(
-                    activation=_operand(activation, config.pipeline.activation_registers(position)),
-                    weight=_operand(weight, config.pipeline.weight_registers(position)),
+                    activation=_slice_operand(activation, config.pipeline.activation_registers(position)),
+                    weight=_slice_operand(weight, config.pipeline.weight_registers(position)),
                 )
                 for position, activation, weight in terms
             ),
@@ -195,10 +198,10 @@ class ProductSums:
 
     # Output channels in LUTs
 
-    def _lut_totals(
+    def _add_lut_sums(
         self, m: Module, lanes: tuple[int, ...], pixel: int
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Add the dot products of some lanes with the same activations at one pixel."""
+        """Add dot products in LUTs of the output lanes ``lanes`` at one pixel; yield lane, pixel, sum, no carries."""
         config = self.config
         multiplier = config.kinds.in_luts
         activations = self._activations(m, (pixel,), lanes[0] % config.operand_sets, True)
@@ -215,7 +218,7 @@ class ProductSums:
                 yield lane, pixel, delayed_apart(m, f"{name}_total", total, wait), []
 
     def _step(self, m: Module) -> Value:
-        """Return the index of the step whose operands are at the first position, if constants depend on it."""
+        """Return the index of the step at the chains' first position, which selects constant weights; 0 if unneeded."""
         config = self.config
         if config.kinds.in_luts.stores_weights or config.rom_depth == 1:
             return Const(0)
@@ -228,10 +231,10 @@ class ProductSums:
 
     # Operands
 
-    def _activations(self, m: Module, group: tuple[int, ...], own: int, in_luts: bool) -> Operand:
+    def _activations(self, m: Module, group: tuple[int, ...], own: int, in_luts: bool) -> Operands:
         """Return each multiplier's activation operand for a group of pixels, from delay lines that units share.
 
-        ``own`` is the output lane if the walk is channelwise. Otherwise the operands are those of all lanes. The last
+        ``own`` is the output lane if the walk is channelwise. Otherwise all lanes have the same operands. The last
         registers are inside of slices that are instantiated.
         """
         config = self.config
@@ -241,11 +244,11 @@ class ProductSums:
             self._operands[key] = operands = {}
             for position, chain, lane in config.chains.terms:
                 cycles = position + wait - (0 if in_luts else config.pipeline.activation_registers(position))
-                operands[chain, position] = self._delayed(m, self._activation(m, group, own, lane), cycles)
+                operands[chain, position] = self._delay_activation(m, self._activation(m, group, own, lane), cycles)
         return self._operands[key]
 
-    def _delayed(self, m: Module, value: Signal, cycles: int) -> Value:
-        """Return an activation operand delayed, by a delay line that slices which are instantiated share with LUTs."""
+    def _delay_activation(self, m: Module, value: Signal, cycles: int) -> Value:
+        """Return an activation, delayed by ``cycles``; instantiated DSP slices and LUTs share its delay line."""
         if not self.config.pipeline.instantiated:
             return delayed(m, value.name, value, cycles)
         line = self._delay_lines.setdefault(value.name, [value])
@@ -255,9 +258,9 @@ class ProductSums:
         return line[cycles]
 
     def _activation(self, m: Module, group: tuple[int, ...], own: int, lane: int) -> Signal:
-        """Return the operand of one product for a group of pixels: its activations, less the offset, packed."""
-        tap, channel = self._tap(own, lane)
-        values = [self._value(m, pixel, own, lane) for pixel in group]
+        """Return one multiplier's activation operand: a tap's activations of a group of pixels, packed in one value."""
+        tap, channel = self._tap_and_channel(own, lane)
+        values = [self._pixel_activation(m, pixel, own, lane) for pixel in group]
         if len(values) == 1:
             return values[0]
         packed = self.config.kinds.in_slices.packed(values)
@@ -265,11 +268,11 @@ class ProductSums:
         m.d.comb += value.eq(packed)
         return value
 
-    def _value(self, m: Module, pixel: int, own: int, lane: int) -> Signal:
-        """Return the activation of one product at one pixel, less the offset."""
+    def _pixel_activation(self, m: Module, pixel: int, own: int, lane: int) -> Signal:
+        """Return the signal of a product's activation at one pixel, less the multiplier's offset."""
         config = self.config
         if (pixel, own, lane) not in self._values:
-            tap, channel = self._tap(own, lane)
+            tap, channel = self._tap_and_channel(own, lane)
             name = at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels)
             value = Signal(config.kinds.operand, name=name)
             tapped = self.i.payload.taps[pixel][tap][channel]
@@ -279,13 +282,13 @@ class ProductSums:
             self._values[pixel, own, lane] = value
         return self._values[pixel, own, lane]
 
-    def _tap(self, own: int, lane: int) -> tuple[int, int]:
-        """Return tap and channel of a product in the payload of a step."""
+    def _tap_and_channel(self, own: int, lane: int) -> tuple[int, int]:
+        """Return the indices of the tap and of the channel, in port ``i``'s payload, that a product reads."""
         window = self.config.window
         return (lane, own) if window.channelwise else divmod(lane, window.input.lanes)
 
     def _weight(self, m: Module, unit: int, multiplier: Multiplier, position: int, chain: int) -> Value:
-        """Return a multiplier's weight operand, from its field in the weight word of the position.
+        """Return a multiplier's weight operand: its field in the weight word of its chain position, delayed.
 
         A weight operand is delayed like the multiplier's activation operand, by registers inside of slices that are
         instantiated.
@@ -296,8 +299,8 @@ class ProductSums:
             chains = config.chains.at(position)
             stored = self._word(m, position, len(chains))[unit * len(chains) + chains.index(chain)]
             weight = multiplier.spread(stored, config.weight_bits)
-            # For block RAM or UltraRAM, its output register. Yosys cannot infer that register. It absorbs this one,
-            # which is in front of the DSP slice, into the slice. In front of LUTs, it is not part of a shift register.
+            # For block RAM or UltraRAM, its output register. Yosys cannot infer that register. It absorbs this one into
+            # the DSP slice that reads it. If LUTs read it, it is not part of a shift register.
             in_slice = multiplier.slices > 0
             if not (in_slice and config.pipeline.instantiated):
                 registers = config.pipeline.weight_registers(position)
@@ -343,8 +346,8 @@ class ProductSums:
         (total,) = sums
         return total, carries
 
-    def _elaborate_whole(self, m: Module, sums: list[Value], carries: list[Value], lane: int, name: str) -> Value:
-        """Add the adder tree of a layer that computes a window per cycle, and return the sum with the bias.
+    def _elaborate_window_tree(self, m: Module, sums: list[Value], carries: list[Value], lane: int, name: str) -> Value:
+        """Add an output lane's adder tree in a layer that computes a window per cycle; return the sum plus bias.
 
         The levels have registered adders of two values. The last level adds up to `LAST_LEVEL` values by carry-save
         adders. The adders have the carries as further inputs.
@@ -363,7 +366,7 @@ class ProductSums:
     def _elaborate_level(
         self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str
     ) -> tuple[list[Value], list[Value]]:
-        """Add one level of an adder tree, and return the sums of pairs of values and the carries not yet added.
+        """Add one registered level of an adder tree; return the sums of pairs of values, and carries still to be added.
 
         The sums are at most ``bits`` wide.
         """
@@ -444,14 +447,14 @@ class Chains(Part[ConvolutionParts]):
         return m
 
 
-def _operand(value: Value, registers: int) -> SliceOperand:
-    """Return the description of an operand of a slice, in front of which the slice has registers."""
+def _slice_operand(value: Value, registers: int) -> SliceOperand:
+    """Return a DSP slice operand's description: width, sign, and number of input registers in the slice."""
     shape = value.shape()
     return SliceOperand(bits=shape.width, signed=shape.signed, registers=registers)
 
 
 def _add(one: Value, other: Value, carries: list[Value]) -> Value:
-    """Return the sum of two signed values, and of the only carry in ``carries``, if there is one, by one addition.
+    """Return the sum of two signed values and a carry bit, by one addition; ``carries`` holds at most one carry.
 
     The carry becomes bit 0 of both operands. The sum of both is 0 in bit 0, with a carry into bit 1 if they are 1::
 
@@ -460,7 +463,7 @@ def _add(one: Value, other: Value, carries: list[Value]) -> Value:
         = sum[n]   ..  sum[1]    sum[0]    0
 
     The sum without its lowest bit is the result, from one addition of two operands. For an addition of three operands
-    Yosys sometimes takes two LUTs a bit.
+    Yosys sometimes uses two LUTs per bit.
     """
     if not carries:
         return one + other

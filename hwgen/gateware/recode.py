@@ -21,7 +21,7 @@ from hwgen.gateware.value_tables import ValueTables
 
 @dataclass(frozen=True, kw_only=True)
 class RecodeConfig(ValueTables):
-    """Configuration of a conversion of maps' values by lookup: one table per input map, and one map per step.
+    """Configuration of a conversion of values by lookup: a table per input map; each cycle converts values of one map.
 
     Parameters
     ----------
