@@ -174,7 +174,7 @@ def _converted(
     next_beat, lanes_held = f"{name}.input_beat_index", f"{name}.lanes_held"
     largest = num_beats - 1 + max_narrow
     complete = [
-        pixel * len(converter.sizes) + sum(after < beats for after in converter.after)
+        pixel * len(converter.sizes) + sum(after < beats for after in converter.completing_beats)
         for pixel, beats in (divmod(index, num_beats) for index in range(largest + 1))
     ]
     lines = [

@@ -322,7 +322,7 @@ class LayerConfig(HasWindow):
         """Number of beats that each output fold of a pixel completes in each output FIFO: the credits that it takes."""
         ends = list(accumulate(self.fold_beats))
         return tuple(
-            tuple(sum(begin <= beat < end for beat in regroup.after) for begin, end in pairwise((0, *ends)))
+            tuple(sum(begin <= beat < end for beat in regroup.completing_beats) for begin, end in pairwise((0, *ends)))
             if regroup.always_ready
             else self.fold_beats
             for regroup in self.regroups

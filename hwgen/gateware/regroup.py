@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -20,7 +20,7 @@ from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
 @dataclass(frozen=True, kw_only=True)
 class RegroupConfig(OnDevice):
-    """Configuration of a width converter of a stream, from beats of ``counts`` channels to beats of ``output.lanes``.
+    """Configuration of a stream's width converter: beats of ``counts`` channels become beats of ``output.lanes``.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class RegroupConfig(OnDevice):
     output : BeatFormat
         Format of the output.
     always_ready : bool
-        Whether both streams are always ready, as those of a pipeline that never stalls. They have no ``last``.
+        Whether both streams are always ready, as in a pipeline that never stalls. They have no ``last``.
 
     Raises
     ------
@@ -69,12 +69,12 @@ class RegroupConfig(OnDevice):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of channels of a pixel's output beats, in order."""
+        """Number of channels in each output beat of a pixel, in order."""
         return tuple(len(channels) for channels in self.output.fold_channels)
 
     @cached_property
     def output_lanes(self) -> tuple[tuple[int, ...], ...]:
-        """Output lane of each channel of a pixel, by input beat, counted over all output beats of the pixel."""
+        """Output lane of each channel, one tuple per input beat of a pixel; lanes are counted over all output beats."""
         lanes = [fold * self.output.lanes + lane for fold, size in enumerate(self.sizes) for lane in range(size)]
         ends = list(accumulate(self.counts))
         return tuple(tuple(lanes[end - count : end]) for count, end in zip(self.counts, ends, strict=True))
@@ -88,7 +88,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """Most channels that may still wait in the converter when an input beat is taken, by beat of a pixel."""
+        """Maximum number of channels in the converter's register when it accepts an input beat, per beat of a pixel."""
         return self._room_before(self.overlaps)
 
     def _room_before(self, overlaps: bool) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def waiting(self) -> tuple[int, ...]:
-        """Most output beats of earlier pixels that can wait while an input beat is taken, by beat of a pixel.
+        """Maximum number of earlier pixels' output beats that may wait when an input beat is accepted, per input beat.
 
         A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
@@ -111,8 +111,8 @@ class RegroupConfig(OnDevice):
         )
 
     @cached_property
-    def after(self) -> tuple[int, ...]:
-        """Index, in the pixel, of the input beat that completes each output beat of the pixel."""
+    def completing_beats(self) -> tuple[int, ...]:
+        """Index of the input beat that completes each output beat; both are counted within a pixel."""
         totals = list(accumulate(self.counts))
         return tuple(bisect_left(totals, end) for end in accumulate(self.sizes))
 
@@ -124,7 +124,7 @@ class RegroupConfig(OnDevice):
         """
         enter: list[int] = []
         leave: list[int] = []
-        completes = Counter(self.after)
+        completes = Counter(self.completing_beats)
         for beat, waiting in enumerate(self._beats_waiting(self._room_before(overlaps=False))):
             enter.append(max(enter[-1] + 1 if enter else 0, leave[-waiting - 1] if waiting < 0 else 0))
             for _ in range(completes[beat]):
@@ -132,9 +132,9 @@ class RegroupConfig(OnDevice):
         return leave[-1] > max(len(self.counts), len(self.sizes))
 
     @cached_property
-    def departures(self) -> tuple[int, ...]:
-        """Cycles from the input beat that completes each output beat of a pixel until it leaves, if nothing stalls."""
-        waits = (after == before for before, after in zip((-1, *self.after), self.after, strict=False))
+    def departure_delays(self) -> tuple[int, ...]:
+        """Cycles from the input beat that completes an output beat until it leaves, per output beat, without stalls."""
+        waits = (after == before for before, after in pairwise((-1, *self.completing_beats)))
         delays: list[int] = []
         for follows in waits:  # two output beats that one input beat completes leave one after the other
             delays.append(delays[-1] + 1 if follows else self.latency)
@@ -142,8 +142,8 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def pending(self) -> tuple[int, ...]:
-        """Most whole output beats in the register as an input beat comes, if nothing stalls, by beat of a pixel."""
-        completes, pending = Counter(self.after), [0] * len(self.counts)
+        """Maximum number of complete output beats in the register, per input beat that arrives, without stalls."""
+        completes, pending = Counter(self.completing_beats), [0] * len(self.counts)
         for beat in 2 * [*range(len(self.counts))]:  # the second round begins with what the first one leaves
             following = (beat + 1) % len(self.counts)
             pending[following] = max(pending[following], max(pending[beat] - 1, 0) + completes[beat])
@@ -151,22 +151,23 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """Positions in the converter's register, ascending, at which the channels of some input beat can begin.
+        """Lanes of the converter's register where the first channel of an input beat can be stored, ascending.
 
         A position is the number of channels that the register holds when it takes the beat.
         """
         return tuple(sorted({position for beat in range(len(self.counts)) for position in self._positions(beat)}))
 
     def _positions(self, beat: int) -> range:
-        """Return the positions in the register at which the channels of input beat ``beat`` can begin, descending."""
+        """Return the register lanes where the first channel of a pixel's input beat can be stored, descending."""
         lanes = self.output.lanes
         return range(self.output_lanes[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Map each input beat that can begin at register lane ``position`` to the index of its channel in ``lane``.
+        """Return, by input beat, the index of the channel that ``lane`` loads if the beat begins at ``position``.
 
-        Both lanes are of the converter's register. Beats that do not write to ``lane``, or never begin at ``position``,
-        are missing.
+        ``lane`` and ``position`` are lanes of the converter's register.
+
+        Beats that do not write to ``lane``, or never begin at ``position``, are missing.
         """
         return {
             beat: output_lanes.index(output_lanes[0] + lane - position)
@@ -176,7 +177,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def lane_sources(self) -> tuple[set[int], ...]:
-        """Indices, within input beats, of the channels that each lane of the converter's register can store."""
+        """For each lane of the converter's register, the set of input lanes that it can be loaded from."""
         sources: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
         for beat, output_lanes in enumerate(self.output_lanes):
             for position in self._positions(beat):
@@ -193,7 +194,7 @@ class RegroupConfig(OnDevice):
             for beat, output_lanes in beats
         )
 
-    #: Cycles from the input beat that completes an output beat to the cycle in which the output beat is offered.
+    #: Cycles from the input beat that completes an output beat until the output beat is valid.
     latency = 1
 
     @property
@@ -236,10 +237,11 @@ class Regroup(ConfiguredComponent[RegroupConfig]):
         Beats of ``config.output.lanes`` channels.
 
     Latency and throughput
-        An output beat is offered in the cycle after the input beat that completes it. An input beat is taken if the
+        An output beat is valid in the cycle after the input beat that completes it. An input beat is accepted if the
         register holds fewer than ``output.lanes`` channels, without the beat that leaves in the same cycle. With
         ``config.overlaps``, the register can hold more channels. A pixel takes as many cycles as it has beats on the
-        side with more beats. So a converter to fewer beats, whose output is always ready, takes a beat in every cycle.
+        side with more beats. Therefore a converter to fewer beats, whose output is always ready, accepts a beat in
+        every cycle.
     """
 
     def __init__(self, config: RegroupConfig):

@@ -1,4 +1,4 @@
-"""Proofs of the width converter: each channel of a pixel leaves once, in its lane of its beat, in its cycle."""
+"""Proofs of a stream's width converter: each channel of a pixel leaves once, in its lane of its beat, in its cycle."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hwgen.obligations.streams import bits_of_values, of_streams, rules, waits
 __all__ = ["PROOFS", "obligations"]
 
 MAX_PIXELS = 7
-"""Largest number of pixels in a converter that an observer can count."""
+"""Maximum number of pixels inside a width converter that the proof's observer can count."""
 
 
 def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a width converter.
+    """Return the proof obligations of a stream's width converter: occupancy, data, order and cycle of each beat.
 
     A converter whose streams are always ready takes every beat; ``schedule`` says when it sends them.
     """
@@ -34,7 +34,7 @@ def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
 
 
 def _occupancy(config: RegroupConfig, site: Site) -> Obligation:
-    """Return the obligation that the register of channels does not overflow."""
+    """Return the proof obligation that a width converter's register of channels does not overflow."""
     inputs, largest = site.streams("input"), max(config.positions) + max(config.advances)
     begins = " | ".join(f"(lanes_left == {position})" for position in config.positions)
     return site.obligation(
@@ -62,7 +62,7 @@ def _of_beats(
     invariants: dict[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return an obligation whose observer counts the beats of a pixel on both sides, and the pixels between both."""
+    """Return a width converter's proof obligation with counters of input beats, output beats, and pixels inside."""
     num_in, num_out, lanes = len(config.counts), len(config.sizes), config.output.lanes
     taken, sent = _transfers(config)
     begin = choice("beat_in", [output_lanes[0] for output_lanes in config.output_lanes])
@@ -92,20 +92,20 @@ def _of_beats(
 
 
 def _transfers(config: RegroupConfig) -> tuple[str, str]:
-    """Return the Verilog expressions of a width converter that takes an input beat, and that sends an output beat."""
+    """Return two Verilog conditions of a width converter: it accepts an input beat, and it sends an output beat."""
     if config.always_ready:
         return "i__valid", "o__valid"
     return "(i__valid & i__ready)", "(o__valid & o__ready)"
 
 
 def _schedule(config: RegroupConfig, site: Site) -> Obligation:
-    """Return the obligation that beats are offered, and taken, as soon as the converter's register allows.
+    """Return the proof obligation that a width converter sends and accepts beats as soon as its register allows.
 
-    `RegroupConfig.after` says which input beat completes an output beat, and `RegroupConfig.waiting` how many output
-    beats of earlier pixels may wait when an input beat is taken.
+    `RegroupConfig.completing_beats` lists the input beat that completes each output beat, and `RegroupConfig.waiting`
+    how many output beats of earlier pixels may wait when an input beat is accepted.
     """
     num_out, (taken, sent) = len(config.sizes), _transfers(config)
-    done = [sum(after < beat for after in config.after) for beat in range(len(config.counts))]
+    done = [sum(after < beat for after in config.completing_beats) for beat in range(len(config.counts))]
     complete, most = (choice("beat_in", [literal(entry, 16) for entry in each]) for each in (done, config.waiting))
     return _of_beats(
         config,
@@ -133,7 +133,7 @@ def _schedule(config: RegroupConfig, site: Site) -> Obligation:
 
 
 def _tokens(config: RegroupConfig, site: Site) -> Obligation:
-    """Return the obligation of the marked channel of a pixel: it leaves once, in its lane of its beat."""
+    """Return the proof obligation that an arbitrary channel of a pixel leaves once, in its lane of its output beat."""
     value, lanes, num_out = config.output.bits * config.output.pixels, config.output.lanes, len(config.sizes)
     width, (taken, sent) = lanes * value, _transfers(config)
     sources = [(beat, lane) for beat, count in enumerate(config.counts) for lane in range(count)]
@@ -182,15 +182,15 @@ def _tokens(config: RegroupConfig, site: Site) -> Obligation:
         "always @(posedge clk) if ((marks | is_marked) & !has_last & beat_in_ends) last <= token_last;",
         *waits(site, *site.streams("input")),
         assumes={**rules(*site.streams("input")), "there are as many channels": f"channel < {len(sources)}"},
-        invariants=_marked_channel(config),
+        invariants=_marked_channel_facts(config),
         asserts=asserts,
         cover="leaves & !rst",
         drives={"i__payload": spread if config.always_ready else f"{{token_last, {spread}}}"},
     )
 
 
-def _marked_channel(config: RegroupConfig) -> dict[str, str]:
-    """Return the facts about the marked channel in the register of channels."""
+def _marked_channel_facts(config: RegroupConfig) -> dict[str, str]:
+    """Return the invariants that locate the proof's marked channel in a width converter's register."""
     lanes, value = config.output.lanes, config.output.bits * config.output.pixels
     registers = [f"held_{lane}" for lane in range(config.held)]
     whole = len(config.sizes) * lanes

@@ -52,10 +52,10 @@ class ReorderConfig(OneMapConfig):
     blocks: tuple[int, int]
     opens: bool
 
-    #: Latency from a step, which starts the read of a beat from memory, to the beat's values on ``o``, in cycles.
+    #: Cycles from a step, the start of a beat's read from memory, to the beat's values on port ``o``.
     latency = 3
-    #: Least cycles from the transfer of a beat to the step that outputs the beat, and from a block's last step to the
-    #: transfer of a beat that overwrites the block.
+    #: Minimum cycles from the transfer of a beat to the start of its read, and from the start of a block's last read to
+    #: the transfer of a beat that overwrites the block.
     write_delay = release_delay = 1
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Range of the output channels that a beat carries, by cycle of an output pixel."""
+        """Output channels that are sent in each cycle of an output pixel, as one range per cycle."""
         source = self.input
         if self.opens:
             return source.fold_channels[: source.group_folds]
@@ -107,7 +107,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def block_beats(self) -> int:
-        """Number of beats in a block, whose beats are reordered among themselves; the memory stores two blocks."""
+        """Number of beats in a block, the unit that is reordered as a whole; the memory stores two blocks."""
         first, second, run = self.block
         return first * second * run
 
@@ -145,7 +145,7 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
 
     Latency and throughput
         One beat per cycle on each side. A step follows ``config.write_delay`` cycles after the last of the beats that
-        the step and the steps before it output. A beat is taken while fewer than two whole blocks wait. It follows
+        the step and the steps before it output. A beat is accepted while fewer than two whole blocks wait. It follows
         ``config.release_delay`` cycles after the last step of the block that it overwrites.
     """
 
@@ -186,7 +186,7 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
         return m
 
     def _elaborate_read_index(self, m: Module, emptied: Signal) -> Signal:
-        """Add the read counters, and return the signal with the index, within its block, of the beat that is read.
+        """Add the read counters, and return the signal with the beat's index within its block that is read next.
 
         Drive ``emptied``: the beat is the last of the block.
         """

@@ -48,27 +48,27 @@ class RequantiseConfig(RequantiseParameters):
 
     @cached_property
     def ranges(self) -> SumRanges:
-        """Ranges of the sums of accumulator and bias."""
+        """Value ranges of the requantiser's sums of accumulator and bias, and what follows from them."""
         return SumRanges(self)
 
     @cached_property
     def recipe(self) -> Recipe:
-        """Cheapest hardware arrangement of the scaling."""
+        """Cheapest arrangement of shifts, clamp and multiplier that computes the requantiser's scaling exactly."""
         return cheapest_recipe(self, self.ranges)
 
     @cached_property
     def rounding(self) -> OutputRounding:
-        """Rounding of products to outputs."""
+        """Requantiser's last part, which rounds products to outputs and saturates them: its hardware and its cost."""
         return OutputRounding(self, self.ranges, self.recipe)
 
     @cached_property
     def sums(self) -> BiasedSums:
-        """Sums of accumulators and biases."""
+        """Requantiser's first part, which adds biases to accumulators: its hardware and its cost."""
         return BiasedSums(self, self.ranges, self.recipe, self.rounding)
 
     @cached_property
     def products(self) -> ScaledProducts:
-        """Products of sums and factors."""
+        """Requantiser's multipliers, which scale the biased sums by the channels' factors: their hardware and cost."""
         return ScaledProducts(self, self.ranges, self.recipe, self.rounding)
 
     @cached_property
@@ -82,7 +82,7 @@ class RequantiseConfig(RequantiseParameters):
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of the requantiser, as Yosys counts them. Shifts and small products need none."""
+        """Number of DSP slices of the requantiser, as Yosys counts them; 0 if LUTs compute the products."""
         return self.products.multipliers
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Obligations ``requantise``: a requantiser equals its definition, for every accumulator of every channel.
+"""Proof obligations ``requantise``: a requantiser equals its definition, for every accumulator of every channel.
 
 The definition is written from the formula, in Verilog of its own: it adds the bias, rounds the sum to float32,
 multiplies it by the significand, rounds the product to float32, divides it by a power of two, rounds, and saturates. It
@@ -23,9 +23,9 @@ __all__ = ["float32", "of_requantiser"]
 def of_requantiser(
     config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int]] | None = None
 ) -> list[Obligation]:
-    """Return the obligation of each lane and pixel of a requantiser.
+    """Return proof obligations that a requantiser computes its formula, one for each lane and pixel of a beat.
 
-    ``beats`` are the channels of each beat that the component before it sends, by default those of ``config``.
+    ``beats`` are the channels of each beat that the component before it sends, by default ``config.beats``.
     """
     sent = config.beats if beats is None else beats
     return [_of_value(config, site, sent, value) for value in range(config.lanes * config.pixels)]
@@ -63,7 +63,7 @@ def _of_value(config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int
 
 
 def _widths(config: RequantiseConfig) -> tuple[int, int]:
-    """Return the widths of the definition's sum of accumulator and bias, and of its product, in bits."""
+    """Return the widths, in bits, of the biased accumulator and of the scaled product in the proof's formula."""
     largest_bias = max(map(abs, config.bias))
     # Rounding can make a number one bit wider.
     sum_bits = signed_bits((1 << (config.accumulator_bits + config.fraction - 1)) + largest_bias) + 1
@@ -71,7 +71,7 @@ def _widths(config: RequantiseConfig) -> tuple[int, int]:
 
 
 def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_bits: int) -> list[str]:
-    """Return lines of Verilog that choose the constants of a lane's channel by the beat, ``beat_was``.
+    """Return Verilog lines that select bias, significand and shift of a lane's channel by the beat index ``beat_was``.
 
     One definition serves all channels, so that Yosys translates it once. In the assertion of a beat, the constants of
     its channel replace the choice.
@@ -99,7 +99,7 @@ def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_b
 
 
 def float32(name: str, value: str, width: int) -> list[str]:
-    """Return lines of Verilog that define ``NAME``: a signed value rounded to 24 significant bits, ties to even.
+    """Return Verilog lines that define a wire ``NAME``: ``value`` rounded to 24 significant bits, ties to even.
 
     ``NAME_unit`` is the value of the last of the 24 bits, or 0 if all bits are significant.
     """
@@ -121,7 +121,7 @@ def float32(name: str, value: str, width: int) -> list[str]:
 
 
 def _definition(config: RequantiseConfig) -> list[str]:
-    """Return lines of Verilog that define the output, ``expected``, from accumulator and a channel's constants."""
+    """Return Verilog lines that compute ``expected``, a requantiser's output, from accumulator and constants."""
     sum_bits, width = _widths(config)
 
     def rounded(result: str, value: str, bits: int) -> list[str]:

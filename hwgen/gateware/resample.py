@@ -82,17 +82,17 @@ class ResampleConfig(OneMapConfig):
 
     @property
     def is_linear(self) -> bool:
-        """Whether a step has four pixels and two phases, for a linear Resize; otherwise it has one pixel."""
+        """Whether a cycle outputs four pixels and two interpolation phases, for a linear Resize, not one pixel."""
         return any(self.pairs)
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its pixels on ``o``."""
+        """Cycles from a step, the start of a read from the row memory, to the pixels on port ``o``."""
         return 5 + self.is_linear
 
     @property
     def lanes(self) -> int:
-        """Number of channels that a step outputs: as many as an input beat has lanes."""
+        """Number of channels that resampling outputs per cycle: as many as an input beat has lanes."""
         return self.input.lanes
 
     @property
@@ -105,23 +105,29 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def needed(self) -> tuple[int, ...]:
-        """Number of a frame's first rows that must be stored before each output row starts; then for the next frame."""
+        """Per output row, number of input rows of the frame that must be stored before it starts.
+
+        The last entry is for the first output row of the next frame.
+        """
         height = self.input.height
         ends = list(accumulate((min(row + self.pairs[0], height - 1) + 1 for row in self.source_rows), max))
         return (*ends, height + ends[0])
 
     @cached_property
     def released(self) -> tuple[int, ...]:
-        """Number of a frame's first rows that neither an output row nor later ones read; then for the next frame."""
+        """Per output row, number of first input rows of the frame that neither it nor a later output row reads.
+
+        The last entry is for the first output row of the next frame.
+        """
         begins = [*accumulate(reversed(self.source_rows), min)][::-1]
         return (*begins, self.input.height + begins[0])
 
     @cached_property
     def ring_rows(self) -> int:
-        """Number of input rows that the ring stores.
+        """Number of input rows that the ring buffer stores.
 
         The rows that an output row reads, and at least one more that is written meanwhile. If an output row reads
-        rows far apart, as behind a reflected border, all that the next output row needs is written meanwhile.
+        rows far apart, as after a reflected border, all that the next output row needs is written meanwhile.
         """
         held = max(end - begin for begin, end in zip(self.released, self.needed, strict=True))
         ahead = max(end - begin for begin, end in zip(self.released, self.needed[1:], strict=False))
@@ -140,24 +146,24 @@ class ResampleConfig(OneMapConfig):
 
     @property
     def row_words(self) -> int:
-        """Number of words that a row of the ring takes in one bank."""
+        """Number of words, of one beat each, that an input row takes in one memory bank."""
         return -(-self.input.width // self.column_banks) * self.input.folds
 
     @property
     def bank_depth(self) -> int:
-        """Number of words in a bank. A word stores a beat."""
+        """Number of words in each memory bank; a word stores a beat."""
         return self.ring_rows // self.row_banks * self.row_words
 
     @property
     def output_row_steps(self) -> int:
-        """Number of steps in which an output row is read."""
+        """Number of cycles (steps) that read an output row."""
         return self.output_width * self.input.folds
 
     @property
     def step_layout(self) -> data.StructLayout:
         """Layout of one cycle's output: values ``operand[lane][0]``; with ``pairs`` four pixels and the phases.
 
-        The pixels ``taps[tap][lane]`` are those of the first row, then those of the next row.
+        The pixels ``taps[tap][lane]`` are two of the first row, then two of the next row.
         """
         if not self.is_linear:
             return data.StructLayout({"operand": channels_layout(self.input.shape, self.lanes, 1)})
@@ -171,10 +177,10 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def row_layout(self) -> data.StructLayout:
-        """Layout of the table entry of an output row.
+        """Layout of an output row's table entry: growth of row counts, move in the ring buffer, flag, and phase.
 
-        At the row's end, ``needed`` and ``released`` are the growth of these counts, and ``slots`` is the number of
-        rows by which the reader moves on in the ring. ``clamped``: there is no next row.
+        At the row's end, ``needed`` and ``released`` are the growth of these counts, and the reader moves on by
+        ``slots`` rows in the ring. ``clamped``: there is no next row.
         """
         growths = {
             name: max(_growth(counts)) for name, counts in (("needed", self.needed), ("released", self.released))
@@ -190,7 +196,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def column_layout(self) -> data.StructLayout:
-        """Layout of the table entry of an output column: its word in a row of a bank, its bank, and its phase.
+        """Layout of an output column's table entry: word offset in its row of a memory bank, bank, flag, and phase.
 
         ``clamped``: there is no next column.
         """
@@ -204,8 +210,8 @@ class ResampleConfig(OneMapConfig):
         )
 
     @cached_property
-    def row_words_table(self) -> tuple[int, ...]:
-        """Contents of the table of output rows, each a word of ``row_layout``."""
+    def row_table(self) -> tuple[int, ...]:
+        """Contents of the constant table of output rows: one word per row, with the layout ``row_layout``."""
         moves = _growth((*self.source_rows, self.input.height + self.source_rows[0]))
         return tuple(
             _packed(
@@ -227,8 +233,8 @@ class ResampleConfig(OneMapConfig):
         )
 
     @cached_property
-    def column_words_table(self) -> tuple[int, ...]:
-        """Contents of the table of output columns, each a word of ``column_layout``."""
+    def column_table(self) -> tuple[int, ...]:
+        """Contents of the constant table of output columns: one word per column, with the layout ``column_layout``."""
         return tuple(
             _packed(
                 self.column_layout,
@@ -244,13 +250,13 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def margin_range(self) -> tuple[int, int]:
-        """Smallest and largest number of stored rows beyond those that the next output row needs."""
+        """Smallest and largest difference between stored input rows and those that the next output row needs."""
         spare = max(begin - end for begin, end in zip(self.released, self.needed, strict=True))
         return -max(self.needed[0], *_growth(self.needed)), self.ring_rows + max(spare, 0)
 
     @cached_property
     def space_range(self) -> tuple[int, int]:
-        """Smallest and largest number of rows that can be written beyond the one that is being written."""
+        """Smallest and largest value of the counter of free rows in the ring buffer, less the row being written."""
         skipped = max(begin - end for begin, end in zip(self.released[1:], self.needed, strict=False))
         return -1, self.ring_rows - 1 + max(skipped, self.released[0], 0)
 
@@ -260,8 +266,8 @@ class ResampleConfig(OneMapConfig):
         banks = self.row_banks * self.column_banks
         cost.ram(source.data_bits, self.bank_depth, copies=banks)
         for words, layout in (
-            (self.row_words_table, self.row_layout),
-            (self.column_words_table, self.column_layout),
+            (self.row_table, self.row_layout),
+            (self.column_table, self.column_layout),
         ):
             cost.table(words, layout.size)
         flow = sum(bits_for_range(*ends).width for ends in (self.margin_range, self.space_range))
@@ -282,17 +288,17 @@ class ResampleConfig(OneMapConfig):
 
 
 def _growth(counts: Sequence[int]) -> list[int]:
-    """Return the differences of neighbouring counts, one fewer than there are counts."""
+    """Return the differences between successive ``counts``, one fewer than there are counts."""
     return [after - before for before, after in pairwise(counts)]
 
 
 def _packed(layout: data.StructLayout, **fields: int) -> int:
-    """Return the integer whose bits are the fields of a structure."""
+    """Return the values of a structure's fields, packed into one integer according to its layout."""
     return sum(int(value) << layout[name].offset for name, value in fields.items())
 
 
 class ResampleUnit(ConfiguredComponent[ResampleConfig]):
-    """Component that stores rows of a map in a ring, and reads pixels at constant indices in output order.
+    """Component that stores a map's rows in a ring buffer, and reads pixels at constant indices in output order.
 
     Parameters
     ----------
@@ -305,8 +311,8 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
 
     Latency and throughput
         One beat per cycle on each side. An output row starts ``config.write_delay`` cycles after the last beat of the
-        rows that it and the output rows before it need. A beat of a row is taken ``config.release_delay`` cycles after
-        the last step of the output row that releases the ring's row that it overwrites.
+        rows that it and the output rows before it need. A beat of a row is accepted ``config.release_delay`` cycles
+        after the last step of the output row that releases the ring's row that it overwrites.
     """
 
     def __init__(self, config: ResampleConfig):
@@ -320,11 +326,11 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         fold = Loop("fold", range(config.output_folds), index=self.fold)
         row_ends = column.step(m, fold.step(m, self.start))
         row.step(m, row_ends)
-        entry = _entry(m, config.device, "row_table", config.row_layout, config.row_words_table, row.index)
+        entry = _entry(m, config.device, "row_table", config.row_layout, config.row_table, row.index)
         # The entry is one cycle late. A row of one step needs it at once.
         growth = entry
         if config.output_row_steps == 1:
-            at_once = dense_table(m, "row_growth", row.index, config.row_words_table)
+            at_once = dense_table(m, "row_growth", row.index, config.row_table)
             growth = data.View(config.row_layout, Cat(at_once, Const(0, config.row_layout.size - len(at_once))))
         slot = self._elaborate_slot(m, row_ends, growth.slots)
         written = self._elaborate_flow(m, row_ends, growth)
@@ -334,7 +340,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return m
 
     def _elaborate_slot(self, m: Module, row_ends: Value, moves: Value) -> Signal:
-        """Add the register with the index, in the ring, of the row that is read, and return it."""
+        """Add the register with the ring buffer's row index (slot) that is read, and return it."""
         rows = self.config.ring_rows
         slot = Signal(range(rows), name="read_slot_index", init=self.config.source_rows[0] % rows)
         ahead = named(slot + moves, "read_slot_ahead")
@@ -343,9 +349,9 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return slot
 
     def _elaborate_flow(self, m: Module, row_ends: Value, growth: data.View) -> Signal:
-        """Add the counts of rows that decide when output rows start and beats are taken.
+        """Add counters of stored and free rows, which start output rows and accept input beats.
 
-        Return the signal, to be driven, that a row is complete.
+        Return a signal that the caller drives high when an input row is complete.
         """
         config = self.config
         written = Signal(name="row_written")
@@ -363,7 +369,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return written
 
     def _elaborate_writer(self, m: Module, written: Signal) -> dict[tuple[int, int], tuple[Signal, Value]]:
-        """Add the writer and the banks of memory; return read address and word of each, by row and column bank."""
+        """Add writer and memory banks; return each bank's read address and read data, by row bank and column bank."""
         config, source = self.config, self.config.input
         taken = named(self.i.valid & self.i.ready, "input_transfer")
         fold, column = Loop("write_fold_index", range(source.folds)), Loop("write_column_index", range(source.width))
@@ -397,7 +403,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         address: Signal,
         word: Signal,
     ) -> tuple[Signal, Value]:
-        """Add one bank of memory, which stores the beats of its rows and columns; return its read address and word."""
+        """Add one memory bank, which stores beats of its rows and columns; return its read address and read data."""
         config, (row, side) = self.config, bank
         depth, name = config.bank_depth, f"bank_{row}_{side}"
         m.submodules[name] = words = ram(config.device, config.input.data_bits, depth)
@@ -411,7 +417,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return read_address, read.data
 
     def _slot_addresses(self, row_bank: int) -> list[int]:
-        """Return, for each row of the ring, its first word in a bank, or the next row's if the bank stores that."""
+        """Return, per row of the ring buffer, the first address of this row, or of the next one if a bank stores it."""
         config = self.config
         rows, banks = config.ring_rows, config.row_banks
         slots = ((slot + (banks == 2 and slot % 2 != row_bank)) % rows for slot in range(rows))
@@ -425,9 +431,9 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         entry: data.View,
         banks: dict[tuple[int, int], tuple[Signal, Value]],
     ) -> None:
-        """Add the reader's pipeline: table of columns, addresses, memory, and choice of each tap's bank."""
+        """Add the reader's pipeline: table of columns, bank addresses, memory words, selection of each tap's bank."""
         config = self.config
-        place = _entry(m, config.device, "column_table", config.column_layout, config.column_words_table, column)
+        place = _entry(m, config.device, "column_table", config.column_layout, config.column_table, column)
         fold = delayed(m, "fold", self.fold, 1)
         place_2 = data.View(config.column_layout, delayed(m, "column_entry", Value.cast(place), 1))
         for row in range(config.row_banks):
@@ -464,7 +470,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
 def _entry(
     m: Module, device: Device, name: str, layout: data.StructLayout, words: Sequence[int], index: Value
 ) -> data.View:
-    """Add a table of structures in LUT RAM, and return the entry at ``index``, one cycle later."""
+    """Add a constant table of structures in LUT RAM, and return the entry at ``index``, one cycle later."""
     return data.View(layout, look_up(m, device, name, unsigned(max(layout.size, 1)), words, index)[: layout.size])
 
 

@@ -14,7 +14,7 @@ SIGNIFICAND_BITS = 24
 def useful_sums(
     sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
 ) -> tuple[int, int]:
-    """Return the range of ``sums`` whose scaled values do not saturate at ``outputs``, with one more sum at each end.
+    """Return the part of the range ``sums`` that a scaling keeps between bounds ``outputs``, plus one sum at each end.
 
     The range is not extended beyond ``sums``. Results are cached, because planning makes many configurations of the
     same layer.
@@ -30,7 +30,7 @@ def useful_sums(
 
 
 def round_half_even(value: int, shift: int) -> int:
-    """Divide the integer ``value`` by ``2**shift``, and round to the nearest integer, ties to even."""
+    """Return the integer ``value`` divided by ``2**shift`` and rounded to the nearest integer, ties to even."""
     if shift <= 0:
         return value << -shift
     result = (value + (1 << (shift - 1))) >> shift
@@ -39,13 +39,13 @@ def round_half_even(value: int, shift: int) -> int:
 
 
 def to_float32(value: int) -> int:
-    """Round the integer ``value`` to float32's 24 significant bits, ties to even, and return an integer."""
+    """Return the integer ``value`` rounded to float32's 24 significant bits, ties to even, as an integer."""
     excess = max(0, abs(value).bit_length() - SIGNIFICAND_BITS)
     return round_half_even(value, excess) << excess
 
 
 def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
-    """Scale the sum ``total``: return ``total * significand / 2**shift``, to the nearest integer, ties to even.
+    """Return the sum ``total * significand / 2**shift``, rounded to the nearest integer, ties to even.
 
     With ``float32``, the sum and the product are first rounded to 24 significant bits.
     """

@@ -24,8 +24,8 @@ from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import at_pixel, channels_layout
 
-#: Largest number of possible lengths (in bits) of a running sum with which its rounding takes one cycle, not two.
-_QUICK = 4
+#: Maximum number of different bit lengths of a running sum whose rounding takes one cycle; more lengths take two.
+_MAX_ONE_CYCLE_LENGTHS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,8 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def add_cycles(self) -> int:
-        """Number of cycles, 1 or 2, of each rounded addition to LRN's running sum, and of each rounded subtraction."""
-        return 1 if len(self.dropped_bits) <= _QUICK else 2
+        """Number of cycles (1 or 2) that a rounded addition to LRN's running sum takes, and a rounded subtraction."""
+        return 1 if len(self.dropped_bits) <= _MAX_ONE_CYCLE_LENGTHS else 2
 
     @property
     def steps(self) -> int:  # type: ignore[override]
@@ -109,7 +109,7 @@ class RunningScaleConfig(OneMapConfig):
     def window_cycles(self) -> int:
         """Number of cycles that LRN's window takes to move over all channels of ``Tp`` pixels.
 
-        No channel is taken while the last channels are output.
+        No channel is accepted while the last channels are output.
         """
         return (self.input.channels + self.ahead) * self.steps
 
@@ -130,11 +130,11 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def scale_bits(self) -> int:
-        """Width in bits of a running sum as it is output, encoded. No encoded sum has all bits set."""
+        """Width in bits of an encoded running sum, as it is output; no encoded sum has all of these bits set."""
         return (self.encode(self.highest) + 1).bit_length()
 
     def encode(self, total: int) -> int:
-        """Encode a running sum for the output: unchanged, or as a floating-point number if sums are rounded.
+        """Return a running sum as it is output: unchanged, or as floating-point bits if LRN's sums are rounded.
 
         The number consists of the 23 bits below the sum's highest bit. Above them is its exponent: the difference
         between the lengths of the sum and of the lowest sum, in bits.
@@ -194,9 +194,9 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         As in `Join` with one input.
 
     Latency and throughput
-        The window moves every ``config.steps`` cycles. A move takes a channel, outputs a channel, or both. Channel
-        ``c`` is output when channel ``c + config.ahead`` is taken. The last ``config.ahead`` channels of a pixel are
-        output before the first channel of the next pixel is taken. Values are on ``o`` ``config.steps - 1 +
+        The window moves every ``config.steps`` cycles. A move accepts a channel, outputs a channel, or both. Channel
+        ``c`` is output when channel ``c + config.ahead`` is accepted. The last ``config.ahead`` channels of a pixel are
+        output before the first channel of the next pixel is accepted. Values are on ``o`` ``config.steps - 1 +
         config.latency`` cycles later.
     """
 
@@ -217,9 +217,9 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
             pulses.append(delayed(m, f"window_move_{len(pulses)}", pulses[-1], 1, reset_less=False))
         for pixel in range(config.pixels):
             name = at_pixel("sum", pixel, config.pixels)
-            value = self._middle(m, name, moves, self.i.payload.data[0][pixel])
-            entering, leaving = self._terms(m, name, pulses[2], value[0], enters, leaves)
-            adds = self._add_rounded_sum if config.rounds else self._exact
+            value = self._add_value_window(m, name, moves, self.i.payload.data[0][pixel])
+            entering, leaving = self._add_term_window(m, name, pulses[2], value[0], enters, leaves)
+            adds = self._add_rounded_sum if config.rounds else self._add_exact_sum
             m.d.comb += [
                 self.o.payload.operand[0][pixel].eq(value[1]),
                 self.o.payload.scale[0][pixel].eq(adds(m, name, pulses, first, entering, leaving)),
@@ -257,8 +257,8 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
             m.d.sync += self.fold.eq(Mux(self.fold == channels - 1, 0, self.fold + 1))
         return moves
 
-    def _middle(self, m: Module, name: str, moves: Value, taken: Value) -> tuple[Value, Value]:
-        """Add the window's value registers; return the value taken last, and the middle value in its sum's cycle."""
+    def _add_value_window(self, m: Module, name: str, moves: Value, taken: Value) -> tuple[Value, Value]:
+        """Add the shift register of the window's values; return the newest, and the middle one delayed to its sum."""
         config = self.config
         values = [taken]
         for index in range(config.ahead + 1):
@@ -268,10 +268,10 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
             values.append(value)
         return values[1], delayed(m, f"{name}_middle", values[-1], config.steps + config.latency - 2)
 
-    def _terms(
+    def _add_term_window(
         self, m: Module, name: str, moved: Value, value: Value, enters: Value, leaves: Value
     ) -> tuple[Signal, Signal]:
-        """Add the table and the window of terms; return the terms that enter and leave the sum, 3 cycles after a move.
+        """Add table and shift register of terms; return the terms that enter and leave the sum, 3 cycles after a move.
 
         Terms of channels outside of the map are 0.
         """
@@ -290,10 +290,10 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
             m.d.sync += [entering.eq(Mux(enters, term, 0)), leaving.eq(Mux(leaves, before, 0))]
         return entering, leaving
 
-    def _exact(
+    def _add_exact_sum(
         self, m: Module, name: str, pulses: list[Value], first: Value, entering: Signal, leaving: Signal
     ) -> Value:
-        """Add the register of a running sum that is never rounded, and return it: both terms change it in one cycle."""
+        """Add a register that adds ``entering`` to a running sum and subtracts ``leaving`` in one cycle; return it."""
         config = self.config
         total = Signal(config.sum_bits, name=f"{name}_total", reset_less=True)
         difference = registered(m, f"{name}_difference", entering - leaving, signed(len(entering) + 1))
@@ -304,7 +304,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     def _add_rounded_sum(
         self, m: Module, name: str, pulses: list[Value], first: Value, entering: Signal, leaving: Signal
     ) -> Value:
-        """Add the logic of a rounded running sum, and return the encoded sum: first one term enters, then one leaves.
+        """Add logic that adds one term to a running sum, subtracts another and rounds both; return the encoded sum.
 
         For each possible length of the sum, one adder adds the term and half of a unit of this length. The length of
         the sum selects one of these candidates.
@@ -329,7 +329,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return self._as_float(m, name, total)
 
     def _as_float(self, m: Module, name: str, total: Value) -> Signal:
-        """Add the encoder of a rounded sum for the output (`RunningScaleConfig.encode`), and return its register."""
+        """Add the encoder of a rounded running sum as floating-point bits for the output, and return its register."""
         config, below = self.config, SIGNIFICAND_BITS - 1
         scale = Signal(config.scale_bits, name=f"{name}_scale", reset_less=True)
         encoded: Value = Const(0, config.scale_bits)
@@ -344,7 +344,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
 
 
 def _select_rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
-    """Select the running sum, rounded to float32, from candidates for all possible lengths of the sum in bits.
+    """Return the running sum, rounded to float32, selected from candidates for all possible bit lengths of the sum.
 
     Rounding is to 24 significant bits, ties to even. A candidate is the sum plus half of a unit of its length. The
     first candidate shows the length of the sum. If half of the smallest unit makes the sum longer, the sum is rounded
@@ -373,8 +373,8 @@ class RunningScaleLayerConfig(JoinLayerConfig):
 
     @property
     def window_steps(self) -> int:
-        """Number of cycles in which an LRN layer's arithmetic reads the values of ``Tp`` pixels: one per channel.
+        """Number of cycles per group of ``Tp`` pixels that feed an LRN layer's arithmetic: one per channel.
 
-        Moves that only take a channel are no steps.
+        Moves that only accept a channel are not steps.
         """
         return self.sums.output_folds

@@ -43,7 +43,7 @@ class SelectConfig(OneMapConfig):
     index: tuple[int, ...]
     lanes: int
 
-    #: Latency from a step, the cycle in which values are selected for output, to the values on ``o``, in cycles.
+    #: Cycles from a step, the selection of values for output, to the values on port ``o``.
     latency = 1
     #: Minimum cycles from the transfer of a pixel's last beat to the first step that outputs channels of the pixel.
     write_delay = 1
@@ -56,23 +56,23 @@ class SelectConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Range of the output channels that are sent in each output cycle of a pixel."""
+        """Output channels that are sent in each cycle of an output pixel, as one range per cycle."""
         count = len(self.index)
         return tuple(range(first, min(first + self.lanes, count)) for first in range(0, count, self.lanes))
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Input channels that are output at least once, ascending; the others are dropped."""
+        """Indices of the input channels that are output at least once, ascending; the others are dropped."""
         return tuple(sorted(set(self.index)))
 
     @cached_property
     def positions(self) -> dict[int, tuple[int, int]]:
-        """Map from each input channel to its position in the input stream: beat within the pixel, and lane."""
+        """Map from each input channel to its position in a pixel of the input stream: beat index and lane."""
         folds = self.input.fold_channels
         return {channel: (fold, lane) for fold, channels in enumerate(folds) for lane, channel in enumerate(channels)}
 
     def sources(self, lane: int) -> tuple[int, ...]:
-        """Return the input channel that output lane ``lane`` sends in each output cycle of a pixel, in order.
+        """Return the indices of the input channels that an output lane sends, one per cycle of an output pixel.
 
         A last cycle without a channel in this lane is missing.
         """
@@ -105,7 +105,7 @@ class SelectConfig(OneMapConfig):
 class SelectUnit(ConfiguredComponent[SelectConfig]):
     """Component that collects the channels of a pixel in registers, and outputs them in another order.
 
-    The last beat of a pixel is taken after all steps of the pixel before.
+    The last beat of a pixel is accepted after all steps of the previous pixel.
 
     Parameters
     ----------
@@ -118,8 +118,8 @@ class SelectUnit(ConfiguredComponent[SelectConfig]):
 
     Latency and throughput
         A pixel takes as many cycles as it has beats or steps, whichever is more. Its first step follows at least one
-        cycle after its last beat. Its last beat is taken at the earliest in the cycle of the last step of the pixel
-        before.
+        cycle after its last beat. Its last beat is accepted at the earliest in the cycle of the last step of the
+        previous pixel.
     """
 
     def __init__(self, config: SelectConfig):
@@ -156,7 +156,7 @@ class SelectUnit(ConfiguredComponent[SelectConfig]):
         return m
 
     def _elaborate_channel(self, m: Module, channel: int, beat: Signal, taken: Signal) -> list[Value]:
-        """Add the registers of one channel of the collected pixel, and return its values for the pixels of a beat."""
+        """Add the registers of one channel of the pixels collected, and return its values, one per pixel of a beat."""
         source = self.config.input
         fold, lane = self.config.positions[channel]
         value: Value = self.i.payload.data[lane].as_value()

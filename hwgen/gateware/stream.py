@@ -60,17 +60,17 @@ class BeatFormat:
 
     @property
     def group_folds(self) -> int:
-        """Number of beats that one channel group of a pixel takes."""
+        """Number of beats per pixel that one channel group of the feature map takes."""
         return -(-self.channels // self.groups // self.lanes)
 
     @property
     def folds(self) -> int:
-        """Number of beats that all channels of a pixel take, or of ``pixels`` neighbouring pixels sent together."""
+        """Number of beats that all channels of a pixel take, or of ``pixels`` neighbouring pixels sent side by side."""
         return self.groups * self.group_folds
 
     @property
     def fold_channels(self) -> tuple[range, ...]:
-        """Channels that each of a pixel's beats carries, as one range per beat, in order."""
+        """Channels that each beat of a pixel carries, as one range of channel indices per beat, in order."""
         size = self.channels // self.groups
         return tuple(
             range(group * size + first, group * size + min(first + self.lanes, size))
@@ -116,12 +116,12 @@ class BeatFormat:
 
     @property
     def value_bytes(self) -> int:
-        """Number of bytes that one value takes in memory: the smallest power of two that holds it."""
+        """Number of bytes that one value of the feature map takes in memory, rounded up to a power of two."""
         return 1 << max(0, (self.bits - 1).bit_length() - 3)
 
     @property
     def data_bits(self) -> int:
-        """Width of a beat without ``last``, in bits."""
+        """Width in bits of a beat's values, without the flag ``last``."""
         return self.lanes * self.pixels * self.bits
 
     @property
@@ -137,7 +137,7 @@ class BeatFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Order in which the pixels of a feature map travel: rectangle by rectangle, and row by row within a rectangle.
+    """Order of a feature map's pixels in a stream: rectangle by rectangle, and row by row within a rectangle.
 
     The rectangles are all combinations of a span of rows and a span of columns, in row-major order. Spans can overlap
     or leave gaps: a pixel can travel several times, or never.
@@ -147,9 +147,9 @@ class Order:
     rows, columns : tuple of (int, int)
         Begin and end of each span. No span is empty.
     grids : tuple of int
-        For each span of columns: a column at which a beat begins. Beats begin at the columns ``c`` with
-        ``(c - grid) % pixels == 0``. By default, all grids are 0. The first and the
-        last beat of a row can have lanes outside of the rectangle, whose values are undefined.
+        For each span of columns: a column where a beat begins. Beats begin at the columns ``c`` with
+        ``(c - grid) % pixels == 0``. By default, all grids are 0. The first and the last beat of a row can have lanes
+        outside of the rectangle, whose values are undefined.
 
     Raises
     ------
@@ -176,7 +176,7 @@ class Order:
         return sum(end - begin for begin, end in self.rows) * sum(end - begin for begin, end in self.columns)
 
     def beat_columns(self, pixels: int) -> tuple[range, ...]:
-        """Return, for each span of columns, a range of the map columns at which the beats of one row begin.
+        """Return the map columns where the beats of one row begin, as one range for each rectangle of a row.
 
         A beat contains ``pixels`` neighbouring pixels.
         """
@@ -187,12 +187,12 @@ class Order:
         )
 
     def steps(self, beat: BeatFormat) -> int:
-        """Return the number of groups of ``beat.pixels`` neighbouring pixels per frame, in this order of pixels."""
+        """Return the number of groups of ``beat.pixels`` neighbouring pixels per frame that travel in this order."""
         columns = sum(map(len, self.beat_columns(beat.pixels)))
         return sum(end - begin for begin, end in self.rows) * columns
 
     def beats(self, beat: BeatFormat) -> int:
-        """Return the number of beats per frame, of a given format, in this order of pixels."""
+        """Return the number of beats of the format ``beat`` per frame, if its pixels travel in this order."""
         return self.steps(beat) * beat.folds
 
 
@@ -224,15 +224,12 @@ def pipeline_ports(input_shape: ShapeLike, output_shape: ShapeLike) -> dict[str,
 
 
 def at_pixel(name: str, pixel: int, pixels: int) -> str:
-    """Return the name of a signal that exists once per pixel of a beat: ``name``, with a suffix if there are several.
-
-    The suffix is the index of the pixel.
-    """
+    """Return the name of a signal of one pixel of a beat: ``NAME_pixel_INDEX``, or ``name`` if a beat is one pixel."""
     return name if pixels == 1 else f"{name}_pixel_{pixel}"
 
 
 def numbered(name: str, index: int, count: int) -> str:
-    """Return the name of the ``index``-th of ``count`` streams or components: ``name`` itself if there is one."""
+    """Return the name of one of ``count`` streams or components: ``NAME_INDEX``, or ``name`` itself if there is one."""
     return name if count == 1 else f"{name}_{index}"
 
 

@@ -67,7 +67,7 @@ class TableSumConfig(PairTables):
 
     @cached_property
     def shares(self) -> ShareSum:
-        """Fixed-point sum of two table entries."""
+        """Adder of two table entries in fixed point, with rounding by a third table: its hardware and its cost."""
         ends = (sum(end(table) for table in self.tables) for end in (min, max))
         return ShareSum(bits_for_range(*ends), self.fraction, in_blocks=False)
 
@@ -78,7 +78,7 @@ class TableSumConfig(PairTables):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Smallest and largest rounded sum, without zero point, that the width of the fixed-point sums allows."""
+        """Smallest and largest rounded sum, without zero point, that the width of the fixed-point sum allows."""
         total = self.shares.total
         low = -(1 << (total.width - 1)) if total.signed else 0
         return low >> self.fraction, (low + (1 << total.width) - 1 >> self.fraction) + 1

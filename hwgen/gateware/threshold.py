@@ -87,7 +87,7 @@ class ThresholdConfig(OnDevice):
 
     @property
     def accumulator(self) -> Shape:
-        """Amaranth shape of an input value: a sum, or a sum with a count of window taps above it."""
+        """Amaranth shape of an input value: a sum, or a sum with a count of window taps in the bits above it."""
         return unsigned(self.accumulator_bits + self.count_bits) if self.counts else signed(self.accumulator_bits)
 
     @property
@@ -102,7 +102,7 @@ class ThresholdConfig(OnDevice):
 
     @cached_property
     def tables(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Flat tables of thresholds of each lane, by comparison of the binary search.
+        """Flat tables of thresholds, per output lane and per comparison of the pipelined binary search.
 
         The address is the row (by count, or the beat of the pixel), then the results of earlier comparisons. The first
         threshold is the middle one. Unused entries hold a threshold that no sum reaches.
@@ -116,7 +116,7 @@ class ThresholdConfig(OnDevice):
         )
 
     def _tables(self, thresholds: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-        """Return the flat table of ``thresholds`` for each comparison of the binary search."""
+        """Return one flat table of thresholds per comparison of the binary search, for one output lane's rows."""
         never = 1 << (self.accumulator_bits - 1)
         size = 1 << self.levels
         rows = [(*row, *(never,) * (size - 1 - len(row))) for row in thresholds]
@@ -131,7 +131,7 @@ class ThresholdConfig(OnDevice):
         return 2 * self.levels + 1
 
     @property
-    def short(self) -> bool:
+    def has_short_beats(self) -> bool:
         """Whether some beats of a pixel have fewer channels than lanes."""
         return any(len(beat) < self.lanes for beat in self.beats)
 
@@ -143,12 +143,12 @@ class ThresholdConfig(OnDevice):
         cost.ff += self.latency
         rows = counter_bits(len(self.beats)) * (self.by_channel and len(set(self.thresholds)) > 1)
         cost.ff += rows * 2 * (self.levels - 1)
-        if self.short or rows:
+        if self.has_short_beats or rows:
             cost.counter(len(self.beats), luts=1)
         return cost.resources
 
     def _lane_cost(self, tables: Sequence[tuple[int, ...]]) -> Cost:
-        """Return the cost of one search among ``tables``, whose delays a pixel's other lanes do not share."""
+        """Return the LUTs and registers of one lane's binary search among thresholds, as a `Cost`."""
         one = Cost(self.device)
         for level, table in enumerate(tables):
             width = signed_bits(*table)
@@ -165,8 +165,8 @@ class ThresholdConfig(OnDevice):
 
     @property
     def _varying_bits(self) -> int:
-        """Number of output bits that differ from each other and are not constant; the others take no register."""
-        outputs = {*range(self.low, self.low + len(self.thresholds[0]) + 1), *([0] if self.short else [])}
+        """Number of output bits that need a register: those that vary, and of equal bits only one."""
+        outputs = {*range(self.low, self.low + len(self.thresholds[0]) + 1), *([0] if self.has_short_beats else [])}
         return len({*varying_columns([output % (1 << self.bits) for output in outputs], self.bits)})
 
     def component(self) -> Threshold:
@@ -208,13 +208,13 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         return m
 
     def _count_outputs(self, m: Module, valid: Value) -> list[Value]:
-        """Add the count of output beats; return, for each lane, whether the next output beat has a channel there.
+        """Add a counter of output beats; return, for each lane, whether the next output beat has a channel there.
 
         ``valid`` is high in the cycle before an output beat.
         """
         config = self.config
         beat = Signal(range(len(config.beats)), name="beat_index")
-        if config.short:
+        if config.has_short_beats:
             with m.If(valid):
                 m.d.sync += beat.eq(Mux(beat == len(config.beats) - 1, 0, beat + 1))
         return [
@@ -223,7 +223,10 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         ]
 
     def _count_inputs(self, m: Module) -> list[Value]:
-        """Add the count of input beats, which selects a row by channel; return it with its delays by 1, 2 .. cycles."""
+        """Add a counter of input beats, which selects the channels' thresholds; return it delayed by 0, 1, 2 .. cycles.
+
+        The list is empty if all channels have the same thresholds.
+        """
         config = self.config
         if not config.by_channel:
             return []
@@ -238,7 +241,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
     def _search(
         self, m: Module, name: str, value: Value, tables: Sequence[tuple[int, ...]], rows: Sequence[Value]
     ) -> Value:
-        """Add a pipelined binary search among ``tables``, and return the number of thresholds that ``value`` reaches.
+        """Add a pipelined binary search for a sum among thresholds, and return how many thresholds the sum reaches.
 
         ``rows``: row of the thresholds, delayed by each number of cycles; empty if a count in ``value`` selects it.
         """
@@ -272,7 +275,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
 def first_sums(
     function: Callable[[np.ndarray], np.ndarray], lowest: int, highest: int, levels: np.ndarray
 ) -> tuple[int, ...]:
-    """Return, for each of ``levels``, the smallest integer at which a rising ``function`` reaches the level.
+    """Return, for each of ``levels``, the smallest integer whose value of a rising ``function`` reaches the level.
 
     The integers are from ``lowest`` to ``highest``. The result is ``highest + 1`` for a level that is never reached.
     """

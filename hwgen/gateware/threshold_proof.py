@@ -1,4 +1,4 @@
-"""Obligations ``threshold`` and ``bias``: last stages of layers that compare sums, or that only add a bias.
+"""Proof obligations ``threshold`` and ``bias``: a layer's last stage, which compares sums or only adds a bias.
 
 A stage of thresholds is defined by bounds: the sum reaches the last threshold that the output counts, and not the next
 one. The emitted module searches for the output instead.
@@ -21,11 +21,11 @@ __all__ = ["of_bias", "of_index", "of_threshold"]
 
 
 Beats = Sequence[Sequence[int]]
-"""Type of the channels of each beat of a pixel, lane 0 first."""
+"""Type of a sequence with one entry per beat of a pixel: the beat's channel indices, lane 0 first."""
 
 
 def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obligation]:
-    """Return the obligations of a stage of thresholds: each output, and the indices that count the beats of a pixel."""
+    """Return proof obligations of a requantiser by thresholds: its outputs, and its counters of a pixel's beats."""
     cycles, bits, count = config.latency, config.accumulator.width, len(config.thresholds[0])
     size = 1 << (count + 2).bit_length()
     index_bits = max(len(beats) - 1, 1).bit_length()
@@ -36,7 +36,7 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
         *delayed("payload", config.lanes * config.pixels * bits, "i__payload", cycles),
         *delayed("row", index_bits, row, cycles),
         *delayed("present", index_bits, present, 1),
-        *table("bounds", _bounds(config, size), signed=False),
+        *table("bounds", _count_bounds(config, size), signed=False),
     ]
     # A stage without thresholds reads no sums.
     unread = {} if site.has("i__payload") else {"i__payload": config.lanes * config.pixels * bits}
@@ -78,15 +78,15 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
     return [outputs, *(of_index(site, len(beats), name, wait) for name, wait in delays.items() if site.has(name))]
 
 
-def _bounds(config: ThresholdConfig, size: int) -> list[int]:
-    """Return, for each row, the smallest sum of each count of thresholds, and a sum that is never reached."""
+def _count_bounds(config: ThresholdConfig, size: int) -> list[int]:
+    """Return, per row of thresholds, the smallest sum that reaches 0, 1, 2 .. of them; unused entries are too large."""
     lowest = -(1 << config.accumulator_bits - 1)
     never = [1 << config.accumulator_bits] * (size - len(config.thresholds[0]) - 1)
     return [bound for row in config.thresholds for bound in (lowest, *row, *never)]
 
 
 def _threshold_rows(config: ThresholdConfig, channel: int, name: str) -> list[tuple[int, str]]:
-    """Return the rows of thresholds that a channel can have, each with the Verilog condition that chooses it."""
+    """Return the indices of the threshold rows that a channel uses, each with the Verilog condition that selects it."""
     if config.by_channel:
         return [(channel, "1'b1")]
     if not config.counts:
@@ -96,7 +96,7 @@ def _threshold_rows(config: ThresholdConfig, channel: int, name: str) -> list[tu
 
 
 def _reaches_threshold(name: str, first: int, low: int, count: int) -> str:
-    """Return the Verilog condition that a sum reaches the threshold of its output, and not the next one."""
+    """Return the Verilog condition that a sum reaches as many thresholds as its output counts, and not the next one."""
     bound = f"bounds[{first} + {name}_count"
     return (
         f"({name}_output >= {signed_number(low)}) & ({name}_output <= {signed_number(low + count)}) & "
@@ -105,7 +105,7 @@ def _reaches_threshold(name: str, first: int, low: int, count: int) -> str:
 
 
 def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]:
-    """Return the obligation of a stage that adds a bias: the sum of accumulator and bias, as a number of its width."""
+    """Return the proof obligation, in a list, that a layer's last stage outputs each accumulator plus its bias."""
     cycles, bits = config.latency, config.accumulator_bits
     index_bits = max(len(beats) - 1, 1).bit_length()
     index, inputs = index_of(site, "beat_index", index_bits)
@@ -146,7 +146,7 @@ def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]
 
 
 def of_index(site: Site, num_beats: int, signal: str, cycles: int) -> Obligation:
-    """Return the obligation that a register counts the beats of a pixel that came ``cycles`` cycles ago."""
+    """Return the proof obligation that a register counts the beats of a pixel that arrived ``cycles`` cycles ago."""
     return site.obligation(
         "index",
         f"The index of a beat is the number of beats that came before in the pixel, which has {num_beats} beats.",

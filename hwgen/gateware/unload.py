@@ -69,7 +69,7 @@ class UnloadConfig(OnDevice):
 
     @cached_property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Channels that the serialiser sends: for each set of ``Tm`` results (output fold), for each beat, by lane.
+        """Channel indices that the serialiser sends, per set of ``Tm`` results (output fold), per beat, and per lane.
 
         Only the last beat of a fold can be short.
         """
@@ -80,7 +80,7 @@ class UnloadConfig(OnDevice):
 
     @property
     def _folds(self) -> list[range]:
-        """Output channels that are computed together, as one range for each output fold of a pixel."""
+        """Output channels that the layer computes at once, as one range per set of ``Tm`` results (output fold)."""
         if self.folds:
             ends = list(accumulate(self.folds))
             return [range(end - count, end) for end, count in zip(ends, self.folds, strict=True)]
@@ -93,17 +93,17 @@ class UnloadConfig(OnDevice):
 
     @property
     def beats(self) -> tuple[tuple[int, ...], ...]:
-        """Output channels of each serialised beat of a pixel, in order of beats, lane 0 first."""
+        """Output channel indices of each serialised beat of a pixel, in order of beats, lane 0 first."""
         return tuple(beat for fold in self.fold_channels for beat in fold)
 
     @property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of beats in which each set of ``Tm`` results (output fold) of a pixel is sent."""
+        """Number of beats that the serialiser sends for each set of ``Tm`` results (output fold) of a pixel."""
         return tuple(len(fold) for fold in self.fold_channels)
 
     @property
     def latency(self) -> int:
-        """Cycles from a set of ``Tm`` results (output fold) to its first beat; 0 if one beat holds them all."""
+        """Cycles from ``Tm`` results at the serialiser's input to their first output beat; 0 if one beat holds all."""
         return int(self.lanes_out < self.lanes_in)
 
     @cached_property
@@ -169,7 +169,7 @@ class Unload(ConfiguredComponent[UnloadConfig]):
         return m
 
     def _elaborate_shift(self, m: Module) -> list[list[Signal]]:
-        """Add the shift register of results, and return its lowest lanes, which are the beat to be sent."""
+        """Add the serialiser's shift register of results, and return its lowest lanes, which are the output beat."""
         config, pixels = self.config, self.config.pixels
         values = [
             [

@@ -156,8 +156,8 @@ class LayerEvents(ABC, Generic[Config]):
         folds = np.repeat(np.arange(len(config.fold_beats)), config.fold_beats)
         offsets += config.pipeline_latency + FifoConfig.latency
         if regroup.always_ready:
-            completing = np.array(regroup.after)
-            folds, offsets = folds[completing], offsets[completing] + regroup.departures
+            completing = np.array(regroup.completing_beats)
+            folds, offsets = folds[completing], offsets[completing] + regroup.departure_delays
         return Origin(starts, folds, len(config.fold_beats), offsets)
 
     def claimed(self, output: int, starts: slice) -> Times:
@@ -413,8 +413,8 @@ class RegroupEvents:
     """Timing constraints of beats that pass a Regroup (width converter) between a FIFO and its reader."""
 
     def __init__(self, config: RegroupConfig):
-        self._counts, self._sizes = len(config.counts), len(config.sizes)
-        self._latency, self._after, self._waiting = config.latency, np.array(config.after), np.array(config.waiting)
+        self._counts, self._sizes, self._latency = len(config.counts), len(config.sizes), config.latency
+        self._after, self._waiting = np.array(config.completing_beats), np.array(config.waiting)
 
     def entering(self, left: Any, taken: Any) -> Wait:
         """Return the constraint that a beat enters a Regroup (width converter) after its reader took earlier beats."""

@@ -229,7 +229,7 @@ def test_latency_and_cycles(case, seed):
     first_start = start_of_first_fold(layer, trace)
     stored = first_start + layer.pipeline_latency + layer.fifos[0].latency
     if layer.regroups[0].needed:
-        stored += beat_offsets(layer)[layer.regroups[0].after[0]] + layer.regroups[0].latency
+        stored += beat_offsets(layer)[layer.regroups[0].completing_beats[0]] + layer.regroups[0].latency
     assert trace.times[0] == stored
     ends = trace.times[layer.output.beats - 1 :: layer.output.beats]
     assert np.diff(ends)[1:].tolist() == [layer.cycles] * 2

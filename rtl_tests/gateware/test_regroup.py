@@ -99,7 +99,7 @@ def check_times(config: RegroupConfig, trace: Trace) -> None:
 
     for number, cycle in enumerate(trace.times):
         pixel, beat = divmod(number, sizes)
-        earliest = trace.taken[pixel * counts + config.after[beat]] + config.latency
+        earliest = trace.taken[pixel * counts + config.completing_beats[beat]] + config.latency
         if number:
             earliest = max(earliest, trace.times[number - 1] + 1)
         assert cycle == first_high("accepted", earliest), f"outgoing beat {number}"
@@ -165,8 +165,8 @@ def test_before_a_fifo(config, seed, pattern):
         np.testing.assert_array_equal(from_beats(config.output, marked), frames)
         for number, cycle in enumerate(trace.times):
             pixel, beat = divmod(number, len(config.sizes))
-            completed = trace.taken[pixel * len(config.counts) + config.after[beat]]
-            assert cycle == completed + config.departures[beat]
+            completed = trace.taken[pixel * len(config.counts) + config.completing_beats[beat]]
+            assert cycle == completed + config.departure_delays[beat]
 
 
 @cases_in_the_long_run(200)
@@ -176,7 +176,7 @@ def test_a_beat_in_each_cycle(config):
     held, most = 0, [0] * len(config.counts)
     for beat in 3 * [*range(len(config.counts))]:
         most[beat] = max(most[beat], held)
-        held = max(held - 1, 0) + config.after.count(beat)
+        held = max(held - 1, 0) + config.completing_beats.count(beat)
     assert config.pending == tuple(most)
     for beat, lanes in enumerate(config.output_lanes):
         left = max(config.pending[beat] - 1, 0) * config.output.lanes + lanes[0] % config.output.lanes

@@ -272,7 +272,7 @@ class _Count:
 def completed(config: RegroupConfig, entered: int) -> int:
     """Return the number of beats that can leave a regroup when ``entered`` beats have entered."""
     pixels, rest = divmod(entered, len(config.counts))
-    return pixels * len(config.sizes) + sum(after < rest for after in config.after)
+    return pixels * len(config.sizes) + sum(after < rest for after in config.completing_beats)
 
 
 def accepted(config: RegroupConfig, left: int) -> int:
