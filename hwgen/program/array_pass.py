@@ -130,7 +130,7 @@ class ProductMap:
 
 @dataclass(frozen=True, kw_only=True)
 class PixelGrid:
-    """Grid of output pixels that a pass writes: each ``step``-th row and column of a map, starting at ``first``."""
+    """Grid of output pixels that one run of a layer writes: each ``step``-th row and column, starting at ``first``."""
 
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
@@ -327,7 +327,7 @@ class Pass:
         return self.split.members * self.core_maps(engine)
 
     def divided(self, split: Split) -> Pass:
-        """Return a copy of the pass, divided among cores: its ``rows`` are the output rows of one team."""
+        """Return a copy of the pass, divided among cores: its ``rows`` are the output rows of one team of cores."""
         if not split.by_rows:
             operands = tuple(task.divided(split) for task in self.operands)
             return replace(self, split=split, operands=operands)
@@ -360,7 +360,7 @@ class Pass:
 
     @cached_property
     def shape(self) -> tuple[object, ...]:
-        """Tuple of all values that determine the jobs of the pass, except addresses; a key for caches.
+        """Tuple of all values that determine the jobs of the pass, except addresses; serves as a cache key.
 
         Passes with equal tuples have equal tilings.
         """

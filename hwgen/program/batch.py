@@ -36,7 +36,7 @@ def check_frames(frames: object) -> None:
 
 
 def together(layer_pass: Pass, frames: int) -> Pass:
-    """Convert an engine pass that computes a single output pixel to a pass that computes the pixel for all frames."""
+    """Convert a layer's pass that computes a single output pixel to a pass that computes it for all frames at once."""
     window = layer_pass.window
     top, left, bottom, right = window.padding
     if window.kernel[0] > 1:

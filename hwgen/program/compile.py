@@ -510,7 +510,7 @@ class _Search:
     max_layers: int
 
     def best(self, keep: Collection[str] | None) -> tuple[list[list[JobGroup]], dict[str, int]]:
-        """Return the fastest layer groups, by part, and the number of rows that the map memory holds of each map.
+        """Return the fastest layer groups (by frame, for all frames), and the rows of each map in the map memory.
 
         Maps that are kept take room from strips of others. The search therefore tries all maps that can be kept, and
         only those whose lifetimes overlap with no map too large to be kept whole.
@@ -541,7 +541,7 @@ class _Search:
     def _groups(
         self, kept: dict[str, KeptMap], readers: Mapping[str, frozenset[str]]
     ) -> tuple[list[list[JobGroup]], dict[str, KeptMap]]:
-        """Return the fastest layer groups, by part, if the map memory holds the maps ``kept``; also return ``kept``."""
+        """Return the fastest layer groups (by frame, for all frames) with maps ``kept`` in map memory, and ``kept``."""
         rows = _rows_of_edges(self.network, {name: each.rows for name, each in kept.items()})
         memory = MapMemoryModel(free_bytes(kept, self.engine, len(self.order)), readers)
         by_part = []
@@ -733,9 +733,9 @@ def _parameter_bytes(task: Pass) -> int:
 
 
 def _pack_weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
-    """Pack all weights of a pass into bytes in the engine's load order: job's folds, then chunk, then fold by fold.
+    """Pack all weights of a pass into bytes in the engine's load order: by job, chunk of taps and channels, and fold.
 
-    A chunk has some taps and input channels. A fold has the output channels of each core of a team in turn.
+    A fold has the output channels of each core of a team in turn.
     """
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")

@@ -84,7 +84,7 @@ class Workload:
         return np.where(self._channelwise, LANES, engine.maps)
 
     def _array_cycles(self, engine: EngineConfig, folds: np.ndarray) -> np.ndarray:
-        """Return, for each pass, the cycles of the array or the drain, if all pixel groups but the last are whole."""
+        """Return, for each pass, the cycles of the array or of the output unit (drain), whichever is slower."""
         beat_pixels = np.where(self._has_narrow_beats, 1, engine.beat_words)
         beats = -(-np.minimum(self._core_maps(engine), self._maps) // LANES) * -(-engine.pixels // beat_pixels)
         group_cycles = np.maximum(self._steps, beats) + engine.pixels * self._fixed
@@ -120,7 +120,7 @@ def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction,
 
 
 def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:
-    """Return the divisions of a pass among the cores of an engine; with one core, the pass itself."""
+    """Return a copy of a pass for each candidate division among an engine's cores; with one core, the pass itself."""
     if not engine.has_cores:
         return [task]
     options = splits(engine, task.core_folds(engine), task.rows, task.edge, frames, by_rows=not task.is_scattered)

@@ -96,7 +96,7 @@ def _cost(task: Pass, engine: EngineConfig, room: tiles.Room, tiling: tiles.Tili
 
 
 def box_words(task: Pass, engine: EngineConfig, tiling: tiles.Tiling) -> int:
-    """Return the number of words per bank of the map buffer that a tiling needs at least: one box of input."""
+    """Return the minimum number of words per bank of the map buffer that a tiling needs: one loaded box of input."""
     taps = (0, tiling.taps) if tiling.by_taps else None
     rows = _longest(task, 0, tiling.box_rows, taps)
     width = _longest(task, 1, tiling.columns)

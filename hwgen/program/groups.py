@@ -104,7 +104,7 @@ class MapMemoryModel:
 
 
 class Grouping:
-    """Search for consecutive layers that the engine computes faster side by side than one after the other.
+    """Search for consecutive layers that the engine computes faster with alternating jobs than one after the other.
 
     Parameters
     ----------
@@ -347,7 +347,7 @@ class Grouping:
         single_cycles: Sequence[float],
         max_layers: int,
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Search for groups of several consecutive layers that can be faster side by side than one after the other.
+        """Search for groups of consecutive layers that can be faster with alternating jobs than one after the other.
 
         Their passes are divided among cores as in the groups of single layers (``options``) that compute as many frames
         at once. The groups are listed by the index after their last layer, each with the index of its first layer.
@@ -531,7 +531,7 @@ class Grouping:
         return groups_by_end
 
     def _strip_rooms(self, tasks: Sequence[Pass], rows: int) -> list[Room]:
-        """Return the buffer space of each of several passes in strips, if the last pass computes ``rows`` rows."""
+        """Return the buffer space of each pass of layers in strips, if the last one computes ``rows`` at a time."""
         room, rooms = self._buffer_share(tasks, by_rows=True), []
         for task in reversed(tasks):
             rows *= task.edge
@@ -542,7 +542,7 @@ class Grouping:
     def _tried_in_strips(
         self, tasks: Sequence[Pass], inner: Sequence[str], free: int, single_cycles: float
     ) -> list[tuple[TiledPass, ...]]:
-        """Return the tilings of passes in strips whose rings of rows fit ``free`` bytes of map memory, to be measured.
+        """Return tilings of layers computed in strips of rows, whose ring buffers fit ``free`` bytes of map memory.
 
         Their estimates are clearly below ``single_cycles``.
         """

@@ -239,7 +239,7 @@ class Emitter:
     job_frames: list[int] = field(default_factory=list)
     """Index of the frame that each job computes; the number of frames, for jobs that compute all frames at once."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
-    """Groups of passes (runs of layers through the array) that are computed side by side, as tuples of pass indices."""
+    """Groups of passes (runs of layers through the array) whose jobs alternate, as tuples of pass indices."""
 
     def __post_init__(self) -> None:
         engine, room = self.engine, self.room
@@ -294,7 +294,7 @@ class Emitter:
         return addresses[1] - addresses[0] if len(addresses) > 1 else 0
 
     def add(self, *tiled_passes: TiledPass) -> None:
-        """Generate the jobs of one layer's pass, or of several passes side by side, and append them to the program.
+        """Generate the jobs of one layer's pass, or of several alternating passes, and append them to the program.
 
         Passes that load the same table follow each other.
         """
@@ -345,7 +345,7 @@ class _RowStates:
 
 
 def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
-    """Append the jobs of several engine passes tile by tile, in an order that keeps array and memory port equally busy.
+    """Append the jobs of alternating passes tile by tile, in an order that keeps array and memory port equally busy.
 
     A pass that reads the output of another pass of the group follows some jobs later, so that its loads do not wait.
     While the port is busier than the array, the pass with the fewest port cycles per array cycle continues, and vice

@@ -88,7 +88,7 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 
 
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
-    """Pack the weights ``(steps, 8)`` of a channelwise fold into bytes, in the array's order of steps.
+    """Pack the weights ``(steps, 8)`` of 8 channels of a channelwise layer into bytes, in the array's order of steps.
 
     In each step, lane ``j`` has a weight for channel ``j % 4`` only; its other weights are 0. Pairs of weights are
     stored as in `pack_weights`.

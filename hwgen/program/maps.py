@@ -165,7 +165,7 @@ def _stored_inside(layer: Op, edges: Sequence[str], target_of: Mapping[str, tupl
 
 
 def _fuse_layer(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLayer:
-    """Return ``step`` with one more layer fused onto its output; ``edges`` names that layer's inputs."""
+    """Return a fused layer with one more layer fused onto its output; ``edges`` names the inputs of ``layer``."""
     return replace(step, ops=(*step.ops, layer), takes=(*step.takes, edges))
 
 

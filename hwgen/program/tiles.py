@@ -308,7 +308,7 @@ def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:
 
 
 def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) -> Any:
-    """Return the number of array steps per pixel group for a chunk of input channels and kernel taps.
+    """Return the array steps (cycles) per group of output pixels for a chunk of input channels and kernel taps.
 
     Parameters
     ----------

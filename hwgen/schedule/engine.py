@@ -166,7 +166,7 @@ def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | int, ...]:
-    """Return the boxes of feature maps that jobs load from memory, as one array over all jobs per field of a box.
+    """Return the boxes (rectangles of words) of feature maps that jobs load: one array over all jobs per field.
 
     With ``kept``, the boxes are in the map memory, otherwise in off-chip memory.
     """
@@ -177,7 +177,7 @@ def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | i
 
 
 def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes of maps, weights and parameters in memory that jobs load, one table row per box.
+    """Return the boxes (rectangles of words) of maps, weights and parameters that jobs load, one table row each.
 
     A box without words has no bursts.
     """
@@ -191,7 +191,7 @@ def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _kept_load_boxes(jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes of maps in the map memory that jobs load, one table row per job."""
+    """Return the boxes (rectangles of words) that jobs load from the on-chip map memory, one table row per job."""
     return _make_box_table([_map_box(jobs, kept=True)], len(jobs))
 
 
@@ -210,7 +210,7 @@ def _memory_bits(jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _store_boxes(jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes of outputs that jobs store, off chip or in the map memory, one table row per job."""
+    """Return the boxes (rectangles of words) that jobs store, off chip or in the map memory, one table row per job."""
     box = (*columns(jobs, "store", _STORE), 1, 1, *columns(jobs, "store", _STORE_TEAMS))
     return _make_box_table([box], len(jobs))
 

@@ -153,7 +153,7 @@ class RowCut:
         return strips.events - self.missing * strips.period
 
     def short(self, index: int, wait: Wait) -> Wait:
-        """Return a wait, the one with index ``index``, without the strips of map rows that are left out.
+        """Return a timing constraint (number ``index``) without the strips of map rows that are left out.
 
         Raises
         ------
@@ -244,7 +244,7 @@ class RowCut:
         )
 
     def _reaches(self, system: System, waits: Sequence[Wait]) -> dict[int, tuple[Fraction, Fraction]]:
-        """Return `reaches` (distances of waits, in strips) with ``lead`` and ``back`` added; without endless FIFOs."""
+        """Return how far back each constraint reaches, in strips of rows, with ``lead`` and ``back`` included."""
         found = {}
         for index, (low, high) in self.reaches.items():
             wait, (lead, back) = waits[index], system.limits(index)
@@ -411,7 +411,7 @@ def _earliest_times(times, shift, gap, without_rows):
 
 @compiled
 def _is_kept(causes, times, shift, source_times, source_shift, index, delays, wait, sizes, strictness):
-    """Return whether a wait holds in the whole schedule, and raise the earliest times ``causes`` accordingly.
+    """Return whether a constraint holds in the whole schedule, and raise the earliest times ``causes`` to it.
 
     Times are for the kept rows. ``shift`` and ``source_shift`` are how many cycles later events are in the whole
     schedule, after 0, 1 .. cuts.

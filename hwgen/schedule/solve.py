@@ -182,7 +182,7 @@ class Schedule:
         return System({key: (counts[key] * self.frames, gap) for key, (_, gap) in sequences.items()}, self._waits)
 
     def _without_rows(self, counts: dict[Any, int], kept: int) -> dict[Any, int]:
-        """Leave rows of tall maps out of all waits, and return the events per frame that remain of each sequence.
+        """Leave rows of tall maps out of all constraints; return the events per frame that remain of each sequence.
 
         Raises
         ------
@@ -291,7 +291,7 @@ class Schedule:
         return self._system.times(key)
 
     def own(self, layer: int) -> dict[Any, int]:
-        """Return a mapping from the key of each of a layer's own event sequences to the smallest gap in cycles."""
+        """Return, by key, the minimum distance in cycles between events of each of a layer's own event sequences."""
         ports, events = self._ports(layer), self._layers[layer]
         inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
