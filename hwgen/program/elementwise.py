@@ -401,7 +401,7 @@ def _row_sum_pass(
 
 @lru_cache(maxsize=256)
 def find_contributions(op: Sum) -> Contributions | None:
-    """Search for the contributions of three maps to a sum; ``None`` if none are found.
+    """Search for tables of what three maps contribute to their sum, rounded once as in the model; ``None`` without any.
 
     They begin at the real values. Each sum near the border of an output must lie on the side of the model's output.
     If it does not, the contributions of its three values are moved by a third of what is missing each, as in the
@@ -442,7 +442,7 @@ def _planes(op: Sum, tables: Sequence[np.ndarray]) -> Iterator[tuple[int, np.nda
 
 
 def _near_borders(op: Sum, tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the triples of values whose sums are near the border of an output, with the bounds of these sums.
+    """Return the triples of values whose sums are near a rounding border of the output, with the bounds of these sums.
 
     Values are indices, int64 ``(3, n)``. Sums within their bounds have the model's output as their whole part.
     """

@@ -296,7 +296,7 @@ def _conv_factors(op: Conv) -> Factors:
 
 
 def _fit_rule(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0) -> Factors:
-    """Return factors that let the engine requantise exactly at all thresholds ``steps`` of a layer, or refuse it.
+    """Return factors that let the engine requantise exactly, given the sums where outputs step up, or refuse the layer.
 
     ``fraction`` is the number of fractional bits of the biases.
     """

@@ -126,7 +126,7 @@ def unfold_options(layer: Conv) -> list[Unfold]:
 
 
 def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
-    """Return, by layer name, the input's name and the convolution of each input that only a convolution reads."""
+    """Return the network inputs that only one convolution reads: (input name, convolution), by layer name."""
     layers = {layer.name: layer for layer in network.layers}
     found = {}
     for edge in network.inputs:

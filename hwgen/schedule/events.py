@@ -44,7 +44,7 @@ class Origin:
     delay: Times
 
     def of(self, beats: Times, in_frame: int) -> Origin:
-        """Return the `Origin` of chosen beats of each frame, with one entry per chosen beat.
+        """Return when chosen beats of each frame become valid, as an `Origin` with one entry per chosen beat.
 
         Parameters
         ----------
@@ -129,9 +129,9 @@ class LayerEvents(ABC, Generic[Config]):
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return a mapping from the key of each internal event sequence, such as tile starts, to length and gap.
+        """Return the internal event sequences, such as tile starts: by key, events per frame and minimum gap.
 
-        The length is the number of events per frame, and the gap the minimum distance of two events, in cycles.
+        The gap is the minimum distance of two consecutive events, in cycles.
         """
         return {}
 

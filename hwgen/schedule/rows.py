@@ -334,7 +334,7 @@ class ProvedTimes:
         return alike and events <= self.limit * self.cut.strips[other].period
 
     def begin(self, target: Any) -> int:
-        """Return a sequence's first event, in the first frame, that repeats after the cut: one period before it."""
+        """Return a sequence's event index, in the first frame, where times begin to repeat: a period before the cut."""
         strips = self.cut.strips[target]
         return strips.cut - self.period * strips.period
 

@@ -39,7 +39,8 @@ _MIN_LATEST = -(1 << 31)
 #: Maximum number of cycles that a recomputation of one sequence runs ahead of pending events of other sequences.
 SLACK = 100
 
-#: Number of visits to sequences after which the loops return to Python, within about a second, so that Ctrl-C works.
+#: Maximum number of visits to sequences before a compiled loop returns to Python (about a second), so that Ctrl-C
+#: works.
 VISITS = 1 << 20
 
 #: Status codes of a compiled loop: all events are computed, an event is later than its latest time, events wait in a

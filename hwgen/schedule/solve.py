@@ -218,7 +218,7 @@ class Schedule:
         return Rows(self.config.layers[layer].output.height, row_rates[entries + layer])
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return a mapping from the keys of a stream's sequences (beats leaving a FIFO, beats taken) to length and gap.
+        """Return a stream's event sequences (beats leaving a FIFO, accepted beats): by key, events per frame and gap.
 
         Without a Regroup (width converter) the reader accepts the beats as they leave the FIFO: one sequence.
         """
@@ -598,7 +598,7 @@ def check_events(config: AcceleratorConfig, frames: int) -> None:
 
 
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
-    """Return each layer's number of scheduled events (beats taken, beats stored, output folds) in ``frames`` frames."""
+    """Return each layer's number of scheduled events (beats accepted and stored, output folds) in ``frames`` frames."""
     return [
         frames * (sum(layer.input_beats) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers

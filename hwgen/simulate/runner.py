@@ -238,7 +238,7 @@ class _Bar:
 
 
 def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DEFAULTS) -> Run:
-    """Simulate the accelerators of several groups, one after the other, and combine their results.
+    """Simulate the accelerators of several fusion groups, which run one after the other, and combine their results.
 
     Each frame passes all groups before the next frame begins. A group begins when the previous group has written its
     last byte. The cycles of the groups thus add up, with the memory's latencies. A single group receives its frames
@@ -297,7 +297,7 @@ def _group_options(options: Options, config: Config, wave_file: Path | None) -> 
 
 
 def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
-    """Combine the results of groups that compute each frame one after the other into one result.
+    """Combine the simulation results of fusion groups, which compute each frame one after the other, into one result.
 
     ``start_up`` has the number of cycles after reset that pass before each group can begin. A later group's start-up
     cycles have passed when its turn comes, so only the first group's start-up cycles delay the frames.
