@@ -1,1 +1,1 @@
-"""Command line of hwgen: a thin shell over ``hwgen.api``."""
+"""Command line of hwgen, one module per command, on top of ``hwgen.api``."""

@@ -1,4 +1,4 @@
-"""Command ``hwgen block``: the best tiles and blockings of layers, on the terminal, as JSON and as a picture."""
+"""Command ``hwgen block``: search for layers' best tiles and loop blockings, shown as text, JSON and a picture."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     """One layer, and the extents by dimension that the core's datapath computes at once."""
 
 LARGEST = 1 << 40
-"""Largest memory size that the command line accepts, in bytes."""
+"""Maximum memory size that the command line accepts, in bytes."""
 
 UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20}
 LEVELS = range(1, 6)
 CECCONI_WORDS = 32_768
-"""Size of one of the two buffers for ``--paper cecconi``, half of the chip's 256 KB, in words of 32 bits."""
+"""Size of each of the two buffers for ``--paper cecconi``, half of the chip's 256 KB, in words of 32 bits."""
 
 MANY_LAYERS = 8
-"""Smallest number of different layers whose searches run in parallel processes by default."""
+"""Minimum number of different layers for searches to run in parallel processes by default."""
 
 PLOT_LIMITS = 4
-"""Number of smaller memory limits that a picture with ``--levels`` shows, each a quarter of the next larger one."""
+"""Number of smaller memory limits in a picture with ``--levels``, each a quarter of the next larger one."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -121,12 +121,13 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def sizes(text: str) -> list[int]:
-    """Return, in bytes, the growing memory sizes in a text such as ``32KB,8MB``.
+    """Parse increasing memory sizes, as in ``32KB,8MB``, and return them in bytes.
 
     Raises
     ------
     InputError
-        If a unit is unknown, a size is no positive whole number of bytes or above `LARGEST`, or the sizes don't grow.
+        If a unit is unknown, a size is not a positive whole number of bytes or above `LARGEST`, or the sizes don't
+        grow.
     """
     memory_bytes = []
     for part in text.split(","):
@@ -145,7 +146,7 @@ def sizes(text: str) -> list[int]:
 
 
 def problems(words: list[str]) -> list[Problem]:
-    """Return the layer described by sizes on the command line, or the layers of the model named there.
+    """Return the blocking problems of the command: one layer given by its sizes, or all layers of a model.
 
     Layers of a model that can't be searched are left out, with a line that says why.
     """
@@ -164,7 +165,7 @@ def problems(words: list[str]) -> list[Problem]:
 
 
 def _weighted(layers: list[Problem]) -> list[Problem]:
-    """Return the layers that have weights, and print a line for each layer without weights."""
+    """Return the layers with weights, and print a line for each layer without, which is left out."""
     for problem in layers:
         if not problem.weighted:
             print(f"left out: {problem.name}, a layer without weights")
@@ -256,7 +257,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
 def _search_all(
     arguments: argparse.Namespace, what: str, function: Callable[[Layer], Any], layers: Sequence[Layer]
 ) -> list[Any]:
-    """Search the best blocking of each layer by ``function``, and return the results in the order of the layers.
+    """Call ``function`` to search the best blocking of each layer, maybe in parallel; return the results in order.
 
     Equal layers are searched once. On a cluster, and with many layers on this machine, the searches run in parallel.
     """
@@ -317,10 +318,10 @@ def _codesigned(
 def _core_energies(
     blocking: PricedBlocking, max_cores: int, *, strict: bool
 ) -> list[tuple[str, int, dict[str, float]]]:
-    """Compute a layer's energy on several cores: a list of shared operand, number of cores, and pJ by component.
+    """Return a layer's energy on several cores, as a list of (shared operand, number of cores, pJ by component).
 
-    The numbers of cores are the powers of two below ``max_cores``, and ``max_cores``. Where cores can't divide the
-    layer evenly, the entry is left out with a printed line, or with ``strict`` a PlanError is raised.
+    The numbers of cores are the powers of two below ``max_cores``, and ``max_cores``. If cores can't divide the layer
+    evenly, the entry is left out with a printed line, or with ``strict`` a PlanError is raised.
     """
     from hwgen.blocking import yang
 
@@ -349,7 +350,7 @@ def _text(size: int) -> str:
 
 
 def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
-    """Refuse a memory that can't hold one window of the input channels that the core reads at once.
+    """Raise an error if a memory can't hold one window of the input channels that the core reads at once.
 
     Raises
     ------
@@ -369,7 +370,7 @@ def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
 
 
 def _count_core_loops(nest: Nest, base: Mapping[str, int]) -> int:
-    """Check that a blocking begins with the loops that the core's datapath computes at once; return their number.
+    """Return how many innermost loops of a blocking the core's datapath computes at once; refuse other inner loops.
 
     Raises
     ------

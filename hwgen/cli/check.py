@@ -1,4 +1,4 @@
-"""Command ``hwgen check``: whether each operator of a model can be built."""
+"""Command ``hwgen check``: report whether each operator of a model can be built in hardware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command ``hwgen compare``: outputs of ONNX Runtime, the golden model and the hardware, layer by layer."""
+"""Command ``hwgen compare``: compare ONNX Runtime, the golden model and the hardware, layer by layer."""
 
 from __future__ import annotations
 

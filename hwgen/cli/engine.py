@@ -1,4 +1,4 @@
-"""Command ``hwgen compile``, and the simulation of a model on an engine that was built before."""
+"""Command ``hwgen compile``, and the simulation of a model on an existing engine."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def _compiled(model: Model, arguments: argparse.Namespace) -> Design:
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``hwgen simulate`` for an engine that was built before, ``--engine`` and ``--program``."""
+    """Add ``--engine`` and ``--program``, for an existing engine, to the parser of ``hwgen simulate``."""
     parser.add_argument("--engine", metavar="DIR", help="run on this engine, written by hwgen build --template engine")
     parser.add_argument("--program", metavar="FILE", help="with --engine: run this program instead of compiling one")
 
 
 def check_options(arguments: argparse.Namespace) -> None:
-    """Refuse options of ``hwgen simulate`` that contradict ``--engine`` or each other, or that need ``--engine``.
+    """Raise InputError for options of ``hwgen simulate`` that contradict ``--engine``, or that need it.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def check_options(arguments: argparse.Namespace) -> None:
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
-    """Simulate a model's frames on the engine of ``--engine``, and return the result.
+    """Simulate a model's frames on the existing engine of ``--engine``, and return the `Result`.
 
     The engine runs the program of ``--program``, or else one that is compiled now.
     """

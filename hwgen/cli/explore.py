@@ -1,4 +1,4 @@
-"""Command ``hwgen explore``: Pareto fronts of all groupings and unrollings of a network."""
+"""Command ``hwgen explore``: compute the Pareto fronts of all groupings and unrollings of a network."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, Any] | None:
-    """Return the name, points on the fronts and digest of the plan of ``--plan``; ``None`` without the option.
+    """Return name, coordinates in the fronts and digest of the plan of ``--plan``; ``None`` without the option.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Commands ``hwgen models``, ``hwgen boards`` and ``hwgen doctor``: lists of networks, boards and tools."""
+"""Commands ``hwgen models``, ``hwgen boards`` and ``hwgen doctor``: print lists of networks, boards and tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command line ``hwgen``: the parser of all commands (verbs), and the exit status of errors and signals.
+"""Command line ``hwgen``: the parser of all commands, and the exit status for errors and signals.
 
 The exit status is 0 if the work is done, 1 if a check failed, 2 for bad input, and 128 + n after signal n (130 if
 interrupted). Bad input causes one line on stderr, or a line for each of several causes.
@@ -71,7 +71,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
 
 
 def _examples(verb: str) -> list[str]:
-    """Return a list with one paragraph, a command's examples below a heading; an empty list without examples."""
+    """Return a command's examples below a heading, as a list of one paragraph; an empty list without examples."""
     commands = re.findall(rf"^  hwgen {verb} (?:.*\\\n)*.*$", EXAMPLES, re.MULTILINE)
     return ["\n".join([EXAMPLES.splitlines()[0], *commands])] if commands else []
 
@@ -197,7 +197,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _drop_unwritable() -> None:
-    """Send what a standard stream still holds to the null device if the stream can't be written.
+    """Redirect the rest of a standard stream's buffer to the null device if the stream can't be written.
 
     Otherwise the interpreter, which writes it when it ends, would print a traceback and set the exit status to 120.
     """
@@ -210,7 +210,7 @@ def _drop_unwritable() -> None:
 
 @contextmanager
 def _escaped() -> Iterator[None]:
-    """Escape control characters in all that the ``with`` block prints, because names in a model can hold them."""
+    """Escape control characters in all output of the ``with`` block, because names in a model may contain them."""
     with ExitStack() as stack:
         streams = ((sys.stdout, redirect_stdout, "standard output"), (sys.stderr, redirect_stderr, ""))
         for stream, redirect, name in streams:

@@ -1,4 +1,4 @@
-"""Parts of the command line that several commands share: the parser, types of values, and options."""
+"""Parser class, value types and options that several commands of the command line share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INTEGERS = "write the hardware's own output, the last integer tensor, instead of
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of a command line that raises InputError with one line, and accepts no abbreviated options."""
+    """Argument parser that raises InputError with a one-line message, and accepts no abbreviated options."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, allow_abbrev=False, **options)
@@ -40,12 +40,12 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{_with_nearest(message)} (see '{self.prog} --help')")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print a text of argparse, such as the help, but raise errors of the file system, which argparse ignores."""
+        """Print argparse's text, such as the help, and raise file system errors, which argparse would ignore."""
         (file or sys.stderr).write(message)
 
 
 def _with_nearest(message: str) -> str:
-    """Return an error message of argparse; one about a wrong choice proposes the nearest right one."""
+    """Return argparse's error message; for a wrong choice, the nearest right one is proposed."""
     choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
     if choice is None:
         return message
@@ -54,14 +54,14 @@ def _with_nearest(message: str) -> str:
 
 
 def latency(text: str) -> int:
-    """Convert a number of cycles on the command line, 0 or more, to an integer, or raise ArgumentTypeError."""
+    """Parse a memory latency in cycles (an integer, 0 or more), or raise ArgumentTypeError."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise argparse.ArgumentTypeError(f"must be a number of cycles, 0 or more, not {text!r}")
     return int(text)
 
 
 def part(text: str) -> str:
-    """Return a part number unchanged, or raise ArgumentTypeError if no device family has the part."""
+    """Return an FPGA part number unchanged, or raise ArgumentTypeError if no device family has the part."""
     from hwgen.devices import FAMILIES, capacity_error, family_of, spelling_error, unsupported_error
 
     if error := spelling_error(text) or capacity_error(text) or unsupported_error(text):
@@ -73,9 +73,9 @@ def part(text: str) -> str:
 
 
 def model_options(sub: argparse.ArgumentParser, *names: str, nargs: str | None = None, **texts: str) -> None:
-    """Add the argument MODEL, and the options of a model in ``names``, or all without names, to a command's parser.
+    """Add the argument MODEL and the options for reading a model (only those in ``names``, if given) to a parser.
 
-    ``nargs`` is that of MODEL. ``texts`` are the helps of arguments, by name, for which the command has its own.
+    ``nargs`` is MODEL's. ``texts`` are the command's own help texts, by argument name.
     """
     text = texts.get("model", "an .onnx file, or a built-in network (see 'hwgen models')")
     sub.add_argument("model", metavar="MODEL", nargs=nargs, help=text)
@@ -84,7 +84,10 @@ def model_options(sub: argparse.ArgumentParser, *names: str, nargs: str | None =
 
 
 def frame_options(sub: argparse.ArgumentParser, seed: str = "") -> None:
-    """Add the options of a model's frames to a command's parser; ``seed`` ends the help."""
+    """Add the options ``--input``, ``--random`` and ``--quantised`` to a command's parser.
+
+    ``seed`` ends the help of ``--random``.
+    """
     source = sub.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", metavar="X.npy", action="append", help=FRAMES)
     random = f"use N random frames of the model's integer type instead{seed}"
@@ -93,7 +96,7 @@ def frame_options(sub: argparse.ArgumentParser, seed: str = "") -> None:
 
 
 def quantised_option(sub: argparse.ArgumentParser) -> None:
-    """Add ``--quantised`` to a command's parser: integers of ``--input`` are quantised already."""
+    """Add the option ``--quantised`` to a command's parser: integers in ``--input`` are already quantised."""
     sub.add_argument(
         "--quantised",
         action="store_true",
@@ -102,7 +105,7 @@ def quantised_option(sub: argparse.ArgumentParser) -> None:
 
 
 def check_frames(arguments: argparse.Namespace, model: Model, frames: Inputs | None) -> None:
-    """Refuse integers of ``--input`` for a float input of the model, unless ``--quantised`` says what they are.
+    """Raise InputError for integers in ``--input`` at a model's float input, unless ``--quantised`` is given.
 
     Parameters
     ----------
@@ -123,7 +126,7 @@ def check_frames(arguments: argparse.Namespace, model: Model, frames: Inputs | N
 
 
 def frame_count(model: Model, frames: Inputs, labels: np.ndarray | None) -> int:
-    """Return the number of frames that a model is run on, and refuse frames or labels that do not fit the model.
+    """Return the number of frames that a command runs a model on; refuse frames or labels unfit for the model.
 
     Raises
     ------
@@ -140,7 +143,7 @@ def frame_count(model: Model, frames: Inputs, labels: np.ndarray | None) -> int:
 
 
 def report_option(sub: argparse.ArgumentParser) -> None:
-    """Add ``--report`` to a command's parser: the file of a page that shows the results in a browser."""
+    """Add the option ``--report`` to a command's parser: file for an HTML page with the results."""
     sub.add_argument(
         "--report",
         metavar="FILE.html",
@@ -149,11 +152,11 @@ def report_option(sub: argparse.ArgumentParser) -> None:
 
 
 STEPS = "number of processes for a long search for an engine's plan (default: all cores)"
-"""Help text of ``--jobs`` for commands that plan."""
+"""Help text of the option ``--jobs`` for commands that plan."""
 
 
 def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
-    """Add ``--jobs``, with the help ``jobs``, and ``--cluster`` to the parser of a command with parallel work."""
+    """Add the options ``--jobs`` (with the help ``jobs``) and ``--cluster`` to a command's parser."""
     sub.add_argument("--jobs", type=positive, metavar="N", help=jobs)
     sub.add_argument(
         "--cluster",
@@ -164,7 +167,7 @@ def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
 
 
 def check_jobs(arguments: argparse.Namespace) -> None:
-    """Refuse a command line with both ``--jobs`` and ``--cluster``.
+    """Raise InputError if the command line has both ``--jobs`` and ``--cluster``.
 
     Raises
     ------
@@ -176,7 +179,7 @@ def check_jobs(arguments: argparse.Namespace) -> None:
 
 
 def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, required: bool) -> None:
-    """Add ``--board``, with help ``text`` and ``metavar``, and its alternative ``--part`` to a command's parser."""
+    """Add the option ``--board`` (help ``text``) and its alternative ``--part`` to a command's parser."""
     group = sub.add_mutually_exclusive_group(required=required)
     group.add_argument("--board", metavar=metavar, help=text)
     group.add_argument(
@@ -190,13 +193,13 @@ def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, requ
 
 
 def steering_options(sub: argparse.ArgumentParser, *names: str) -> None:
-    """Add the plan's options in ``names``, or all without names, to a command's parser, with one value each."""
+    """Add a plan's options, with one value each, to a command's parser: those in ``names``, by default all."""
     for name, entry in _in_sections(names):
         _add(sub, name, entry, entry.help)
 
 
 def _add(sub: argparse.ArgumentParser, name: str, entry: Option, help: str) -> None:
-    """Add an option of a plan or a model to a command's parser, with one value."""
+    """Add one option of a plan or a model, with a single value, to a command's parser."""
     argument = entry.kind.argument()
     if entry.kind.former:
         argument["type"] = _telling_new_names(name, entry, argument["type"])
@@ -206,7 +209,7 @@ def _add(sub: argparse.ArgumentParser, name: str, entry: Option, help: str) -> N
 
 
 def swept_options(sub: argparse.ArgumentParser) -> None:
-    """Add all options of a plan to the parser of ``hwgen sweep``, most of them with several values to combine."""
+    """Add all options of a plan to the parser of ``hwgen sweep``; most accept several values to combine."""
     entries = _in_sections()
     for name, entry in entries:
         if entry.swept is not None:
@@ -216,7 +219,7 @@ def swept_options(sub: argparse.ArgumentParser) -> None:
 
 
 def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Wrap an option's ``parse`` function to print on stderr the present name of each former name in the text."""
+    """Wrap an option's ``parse`` function, so that it prints the current name for each former name in the text."""
 
     def parse_and_tell(text: str) -> Any:
         for word in text.split(","):
@@ -229,19 +232,19 @@ def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) ->
 
 
 def _in_sections(names: Sequence[str] = (), options: type = PlanOptions) -> list[tuple[str, Option]]:
-    """Return pairs of name and entry of the options in ``names``, or of all, in the order of the help."""
+    """Return (name, entry) pairs of the options in ``names``, by default of all, in the order of the help."""
     entries = [(name, entry) for name, entry in table(options).items() if not names or name in names]
     return sorted(entries, key=lambda entry: entry[1].section)
 
 
 def given_options(arguments: argparse.Namespace, options: type = PlanOptions) -> dict[str, Any]:
-    """Return the values of the plan's options that the command line sets, or of ``options``, by name in Python."""
+    """Return the values of the plan's options (or of ``options``) that the command line sets, by Python name."""
     values = {name: entry.kind.given_value(arguments, name) for name, entry in table(options).items()}
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def model_given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of the model's options that the command line sets, by the options' names in Python.
+    """Return the values of the model's options that the command line sets, by Python name.
 
     Raises
     ------
@@ -252,7 +255,7 @@ def model_given(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def plan_options(sub: argparse.ArgumentParser, *, with_plan: bool = True, board: bool = True) -> None:
-    """Add MODEL, the board and the options of a plan to a command's parser.
+    """Add the argument MODEL, the board and the options of a plan to a command's parser.
 
     ``with_plan`` adds ``--plan``, which follows an existing plan. ``board`` requires a board or a part.
     """

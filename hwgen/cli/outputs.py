@@ -1,4 +1,4 @@
-"""Output files of a command: their paths are checked before the work, and all files are written at its end."""
+"""Output files of a command: their paths are checked before the work, and all are written at the end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("output", "json", "plot", "waves", "report")
 Content = bytes | Callable[[BinaryIO], None]
-"""Contents of an output file, or a function that writes them to a binary file."""
+"""Type of an output file's contents: bytes, or a function that writes them to an open binary file."""
 ENGINE_FILES = (".json", ".v", ".mem")
 INPUTS = ("model", "layer", "input", "labels", "calibration", "plan", "board", "program")
 
 
 class Outputs:
-    """Output files of a command, whose paths are checked at first and which are written together at the end.
+    """Output files of a command: all paths are checked first, and all files are written together at the end.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ class Outputs:
         self._files: list[tuple[Path, Content]] = []
 
     def add(self, path: str | None, content: Content) -> None:
-        """Add a file with its contents to those that `write` writes; do nothing if ``path`` is ``None``."""
+        """Add a file and its contents for `write`; do nothing if ``path`` is ``None``."""
         if path is not None:
             self._files.append((Path(path), content))
 
     def write(self) -> None:
-        """Write all added files: each into a temporary file beside its target, which then replaces the target.
+        """Write all added files, each to a temporary file in the same folder, which then replaces the target.
 
         A symbolic link stays, and the file that it leads to is replaced.
 
@@ -99,7 +99,7 @@ def _note(path: Path) -> None:
 
 
 def check_default(path: str, head: bytes) -> None:
-    """Refuse to overwrite, under a default name, a file that hwgen did not write.
+    """Raise InputError if a file with a default name exists that hwgen did not write, as it would be overwritten.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def _umask() -> int:
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
-    """Return the contents of a ``.npy`` file with an array."""
+    """Return the contents of a ``.npy`` file with the array ``values``, as bytes."""
     import io
 
     import numpy as np
@@ -133,7 +133,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
 
 
 def write_frames(file: BinaryIO, count: int, batches: Iterable[np.ndarray]) -> tuple[int, np.dtype]:
-    """Write batches of frames as one ``.npy`` file of ``count`` frames; return the number and type of the values."""
+    """Write batches of frames as one ``.npy`` file of ``count`` frames; return the values' number and NumPy type."""
     import numpy as np
 
     size, dtype = 0, np.dtype(np.float32)
@@ -147,7 +147,7 @@ def write_frames(file: BinaryIO, count: int, batches: Iterable[np.ndarray]) -> t
 
 
 def values_bytes(values: np.ndarray | dict[str, np.ndarray]) -> bytes:
-    """Return the contents of a ``.npy`` file with one array, or of a ``.npz`` file with several arrays by name."""
+    """Return the bytes of a ``.npy`` file with one array, or of a ``.npz`` file with several arrays by name."""
     import io
     import zipfile
 
@@ -162,7 +162,7 @@ def values_bytes(values: np.ndarray | dict[str, np.ndarray]) -> bytes:
 
 
 def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
-    """Add the page of ``--report`` with a document's sections to the output files.
+    """Add the HTML page of ``--report``, with a document's sections, to the output files.
 
     If the file is already a page of the same design, its sections that the document lacks stay.
     """
@@ -172,7 +172,7 @@ def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
 
 
 def check_values_file(path: str | None, names: Sequence[str], ragged: Collection[str] = ()) -> None:
-    """Refuse an output file that can't hold the values of the model's outputs.
+    """Raise InputError if the format of an output file can't hold the model's outputs (several need ``.npz``).
 
     Raises
     ------
@@ -192,12 +192,12 @@ def check_values_file(path: str | None, names: Sequence[str], ragged: Collection
 
 
 def json_bytes(value: dict[str, Any], indent: int = 2) -> bytes:
-    """Return the contents of a ``.json`` file with an object."""
+    """Return the bytes of a ``.json`` file with a JSON-like value."""
     return (json.dumps(value, indent=indent) + "\n").encode()
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """Refuse output options that name an unusable file.
+    """Raise InputError for output options that name a file which can't be written, is named twice, or is an input.
 
     Two paths name the same file also by way of symbolic links and hard links.
 
@@ -219,7 +219,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def _check_result(arguments: argparse.Namespace, folder: Path) -> None:
-    """Refuse output options that name a file that the build wrote into a result folder or a folder inside.
+    """Raise InputError for output options that name a file of the build in the result folder.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def _paths(arguments: argparse.Namespace, names: tuple[str, ...]) -> Iterator[tu
 
 
 def _engine_files(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yield the files that ``--engine FOLDER`` reads, as (option, path) pairs; outputs can be in this folder."""
+    """Yield (option, path) of each file that ``--engine FOLDER`` reads, which outputs must not overwrite."""
     if (folder := getattr(arguments, "engine", None)) is not None:
         yield from (("--engine", str(path)) for path in Path(folder).glob("engine.*") if path.suffix in ENGINE_FILES)
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def load(arguments: argparse.Namespace) -> Model:
-    """Load the command line's model, and print what is left out of the model and its warnings.
+    """Load the command line's model and return it, after printing its warnings and what is left out of it.
 
-    With ``--plan`` and no ``--until``, the model ends at the tensors at which the plan ends.
+    With ``--plan`` and no ``--until``, the model ends at the same tensors as the plan.
     """
     from hwgen import api
 
@@ -33,7 +33,7 @@ def load(arguments: argparse.Namespace) -> Model:
 
 
 def tell_of(model: Model) -> None:
-    """Print what is left out of a model, and on stderr its warnings."""
+    """Print a model's parts that are left out, and its warnings on stderr."""
     for reason in model.network.left_out:
         print(f"left out: {reason}")
     for reason in model.network.warnings:
@@ -41,7 +41,7 @@ def tell_of(model: Model) -> None:
 
 
 def _until_of(plan: str | None) -> list[str] | None:
-    """Return the tensors at which a ``plan.json`` ends its model; ``None`` without a plan, or if it can't be read.
+    """Return the tensors where a ``plan.json`` ends its model; ``None`` without a readable plan.
 
     An unreadable plan is refused later, when the plan itself is loaded.
     """
@@ -56,20 +56,20 @@ def _until_of(plan: str | None) -> list[str] | None:
 
 
 def board_of(arguments: argparse.Namespace) -> Board:
-    """Load the board that ``--board`` or ``--part`` names."""
+    """Return the board that ``--board`` or ``--part`` names."""
     from hwgen.boards import load as load_board
 
     return load_board(arguments.board)
 
 
 def planned(arguments: argparse.Namespace) -> Design:
-    """Load the command line's model, plan it by the options or follow ``--plan``, and return the design."""
+    """Load the command line's model, plan it with the options or follow ``--plan``, and return the design."""
     board = board_of(arguments)  # before the model, because a board is loaded faster
     return steered(load(arguments), board, arguments)
 
 
 def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
-    """Plan a loaded model for a board by the command line's options, or follow ``--plan``; return the design.
+    """Plan a loaded model for a board with the command line's options, or follow ``--plan``; return the design.
 
     Notes on options without effect are printed.
 
@@ -97,7 +97,7 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
 
 
 def best_so_far(model: Model, best: BestPlan) -> str:
-    """Return the text for users who interrupt the planning of a model: the table of the best plan so far, if any."""
+    """Return the text that is shown when a user interrupts planning: the table of the best plan so far, if any."""
     from hwgen.api.model import design_of
 
     if best.plan is None:
@@ -107,7 +107,7 @@ def best_so_far(model: Model, best: BestPlan) -> str:
 
 
 def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
-    """Return a note that ``--jobs`` or ``--cluster`` had no effect, as no search ran in parallel; else ``None``."""
+    """Return a note if ``--jobs`` or ``--cluster`` had no effect, as no search ran in parallel; else ``None``."""
     if arguments.verb not in ("plan", "build", "compile"):
         return None
     option = next((name for name in ("jobs", "cluster") if getattr(arguments, name) is not None), None)
@@ -121,7 +121,7 @@ def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
 
 
 def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments ``cluster`` and ``jobs``, which choose the workers of a long search.
+    """Return the options ``cluster`` and ``jobs`` as keyword arguments, which choose a search's parallel workers.
 
     Both are ``None`` without these options; then one process per core works.
     """
@@ -149,7 +149,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen plan`` and return the exit status: 1 if the plan can't be built yet.
+    """Run ``hwgen plan`` and return the exit status: 1 if the plan can't be built yet, else 0.
 
     The plan is printed as a table, and written where the options name files.
     """
@@ -219,7 +219,7 @@ def build(arguments: argparse.Namespace) -> int:
 
 
 def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
-    """Return a note on the first pyramid option that does not change a design's plan; ``None`` without one.
+    """Return a note about the first pyramid option that has no effect on a design's plan; ``None`` if all have.
 
     Raises
     ------

@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _time_limit(text: str) -> int:
-    """Convert a text of the command line to a number of seconds from 1 to `MAX_SECONDS`.
+    """Parse a time limit in seconds, from 1 to `MAX_SECONDS`, or raise ArgumentTypeError.
 
     Another text raises ArgumentTypeError.
     """
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_json(path: str | None, traces: Path) -> None:
-    """Refuse a file for the results that would be read as obligations, or that has the place of the traces' folder.
+    """Raise InputError if the results' file would be read as obligations, or has the name of the traces' folder.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def _check_json(path: str | None, traces: Path) -> None:
 
 
 def _changed_files(folder: Path) -> list[str]:
-    """Return the paths of Verilog files with obligations, and of memories' contents, that were changed since the build.
+    """Return the paths of files that were changed since the build: Verilog with obligations, and memory contents.
 
     The manifest of a result folder has the digest of each file.
 

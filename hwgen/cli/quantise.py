@@ -1,4 +1,4 @@
-"""Command ``hwgen quantise``, which writes a float model as a quantised one."""
+"""Command ``hwgen quantise``: quantise a float ONNX model, and write the quantised model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen quantise`` and return the exit status: 1 if an operator of the quantised model can't be built."""
+    """Run ``hwgen quantise`` and return the exit status: 1 if an operator of the result can't be built, else 0."""
     from hwgen import api, network
 
     outputs = Outputs(arguments)

@@ -1,4 +1,4 @@
-"""Command ``hwgen report``: write the report page of a result folder again."""
+"""Command ``hwgen report``: write the HTML report page of a result folder again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_page(path: Path) -> dict[str, Any]:
-    """Read the document that an existing report page contains.
+    """Return the document (section values) that an existing report page contains.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _read_page(path: Path) -> dict[str, Any]:
 
 
 def _load_design(arguments: argparse.Namespace) -> Design:
-    """Load the command line's model, and return its design by the result folder's ``plan.json``.
+    """Load the command line's model, and return its design with the plan from the result folder.
 
     Raises
     ------

@@ -19,10 +19,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen route``, which writes bitstream, figures and report of a folder, and return the exit status.
+    """Run ``hwgen route``, which writes a folder's bitstream, ``route.json`` and report; return the exit status.
 
-    The status is 1 if the routed circuit does not reach the clock of the plan. There is then no bitstream: that of an
-    earlier routing is removed.
+    The status is 1 if the routed circuit does not reach the clock of the plan. There is then no bitstream: an earlier
+    routing's is removed.
     """
     from hwgen.report.page import html
     from hwgen.tools import route

@@ -1,4 +1,4 @@
-"""Commands ``hwgen simulate``, which runs the hardware, and ``hwgen golden``, which runs the golden model alone."""
+"""Commands ``hwgen simulate``, which simulates the hardware, and ``hwgen golden``, which runs the golden model."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def golden(arguments: argparse.Namespace) -> int:
 
 
 def _check_output(arguments: argparse.Namespace, model: Model) -> None:
-    """Refuse a file ``--output`` that can't hold the values that are to be written."""
+    """Raise InputError if the format of the file ``--output`` can't hold the values to be written."""
     if arguments.integers:
         check_values_file(arguments.output, model.network.output_names)
     else:
@@ -160,7 +160,7 @@ def _check_output(arguments: argparse.Namespace, model: Model) -> None:
 
 
 def _golden_in_batches(model: Model, frames: Inputs, arguments: argparse.Namespace, outputs: Outputs) -> None:
-    """Compute and write a golden model's only output in batches of frames, because all can exceed the memory."""
+    """Compute and write a golden model's only output in batches of frames, because all frames may exceed memory."""
     arrays = frames.values() if isinstance(frames, dict) else frames if isinstance(frames, list) else [frames]
     count, written = len(next(iter(arrays))), []
 
@@ -175,7 +175,7 @@ def _golden_in_batches(model: Model, frames: Inputs, arguments: argparse.Namespa
 
 
 def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
-    """Return a note if ``frames`` are too few for the ``--jobs`` simulations side by side; otherwise ``None``.
+    """Return a note if there are too few frames for the ``--jobs`` parallel simulations; otherwise ``None``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Command ``hwgen sweep``: plan with all combinations of option values, and write one table."""
+"""Command ``hwgen sweep``: plan models with all combinations of option values, and write one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command ``hwgen synth``: resources of a planned circuit in Yosys, beside the plan's estimate."""
+"""Command ``hwgen synth``: measure a planned circuit's resources with Yosys, and compare them with the estimate."""
 
 from __future__ import annotations
 

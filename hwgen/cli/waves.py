@@ -39,7 +39,7 @@ def choice(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse ``--wave-frames`` and ``--wave-layers`` if waveforms can't be restricted to some frames and layers.
+    """Raise InputError for ``--wave-frames`` or ``--wave-layers`` if the simulator can't restrict waveforms.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Command ``hwgen weights``, and the simulation of a retrained model in a design that was built before."""
+"""Command ``hwgen weights``, and the simulation of a retrained model on an existing design."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
-    """Add the option of ``hwgen simulate`` for a design that was built before, ``--design``."""
+    """Add ``--design``, for an existing design, to the parser of ``hwgen simulate``."""
     parser.add_argument(
         "--design", metavar="DIR", help="load the model's weights into this design, as 'hwgen weights' makes them"
     )
 
 
 def check_options(arguments: argparse.Namespace) -> None:
-    """Refuse options of ``hwgen simulate`` that contradict ``--design``.
+    """Raise InputError for options of ``hwgen simulate`` that contradict ``--design``.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def check_options(arguments: argparse.Namespace) -> None:
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
-    """Simulate the Verilog of ``--design`` with the model's weights loaded, on frames, and return the result."""
+    """Simulate the Verilog of ``--design`` on frames, with the model's weights loaded, and return the `Result`."""
     design = model.retrained(arguments.design, board=arguments.board)
     print(design.table(), flush=True)
     return design.simulate(

@@ -38,7 +38,7 @@ FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRA
 """Device families that hwgen knows, by name."""
 
 DEFAULT = XILINX7
-"""Device family that circuits are made for where there is no board."""
+"""Device family that circuits are made for if no board is given."""
 
 
 #: Beginnings, in small letters, of part numbers of families that hwgen does not support, by the family's name.
@@ -55,7 +55,7 @@ _UNSUPPORTED = {
 
 
 def family_of(part: str) -> Device | None:
-    """Return the device family of a part number such as ``xc7z020clg400-1``, in any case; ``None`` if there is none.
+    """Return the device family of a part number such as ``xc7z020clg400-1`` (any case), or ``None`` if unknown.
 
     The number's spelling tells the family. The family's table of capacities can lack the device.
     """
@@ -63,7 +63,7 @@ def family_of(part: str) -> Device | None:
 
 
 def spelling_error(part: str) -> str:
-    """Return a clause on a part number that begins as those of a family and is none of them; empty for other texts."""
+    """Return an error clause for a part number that begins like a family's but is malformed; empty for other texts."""
     families = (family for family in FAMILIES.values() if family.part_beginning.match(part.lower()))
     family = next(families, None)
     if family is None or family.device_of(part):
@@ -73,7 +73,7 @@ def spelling_error(part: str) -> str:
 
 
 def capacity_error(part: str) -> str:
-    """Return a clause on a part of a known family whose device's resources are not known; empty for other texts."""
+    """Return an error clause for a part of a known family with unknown resources; empty for other texts."""
     family = family_of(part)
     device = None if family is None else family.device_of(part)
     if family is None or device is None or device in family.capacities:
@@ -85,7 +85,7 @@ def capacity_error(part: str) -> str:
 
 
 def unsupported_error(part: str) -> str:
-    """Return a clause on a part of a known maker's family that hwgen does not support; empty for other texts."""
+    """Return an error clause for a part of a known maker's unsupported family; empty for other texts."""
     title = next((title for title, beginning in _UNSUPPORTED.items() if beginning.match(part.lower())), None)
     if title is None:
         return ""

@@ -25,7 +25,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceOperand:
-    """Operand of a slice's multiplier.
+    """Operand of a DSP slice's multiplier: width, signedness, and registers in the slice.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ class SliceOperand:
 
     @property
     def signed_bits(self) -> int:
-        """Width of the operand as a signed number, in bits."""
+        """Width of the operand as a signed number, in bits: one more if it is unsigned."""
         return self.bits + (not self.signed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SliceTerm:
-    """Operands of one slice of a chain.
+    """Operands of one DSP slice in a chain: an activation and a weight.
 
     Parameters
     ----------
@@ -62,29 +62,29 @@ class SliceTerm:
 
     @property
     def operand_bits(self) -> tuple[int, int]:
-        """Widths of the narrower and of the wider operand as signed numbers, in bits."""
+        """Widths of the slice's narrower and wider operand, as signed numbers, in bits."""
         narrow, wide = sorted((self.activation.signed_bits, self.weight.signed_bits))
         return narrow, wide
 
 
 class SliceChains(ABC):
-    """Base class of the chains of slices that a device family instantiates in its own cells."""
+    """Base class of generators of DSP slice chains that instantiate a device family's own cells."""
 
     @property
     @abstractmethod
     def accumulates(self) -> bool:
-        """Whether a slice can add a product, the sum of the slice before, and its own sum."""
+        """Whether a slice can add three terms: a product, the previous slice's sum, and its own last sum."""
 
     @abstractmethod
     def fits(self, term: SliceTerm, sum_bits: int) -> bool:
-        """Return whether one slice can multiply operands of these widths, and add numbers of ``sum_bits`` bits."""
+        """Return whether one DSP slice can multiply operands of these widths, and add numbers of ``sum_bits`` bits."""
 
     @abstractmethod
     def statements(self, terms: Sequence[SliceTerm], sum_bits: int, *, accumulates: bool) -> list[str]:
-        """Return the Verilog statements of a module that is a chain of slices.
+        """Return the Verilog statements of a module that is a chain of DSP slices, one slice per term.
 
         The module has the inputs ``clk``, and ``activation_0``, ``weight_0`` and so on for each slice. Its output
-        ``sum`` is the sum of the last slice. Each slice has a register behind its multiplier and a register behind its
+        ``sum`` is the sum of the last slice. Each slice has a register after its multiplier and a register after its
         adder. Registers begin with 0, and have no reset.
 
         Parameters
@@ -101,7 +101,7 @@ class SliceChains(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplierSlice:
-    """Description of a device family's multiply-add slice (DSP slice): widths and pipeline registers.
+    """Description of a family's DSP slice (multiply-add): widths, pipeline registers, and when synthesis uses it.
 
     Parameters
     ----------
@@ -114,14 +114,14 @@ class MultiplierSlice:
     cascade_shift : int
         Right shift between the sum of one slice and the cascade input of the next one, in bits.
     operand_registers, product_registers, sum_registers : int
-        Largest number of pipeline registers in front of the multiplier, behind it, and behind the adder.
+        Maximum number of pipeline registers before the multiplier, after it, and after the adder.
     lut_price : int
         Number of LUTs that the planner values as much as a slice. It is below the LUTs of a slice's products, so that
         idle slices are used before LUTs.
     min_bits, min_product_bits : int
         Width of the narrowest operand, and of the narrowest product, that synthesis builds from slices, in bits.
     has_pre_adder : bool
-        Whether synthesis uses an adder of the slice in front of the multiplier.
+        Whether synthesis uses an adder of the slice before the multiplier.
     chains : SliceChains or None
         Chains of slices in the family's own cells; ``None`` if synthesis infers all slices.
     """
@@ -141,14 +141,14 @@ class MultiplierSlice:
     chains: SliceChains | None = field(default=None, metadata=frozen.never_digested())
 
     def multiplies(self, first_bits: int, second_bits: int) -> bool:
-        """Return whether synthesis builds a product of operands of these widths from slices, not from LUTs."""
+        """Return whether synthesis multiplies operands of these widths (bits) in DSP slices, not in LUTs."""
         narrowest = min(first_bits, second_bits)
         return narrowest >= self.min_bits and first_bits + second_bits >= self.min_product_bits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Logic:
-    """LUT costs of a device family's multiplexers, shift registers, small tables and bank rotations.
+    """LUT costs of multiplexers, shift registers, small tables and bank rotations in a device family.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Logic:
     mux_ways : int
         Number of one-bit inputs among which one LUT selects.
     table_inputs : int
-        Number of inputs of a function that LUTs and the multiplexers beside them compute as fast as one LUT.
+        Number of inputs of a function that LUTs and their dedicated multiplexers compute as fast as one LUT.
     shift_register_cycles : int
         Longest delay of one bit that one LUT holds as a shift register, in clock cycles.
     shortest_shift_register : int
@@ -187,7 +187,7 @@ class Logic:
 
     @property
     def lut_words(self) -> int:
-        """Number of words of a table whose bits take one LUT each."""
+        """Maximum number of words in a table that takes one LUT per bit of a word."""
         return 1 << self.lut_inputs
 
     def mux_luts(self, inputs: int) -> int:
@@ -195,11 +195,11 @@ class Logic:
         return 0 if inputs < 2 else -(-inputs // self.mux_ways)
 
     def counted_luts(self, luts: float, four_input_luts: float) -> float:
-        """Return a circuit's number of LUTs: ``luts`` of the default family, or ``four_input_luts`` of 4 inputs."""
+        """Return a circuit's LUTs in this family: ``four_input_luts`` if its LUTs have 4 inputs, else ``luts``."""
         return four_input_luts if self.lut_inputs == 4 else luts
 
     def rotation(self, banks: int, *, padded: bool) -> float:
-        """Return the number of LUTs per bit of a multiplexer that rotates the words of ``banks`` column banks.
+        """Return the LUTs per bit of a multiplexer that rotates the words of ``banks`` column banks (line buffer).
 
         With ``padded`` the multiplexer also inserts padding.
         """
@@ -209,11 +209,11 @@ class Logic:
 
 
 class Adders(ABC):
-    """Base class of a device family's adders: each method returns the Verilog statements of a module."""
+    """Base class of generators of a device family's adders: each method returns a module's Verilog statements."""
 
     @abstractmethod
     def ternary(self, bits: int, negative: Sequence[bool]) -> list[str]:
-        """Return the statements of an adder that adds or subtracts three numbers.
+        """Return the Verilog statements of an adder that adds or subtracts three numbers.
 
         The module has the inputs ``addend_0`` to ``addend_2`` and the output ``sum``, all of the same width.
 
@@ -227,10 +227,10 @@ class Adders(ABC):
 
     @abstractmethod
     def booth_row(self, bits: int, multiplicand_bits: int) -> list[str]:
-        """Return the statements of an adder that adds a multiple of a number to another number.
+        """Return the Verilog statements of a Booth row, which adds a multiple (-2 to 2) of a number to another number.
 
         The module has the input ``digit`` of 3 bits, the signed inputs ``multiplicand`` and ``addend``, and the output
-        ``sum``. Digit and multiple are those of radix-4 Booth encoding, from -2 to 2.
+        ``sum``. The digit selects the multiple by radix-4 Booth encoding.
 
         Parameters
         ----------
@@ -255,9 +255,9 @@ class Device:
         Part numbers of the family in small letters; the first group is the device without ``device_prefix``. A device
         without an entry in ``capacities`` can match: a board's file states its resources.
     part_beginning : re.Pattern
-        Beginnings of the family's part numbers in small letters, by which a wrong spelling is recognised.
+        Beginnings of the family's part numbers in small letters, to recognise a wrong spelling.
     device_prefix : str
-        Letters with which the name of every device begins.
+        Letters that the name of every device begins.
     part_example, part_form : str
         Part number of the family, and the fields of a part number in words, for messages.
     capacities : mapping of str to Capacity
@@ -301,12 +301,12 @@ class Device:
     note: str = ""
 
     def device_of(self, part: str) -> str | None:
-        """Return the device's name (``XC7Z020``) in a part number; ``None`` if the number is none of the family."""
+        """Return the device's name (``XC7Z020``) in a part number; ``None`` if the part is of another family."""
         match = self.part_pattern.fullmatch(part.lower())
         return None if match is None else f"{self.device_prefix}{match[1].upper()}"
 
     def processor_of(self, part: str) -> Processor | None:
-        """Return the processing system of a part, for a Vivado project around it; ``None`` if the part has none."""
+        """Return the hard processor system of a part, for a Vivado project; ``None`` if the part has none."""
         device = self.device_of(part)
         if device is None or self.vivado is None or not self.vivado.has_processor(device):
             return None
@@ -317,7 +317,7 @@ class Device:
 
     @property
     def digest(self) -> bytes:
-        """Contents of the device for `hwgen.digest`: its name, as caches depend on the source code anyway."""
+        """Contents of the device for `hwgen.digest`: only its name, because caches depend on the source code anyway."""
         return self.name.encode()
 
     def __eq__(self, other: object) -> bool:

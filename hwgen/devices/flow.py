@@ -1,4 +1,4 @@
-"""Tools of a device family: synthesis by Yosys, routing by nextpnr, and Vivado's names for the family."""
+"""Tool settings of a device family: for synthesis by Yosys, routing by nextpnr, and Vivado."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class YosysFlow:
-    """Description, for a device family, of the synthesis by Yosys and of the cells in its netlists.
+    """Yosys settings of a device family: synthesis commands, and the cells in its netlists with their resources.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ class YosysFlow:
 
 @dataclass(frozen=True, kw_only=True)
 class Pll:
-    """Description of a PLL whose output is fed back.
+    """Description of a PLL with output feedback: its frequency limits in MHz and its largest dividers.
 
-    Its clock is that of the oscillator, times the feedback's divider, over the input's.
+    Its clock is the oscillator's frequency, times the feedback's divider, over the input's.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Pll:
     max_output_divider: int
 
     def dividers(self, source_mhz: float, clock_mhz: float) -> tuple[int, int, int] | None:
-        """Return the dividers of input, feedback and output for a clock; ``None`` if none make it.
+        """Return the PLL's input, feedback and output dividers for a clock (MHz); ``None`` if there are none.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class Pll:
         return (divider, feedback, output) if output and is_possible else None
 
     def refusal(self, source_mhz: float) -> str:
-        """Return the reason why the PLL can't make a clock of an oscillator with ``source_mhz``."""
+        """Return a clause that says why the PLL can't make the wanted clock from an oscillator of ``source_mhz``."""
         low, high = self.vco_mhz
         return (
             f"the PLL can't make it from {source_mhz:g} MHz with a phase detector of at least {self.min_detector_mhz} "
@@ -99,7 +99,7 @@ class Pll:
 
 @dataclass(frozen=True, kw_only=True)
 class NextpnrFlow:
-    """Description of a device family for nextpnr: the package with the tools, their options, and names of cells.
+    """nextpnr settings of a device family: the package with the tools, their options, and names of cells.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class NextpnrFlow:
     pll: Pll
 
     def options(self, part: str) -> list[str]:
-        """Return nextpnr's options for a part number of the family."""
+        """Return nextpnr's command-line options for a part number of the family."""
         match = self.part_pattern.fullmatch(part.lower())
         assert match is not None
         package = f"{self.packages[match['package']]}{match['pins']}"
@@ -143,7 +143,7 @@ class NextpnrFlow:
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """Description of the processing system (hard processor) beside the programmable logic of some devices.
+    """Description of the processing system (hard processor) that some devices have next to their logic.
 
     Parameters
     ----------
@@ -163,12 +163,12 @@ class Processor:
 
 @dataclass(frozen=True, kw_only=True)
 class VivadoFlow:
-    """Description of a device family for Vivado: names in its IP catalogue, and the processing system.
+    """Vivado settings of a device family: its names in the IP catalogue, and its processing system.
 
     Parameters
     ----------
     ip_families : tuple of str
-        Vivado's names of the families for which its catalogue offers the IP of a generated design.
+        Vivado's names of the families that its catalogue offers the IP for, of a generated design.
     processor : Processor or None
         Processing system that a project can be built around.
     """
@@ -182,5 +182,5 @@ class VivadoFlow:
 
 
 def vivado_part(part: str) -> str:
-    """Return a part number as Vivado writes it: small letters, but capitals behind the number of the speed grade."""
+    """Return a part number in Vivado's spelling: lower case, but upper case after the speed grade's number."""
     return re.sub(r"(?<=-\d)[a-z]+", lambda grade: grade[0].upper(), part.lower())

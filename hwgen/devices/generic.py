@@ -1,7 +1,7 @@
-"""Devices of a maker that hwgen does not know: Verilog without a vendor's cells, and no files for a vendor's tools.
+"""Device family for unknown makers: Verilog without vendor cells, and no files for vendor tools.
 
-Budgets of such a device are those of a board's TOML file. Plans count LUTs of 6 inputs and slices with a multiplier of
-25 x 18 bits.
+Budgets of such a device come from a board's TOML file. Plans count LUTs of 6 inputs and slices with a multiplier of 25
+x 18 bits.
 """
 
 from __future__ import annotations

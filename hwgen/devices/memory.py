@@ -1,4 +1,4 @@
-"""Memories of a device family, with their costs: block RAM, UltraRAM, LUT RAM and tables in LUTs."""
+"""Models of a device family's memories and their costs: block RAM, UltraRAM, LUT RAM and tables in LUTs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True)
 class LutRow:
-    """Smallest LUT RAM of a depth, with a write and a read port: ``words`` words of ``bits`` bits in ``luts`` LUTs."""
+    """Smallest LUT RAM with a write and a read port: ``words`` words of ``bits`` bits take ``luts`` LUTs."""
 
     words: int
     bits: int
     luts: int
 
     def luts_of(self, width: int) -> int:
-        """Return the number of LUTs of a LUT RAM with ``words`` words (a row) of ``width`` bits."""
+        """Return the number of LUTs for a LUT RAM of this depth with words of ``width`` bits."""
         return self.luts * -(-width // self.bits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UltraRam:
-    """Large block of RAM with one shape and two ports on one clock, which begins with zeros: UltraRAM.
+    """Description of UltraRAM: a large RAM block with one shape and two ports on one clock, initialised to zeros.
 
     Parameters
     ----------
@@ -38,15 +38,15 @@ class UltraRam:
     min_fill: float
 
     def blocks(self, width: int, depth: int) -> int:
-        """Return the number of blocks of a memory of ``depth`` words of ``width`` bits."""
+        """Return the number of UltraRAM blocks for a memory of ``depth`` words of ``width`` bits."""
         return -(-width // self.bits) * self.stacked(depth)
 
     def stacked(self, depth: int) -> int:
-        """Return the number of blocks that are stacked for the depth of a memory."""
+        """Return the number of UltraRAM blocks stacked in depth for a memory of ``depth`` words."""
         return -(-depth // self.words)
 
     def suits(self, width: int, depth: int) -> bool:
-        """Return whether a memory is deep and wide enough to fill a fair share of its blocks."""
+        """Return whether a memory fills at least the share ``min_fill`` of its UltraRAM blocks."""
         return width * depth >= self.min_fill * self.bits * self.words * self.blocks(width, depth)
 
 
@@ -54,12 +54,13 @@ RAMS = ("lut", "block", "ultra")
 """Kinds of RAM that a writable memory can be in: LUT RAM, block RAM, and UltraRAM, which not all devices have."""
 
 URAM288 = UltraRam(bits=72, words=4096, min_fill=1 / 32)
-"""UltraRAM of UltraScale+ (UG573). A memory that fills a 32nd of it needs half a block RAM instead."""
+"""UltraRAM of UltraScale+ (UG573), with 4,096 words of 72 bits. A memory that fills a 32nd of it needs half a block RAM
+instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memories:
-    """Block RAM and LUT RAM of a device family, and the rules by which synthesis builds larger memories from them.
+    """Block RAM and LUT RAM of a device family, and the rules for building larger memories from them in synthesis.
 
     A memory in block RAM consists of blocks of one shape, side by side for width and stacked for depth. Synthesis
     takes the shape that needs the least block RAM.
@@ -77,7 +78,7 @@ class Memories:
     lut_bits : int
         Capacity of one LUT as a table or as LUT RAM, in bits.
     lut_depth : int
-        Depth in words up to which a memory is placed in LUTs by default.
+        Maximum depth, in words, of a memory that is placed in LUTs by default.
     deepest_lut_ram : int
         Depth in words of the deepest LUT RAM whose read multiplexer is short enough for one clock cycle.
     deepest_lut_rom : int
@@ -105,7 +106,7 @@ class Memories:
     ultra: UltraRam | None = None
 
     def default_ram(self, depth: int) -> str:
-        """Return the RAM that stores ``depth`` words by default: ``lut`` up to ``lut_depth`` words, else ``block``."""
+        """Return the kind of RAM for ``depth`` words by default: ``lut`` up to ``lut_depth`` words, else ``block``."""
         return "lut" if depth <= self.lut_depth else "block"
 
     def ram_style(self, depth: int, where: str | None = None) -> dict[str, str]:
@@ -123,7 +124,7 @@ class Memories:
         return dict(self.rom_attributes[where or self.default_ram(depth)])
 
     def check_ram(self, name: str, where: str | None, depth: int) -> None:
-        """Raise ConfigError if a writable memory of ``depth`` words must not be in the chosen RAM (``where``).
+        """Raise ConfigError if a writable memory of ``depth`` words can't be in the RAM kind ``where``.
 
         Parameters
         ----------
@@ -151,17 +152,17 @@ class Memories:
 
     @property
     def ultra_ram(self) -> UltraRam:
-        """UltraRAM of the family, for memories that are there."""
+        """UltraRAM of the device family, which must have it."""
         assert self.ultra is not None, "the device family has no UltraRAM"
         return self.ultra
 
     @property
     def shapes(self) -> Iterator[tuple[float, int, int]]:
-        """Shapes of a block RAM: share of a whole block, width in bits, depth in words."""
+        """Possible shapes of a block RAM: share of a whole block, width in bits, depth in words."""
         return ((share, *shape) for share, shapes in self.block_shapes.items() for shape in shapes)
 
     def block_rams(self, width: int, depth: int, *, placed: bool = False) -> float:
-        """Return the number of block RAMs of a memory of ``depth`` words of ``width`` bits; half blocks count 0.5.
+        """Return the number of block RAMs for ``depth`` words of ``width`` bits; half a block counts 0.5.
 
         A memory of at most ``lut_depth`` words takes none, unless it is placed in block RAM; nor does a memory of width
         0.
@@ -175,18 +176,18 @@ class Memories:
         return self._cheapest_blocks(width, depth)[0] if placed or depth > self.lut_depth else 0.0
 
     def stacked(self, width: int, depth: int) -> tuple[int, int]:
-        """Return the number of block RAMs stacked for a memory's depth, in the cheapest shape, and words of each."""
+        """Return the number of block RAMs stacked in depth for a memory, in the cheapest shape, and words of each."""
         return self._cheapest_blocks(width, depth)[1:]
 
     def _cheapest_blocks(self, width: int, depth: int) -> tuple[float, int, int]:
-        """Return, for the cheapest shape, a memory's number of block RAMs, those stacked for depth, and their words."""
+        """Return, for a memory in the cheapest shape: its block RAMs, the number stacked in depth, words of each."""
         return min(
             (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
             for share, block_width, words in self.shapes
         )
 
     def memory_luts(self, width: int, depth: int, *, rom: bool = False) -> int:
-        """Return the LUTs of a memory placed by default: 0 above ``lut_depth`` words, which are in block RAM.
+        """Return the LUTs of a memory in its default place: 0 if it has over ``lut_depth`` words (then block RAM).
 
         A ROM takes at most one LUT per bit of a word: equal and simple columns take less.
 
@@ -204,7 +205,7 @@ class Memories:
         return self.deep_memory_luts(width, depth) if row is None else row.luts_of(width)
 
     def deep_memory_luts(self, width: int, depth: int) -> int:
-        """Return the LUTs of a RAM of any depth, stacked from rows of LUT RAM of the cheapest depth.
+        """Return the LUTs for a LUT RAM of any depth, stacked from basic LUT RAMs of the cheapest depth.
 
         The sum counts the rows, the read multiplexer, and one write enable per row, for the cheapest shape of rows.
         """
@@ -216,7 +217,7 @@ class Memories:
         return min(totals)
 
     def lut_rom_luts(self, width: int, depth: int) -> int:
-        """Return the LUTs of a ROM of any depth in LUTs, with arbitrary contents.
+        """Return the LUTs for a ROM of any depth with arbitrary contents, built from LUTs.
 
         A ROM of at most ``lut_bits`` words takes one LUT per bit of a word. Each further address bit doubles them.
         """

@@ -1,1 +1,1 @@
-"""Programs that hwgen runs on what it has built: synthesis and routing by open tools, and which tools are installed."""
+"""Open tools that hwgen runs on built designs (synthesis, place and route), and a check of which are installed."""

@@ -1,4 +1,4 @@
-"""Check of the programs and packages that hwgen can use, with the command that installs each missing one."""
+"""Check for the programs and packages that hwgen can use, with the command that installs each missing one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hwgen.report.table import columns
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """Entry on a program or Python package that hwgen can use: installed version, purpose, and how to install it.
+    """Description of a program or Python package that hwgen can use: installed version, purpose, and how to install it.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Tool:
     version : str
         Installed version; empty if the tool is missing.
     needed_for : str
-        Task for which hwgen uses the tool.
+        Task that hwgen uses the tool for.
     install : str
         Command that installs the tool.
     required : bool
@@ -53,7 +53,7 @@ def _package(name: str) -> str | None:
 
 
 def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | None:
-    """Run a program on the search path, and return its version from its output; ``None`` if it is missing.
+    """Return the version of a program on the search path, from its output; ``None`` if the program is missing.
 
     The version is the first match of ``pattern`` in the output of ``command``.
     """
@@ -69,7 +69,7 @@ def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | Non
 
 
 def examine() -> list[Tool]:
-    """Find the installed version of each tool that hwgen can use, and return all tools, most required ones first."""
+    """Return a `Tool`, with its installed version, for each program and package that hwgen can use, required first."""
 
     def package(name: str, needed_for: str, *, required: bool) -> Tool:
         version = _package(name)
@@ -124,7 +124,7 @@ def examine() -> list[Tool]:
 
 
 def _fst(compiler: str) -> Tool:
-    """Return the `Tool` entry of the library headers that Verilator's ``.fst`` waveforms need."""
+    """Return the `Tool` entry for the library headers that Verilator's ``.fst`` waveforms need."""
     from hwgen.simulate import verilator
 
     packages = ("liblz4-dev", "zlib1g-dev")
@@ -140,7 +140,7 @@ def _fst(compiler: str) -> Tool:
 
 
 def table(tools: Sequence[Tool]) -> str:
-    """Return the tools as a table with one line per tool, and a last line about the required tools."""
+    """Return tools as a text table with one line per tool, and a last line about the required tools."""
     rows = []
     for tool in tools:
         mark = "ok     " if tool.is_installed else ("MISSING" if tool.required else "-      ")

@@ -1,4 +1,4 @@
-"""Critical paths of synthesised components, by the timing analysis ``sta`` of Yosys.
+"""Critical paths of synthesised components, found by Yosys' timing analysis ``sta``.
 
 ``sta`` adds up the delays of a family's cells. Yosys has figures for some families. The delays of wires, which are
 about as long again, are missing. A delay of this module is therefore a lower bound, and gives no clock frequency.
@@ -26,7 +26,7 @@ MODELS = "models.v"
 
 @dataclass(frozen=True)
 class LogicPath:
-    """Critical path of a synthesised component: the path with the largest delay of cells.
+    """Critical path of a synthesised component: the path with the largest sum of cell delays, in ns, without wires.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class LogicPath:
     end: str
 
     def as_dict(self) -> dict[str, float | str]:
-        """Return the critical path as a JSON object of ``hwgen synth --json``."""
+        """Return the critical path as a JSON object for ``hwgen synth --json``: delay in ns, start and end."""
         return {"delay_ns": self.delay, "from": self.start, "to": self.end}
 
 
 def flow_of(device: Device) -> YosysFlow:
-    """Return the synthesis of a device family whose netlists are known."""
+    """Return the Yosys settings of a device family that has them."""
     assert device.yosys is not None
     return device.yosys
 
@@ -95,7 +95,7 @@ def parse(text: str, device: Device = DEFAULT) -> dict[str, LogicPath]:
 
 
 def _start(steps: Sequence[tuple[str, str]], device: Device) -> str:
-    """Return the name of the register, memory or input port at which a critical path starts."""
+    """Return the name of the register, memory or input port where a critical path starts."""
     (port, _), before = steps[-1], steps[-2] if len(steps) > 1 else None
     if before is not None and _is_clocked(before[1], device):
         return _cell(*before, device)
@@ -109,7 +109,7 @@ def _is_clocked(pins: str, device: Device) -> bool:
 
 
 def _path_end_name(steps: Sequence[tuple[str, str]], nets: Sequence[str], device: Device) -> str:
-    """Return the name of the register, memory, DSP slice or output port at which a critical path ends.
+    """Return the name of the register, memory, DSP slice or output port where a critical path ends.
 
     ``sta`` also reports paths that end at an unconnected output of a carry chain.
     """
@@ -118,7 +118,7 @@ def _path_end_name(steps: Sequence[tuple[str, str]], nets: Sequence[str], device
         return f"output {_source_name(name)}"
     if pins.startswith("<"):  # the last bits of a carry chain
         return f"{nets[0]}, which is unused"
-    if pins.startswith(device.multiplier_slice.cell):  # Yosys numbers DSP slices, so the net in front names it
+    if pins.startswith(device.multiplier_slice.cell):  # Yosys numbers DSP slices, so the net before names it
         return f"{pins} after {nets[0]}"
     return _cell(name, pins, device)
 
@@ -142,7 +142,7 @@ def _source_name(name: str) -> str:
 
 
 def table(paths: Sequence[tuple[str, LogicPath | None]]) -> str:
-    """Return the critical paths of components as a table of text. A component without a path has a dash."""
+    """Return the critical paths of components as a text table. A component without a path has a dash."""
     head = ("component", "logic [ns]", "from", "to")
     lines: list[tuple[str, ...]] = [head]
     for name, path in paths:

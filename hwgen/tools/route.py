@@ -1,4 +1,4 @@
-"""Placement and routing by open tools: Yosys, nextpnr and a packer make a bitstream and measure its frequency.
+"""Place and route with open tools: Yosys, nextpnr and a packer make a bitstream and report its maximum frequency.
 
 A whole design is routed with the pins of its board if the build wrote a top for them (`hwgen.emit.serial`), otherwise
 with free pins. A component is routed in a harness: a shift register drives its inputs, and registers read its outputs,
@@ -40,7 +40,7 @@ _STEPS = ("synthesis", "placement and routing", "bitstream")
 
 @dataclass(frozen=True)
 class Folder:
-    """Folder of a design that ``hwgen build`` wrote: its top module, board and clock.
+    """Result folder of a design that ``hwgen build`` wrote, with its top module, board and clock.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Folder:
 
     @classmethod
     def of(cls, path: Path, board: str | None = None) -> Folder:
-        """Read a design's folder.
+        """Read the top module, board and clock of a design from its result folder.
 
         Parameters
         ----------
@@ -92,18 +92,18 @@ class Folder:
 
     @property
     def pins(self) -> Path:
-        """File with the pins of the top for the board, which exists if the build wrote such a top."""
+        """Path of the pin constraints for the board; the file exists only if the build wrote a top with pins."""
         return self.path / f"{self.top}_serial.lpf"
 
     def files(self) -> dict[str, bytes]:
-        """Return the contents of the folder's Verilog and memory files, by name, without test benches."""
+        """Return the contents of the design's Verilog and memory files, by name, without test benches."""
         names = [*self.path.glob("*.mem"), *(path for path in self.path.glob("*.v") if not path.stem.endswith("_tb"))]
         return {path.name: path.read_bytes() for path in names}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """Result of a routing: frequency, worst path between registers, cells, times and versions.
+    """Result of place and route: frequency (MHz), worst path between registers (ns), cells used, run times, versions.
 
     Parameters
     ----------
@@ -144,15 +144,15 @@ class Routing:
 
     @property
     def is_met(self) -> bool:
-        """Whether the circuit reaches the clock of the plan."""
+        """Whether the routed circuit reaches the plan's clock frequency."""
         return self.reached_mhz >= self.clock_mhz
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``route.json``: all fields as plain values."""
+        """Return the contents of ``route.json``: all fields as JSON-like values."""
         return asdict(self)
 
     def summary(self) -> str:
-        """Return the result as lines of text."""
+        """Return the result of place and route as lines of text."""
         what = f"{self.design} {self.component}".rstrip()
         cells = ", ".join(f"{name} {count:,} of {self.available[name]:,}" for name, count in self.used.items())
         times = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
@@ -176,7 +176,7 @@ def _read_json(path: Path) -> Entries:
 
 
 def flow_of(board: Board) -> NextpnrFlow:
-    """Return the open flow of a board's device family.
+    """Return the nextpnr settings of a board's device family, or raise ToolError if it has none.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def flow_of(board: Board) -> NextpnrFlow:
 
 
 def require(flow: NextpnrFlow) -> None:
-    """Refuse to start if a tool is missing.
+    """Raise ToolError if Yosys or the family's nextpnr is not installed.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def require(flow: NextpnrFlow) -> None:
 
 
 def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routing, bytes | None]:
-    """Synthesise, place and route a design or one of its components, and make the bitstream of a design with pins.
+    """Synthesise, place and route a design or one component, and make the bitstream if the design has pins.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routin
 
 
 def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> tuple[str, bytes]:
-    """Return the name and text of a module that surrounds a component with registers.
+    """Return the name and Verilog of a test module that surrounds a component with registers, for routing it alone.
 
     Raises
     ------
@@ -321,7 +321,7 @@ def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> t
 
 
 def _dotted(module: str, layers: Sequence[str]) -> str:
-    """Return a module's name without its top as a component's name, such as ``conv1.window``."""
+    """Convert a Verilog module's name, without the top's prefix, to a component's name, such as ``conv1.window``."""
     for layer in layers:
         (instance,) = instances([layer])
         if module.startswith(f"{instance}_"):
@@ -330,7 +330,7 @@ def _dotted(module: str, layers: Sequence[str]) -> str:
 
 
 def _call(name: str, package: str, entry: str, arguments: Sequence[str], work: Path) -> None:
-    """Run a tool in a folder.
+    """Run a tool, as a function of a Python package in a subprocess, in the folder ``work``.
 
     Raises
     ------
@@ -359,7 +359,7 @@ def _result(
     seconds: dict[str, float],
     flow: NextpnrFlow,
 ) -> Routing:
-    """Return the figures of nextpnr's report on a netlist of Yosys.
+    """Return a `Routing` from nextpnr's report and Yosys' netlist.
 
     Raises
     ------
@@ -399,7 +399,7 @@ def _result(
 
 
 def _output(netlist: dict[str, Any], name: str) -> str | None:
-    """Return the name of the first net that a register drives; ``None`` if the net has no name of its own."""
+    """Return the name of the first named net that a netlist's register drives; ``None`` if there is none."""
     cell = netlist["cells"].get(name, {"port_directions": {}, "connections": {}})
     driven = [
         bit for port, bits in cell["connections"].items() if cell["port_directions"][port] == "output" for bit in bits
@@ -413,5 +413,5 @@ def _output(netlist: dict[str, Any], name: str) -> str | None:
 
 
 def _plan_name(net: str, component: str) -> str:
-    """Return a net's name in the plan's words: layer, component and signal."""
+    """Convert a net's name in the netlist to the plan's names: layer, component and signal."""
     return re.sub(r"^part\.", f"{component}.", net.removeprefix("link.accelerator."))

@@ -1,4 +1,4 @@
-"""Synthesis of an accelerator by Yosys, one component at a time, for comparison with the plan's estimates.
+"""Synthesis of a design's components with Yosys, each separately, for comparison with the plan's estimates.
 
 Every component of every layer is synthesised separately (`hwgen.devices.YosysFlow.command`), and equal components once.
 The reason is memory: Yosys runs as WebAssembly, which is slow and can use at most 4 GiB. A separate component keeps
@@ -49,7 +49,7 @@ TIME_LIMIT = 4 * 3600
 
 
 def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
-    """Return the resources (DSP slices, memories, LUTs, flip-flops) that a netlist's cells take on a device family.
+    """Return the resources (DSP slices, memories, LUTs, flip-flops) of a netlist, given its number of cells by type.
 
     Parameters
     ----------
@@ -104,26 +104,26 @@ class SynthesisCircuit(Protocol):
 
     @property
     def titles(self) -> Mapping[str, str]:
-        """Labels, by component name, of the components that the synthesis report lists apart from any layer."""
+        """Labels of the components that the synthesis report lists without a layer, by component name."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentRow:
-    """Result for one synthesised component: estimated and measured resources, and critical path."""
+    """Synthesis result of one component: estimated and measured resources, and critical path."""
 
     layer: str
     component: str
     estimate: Resources
     measured: Resources
     path: LogicPath | None = None
-    """Critical path of the component, or None if it was not measured or the component has no path."""
+    """Critical path of the component; ``None`` if it was not measured, or the component has none."""
     title: str = ""
-    """Label of a component that the synthesis report lists on its own, and not under a layer. Empty for all others."""
+    """Label of a component that the synthesis report lists without a layer; empty for others. Empty for all others."""
 
     @property
     def report_label(self) -> str:
-        """Label of the component's row in the synthesis report: its own label, or its layer's name."""
+        """Label of the component's row in the synthesis report: its own label, or else its layer's name."""
         return self.title or self.layer
 
     @property
@@ -134,7 +134,7 @@ class ComponentRow:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """Result of the synthesis of all components of an accelerator.
+    """Synthesis result of a design: a row per component, with estimated and measured resources.
 
     Parameters
     ----------
@@ -149,16 +149,16 @@ class Synthesis:
 
     @property
     def estimate(self) -> Resources:
-        """Estimated resources of all synthesised components together."""
+        """Total estimated resources of all synthesised components."""
         return sum((row.estimate for row in self.rows), Resources())
 
     @property
     def measured(self) -> Resources:
-        """Measured resources of all synthesised components together."""
+        """Total measured resources of all synthesised components."""
         return sum((row.measured for row in self.rows), Resources())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``hwgen synth --json`` as plain values."""
+        """Return the contents of ``hwgen synth --json`` as JSON-like values."""
         return {
             "total": self.measured.as_dict(),
             "estimate": self.estimate.as_dict(),
@@ -166,7 +166,7 @@ class Synthesis:
         }
 
     def document(self) -> dict[str, Any]:
-        """Return, as plain values, what the synthesis section of ``report.html`` shows (`hwgen.report.page`)."""
+        """Return the synthesis section of ``report.html`` as JSON-like values (`hwgen.report.page`)."""
         rows_by_label: dict[str, list[ComponentRow]] = {}
         for row in self.rows:
             rows_by_label.setdefault(row.report_label, []).append(row)
@@ -187,7 +187,7 @@ class Synthesis:
         return document | {"path": row.path and row.path.as_dict()} if self.with_paths else document
 
     def table(self) -> str:
-        """Return measured and estimated resources as a table of text, one component per line."""
+        """Return measured and estimated resources as a text table, one component per line."""
         titles = {"dsp": "DSP", "bram36": "BRAM36", "lut": "LUT", "ff": "FF", "uram": "URAM"}
         shown = {**self.measured.as_dict(), **self.estimate.as_dict()}  # UltraRAM only if there is any
         head = ("component", *(title for name in shown for title in (titles[name], "est.")))
@@ -196,7 +196,7 @@ class Synthesis:
         return "\n".join(columns(lines, rules=(1, len(lines) - 1)))
 
     def path_table(self) -> str:
-        """Return the critical path of each synthesised component as a table of text."""
+        """Return the critical paths of the synthesised components as a text table."""
         return paths.table([(row.name, row.path) for row in self.rows])
 
 
@@ -212,7 +212,7 @@ def _cells(name: str, measured: Resources, estimate: Resources, shown: Iterable[
 def synthesise(
     config: SynthesisCircuit, *, device: Device = DEFAULT, with_paths: bool = False, pool: work.TaskPool | None = None
 ) -> Synthesis:
-    """Synthesise every component of a circuit with Yosys.
+    """Synthesise every component of a circuit with Yosys, in parallel runs, and return the results.
 
     Parameters
     ----------
@@ -276,20 +276,20 @@ def synthesise(
 def measure_run(
     with_paths: bool, device: Device, configs: Sequence[ComponentConfig]
 ) -> list[tuple[Resources, LogicPath | None]]:
-    """Synthesise components in one run of Yosys; return each one's resources and, if wanted, critical path."""
+    """Synthesise components in one run of Yosys; return the resources and, on request, the critical path of each."""
     if not with_paths:
         return [(resources, None) for resources in measure(configs, device)]
     return list(zip(*measure_paths(configs, device), strict=True))
 
 
 def max_runs() -> int:
-    """Return how many runs of Yosys can be concurrent on this machine: each needs 4 GiB and a processor."""
+    """Return the maximum number of concurrent Yosys runs on this machine: each needs 4 GiB and a processor core."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else YOSYS_MEMORY
     return max(1, min(work.cores(), memory // YOSYS_MEMORY))
 
 
 def _divide_among_runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
-    """Divide components among runs of Yosys by their estimated size, and return the keys of each run's components.
+    """Divide components among Yosys runs by their estimated LUTs and flip-flops, and return a list of keys per run.
 
     A run has several small components, because Yosys takes seconds to start, or one large one, because memory is
     scarce.
@@ -307,7 +307,7 @@ def _divide_among_runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
 
 
 def require(device: Device = DEFAULT, *, with_paths: bool = False) -> None:
-    """Refuse to start a synthesis if Yosys is missing, or if it can't compute the critical paths of a device family.
+    """Raise ToolError if Yosys is not installed, or can't compute the critical paths of a device family.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def require(device: Device = DEFAULT, *, with_paths: bool = False) -> None:
 
 
 def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a script of Yosys commands in a folder, with a time limit.
+    """Run a script of Yosys commands in a folder; raise ToolError if it fails or exceeds the time limit.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Parallel work on this machine or on a Dask cluster.
+"""Parallel tasks in processes or threads of this machine, or on a Dask cluster.
 
 All independent tasks of hwgen run in one kind of executor, a `TaskPool`. It is a ``concurrent.futures.Executor``, and
 `run` submits tasks to it and gathers their results::

@@ -1,4 +1,4 @@
-"""Base class of the pools that run parallel tasks, and the outcome of a task, which can be sent between processes."""
+"""Base class of pools that run parallel tasks, and the picklable outcome of a task (result or error)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hwgen.errors import HwgenError
 
 
 class LostError(Exception):
-    """Error of a task whose worker ended before the task was done, with a text on how the worker ended."""
+    """Error of a task whose worker process ended before the task was done; its text says how the worker ended."""
 
 
 class TaskPool(Executor, ABC):
-    """Base class of executors of parallel tasks, in which a task that is lost with its worker raises `LostError`.
+    """Base class of pools that run parallel tasks; a task that is lost with its worker raises `LostError`.
 
     Attributes
     ----------
@@ -37,12 +37,12 @@ class TaskPool(Executor, ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End all running tasks of the pool, and start no further ones."""
+        """End all running tasks of the pool, and start no further tasks."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a task: its result, or the error that it raised."""
+    """Picklable outcome of a task: its result, or the error that it raised."""
 
     value: Any = None
     error: Exception | None = None
@@ -55,7 +55,7 @@ class Outcome:
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-    """Call ``function(*arguments, **named)``, and return its result or error as an `Outcome`."""
+    """Call ``function(*arguments, **named)``, and return its result or its error as an `Outcome`."""
     try:
         return Outcome(value=function(*arguments, **named))
     except Exception as error:

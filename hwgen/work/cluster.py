@@ -1,4 +1,4 @@
-"""Pool of tasks on a Dask cluster, which exists already or is started on this machine."""
+"""Pool of parallel tasks on a Dask cluster, which exists already or is started on this machine."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from hwgen.errors import InputError, ToolError
 from hwgen.work.base import Outcome, TaskPool, outcome
 
 PATIENCE = 10.0
-"""Seconds within which a Dask scheduler must answer, and further seconds within which it must have a worker."""
+"""Maximum seconds for a Dask scheduler to answer, and then again for it to have a worker."""
 MAX_WORKERS = 256
 ALONE = 120.0
-"""Seconds for which a cluster can be without any worker before all its tasks fail."""
+"""Maximum seconds that a cluster may be without any worker before all its tasks fail."""
 _MAX_BYTES = 1 << 26
 _MAX_FRAMES = 1 << 12
-"""Largest number of frames in each of a scheduler's first messages; `_MAX_BYTES` is the largest size in bytes."""
+"""Maximum number of frames (byte blocks) in each of a Dask scheduler's first messages; `_MAX_BYTES`: maximum size."""
 _LOOP_THREAD = "IO loop"
-"""Name of the thread in which Dask's client runs its event loop."""
+"""Name of the thread that runs the event loop of Dask's client."""
 _LOOP_LOGGERS = ("tornado.application", "asyncio")
 _LOOK = 0.5
-"""Seconds between two checks whether a running task was cancelled."""
+"""Interval, in seconds, between checks whether a running task was cancelled."""
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def connected(address: str) -> Iterator[TaskPool]:
 
 @contextmanager
 def _silence_client() -> Iterator[None]:
-    """Silence Dask's client in the ``with`` block, whose tracebacks hwgen replaces by one line with the reason.
+    """Silence the log of Dask's client in the ``with`` block, as hwgen reports its errors in one line instead.
 
     The client's event loop runs in its own thread. It also logs through tornado and asyncio, whose records from other
     threads are kept.
@@ -97,12 +97,12 @@ def _silence_client() -> Iterator[None]:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Return whether a log record comes from another thread than that of Dask's event loop."""
+    """Return whether a log record comes from another thread than Dask's event loop."""
     return record.threadName != _LOOP_THREAD
 
 
 def check_address(address: str) -> int | None:
-    """Check a cluster's address, and return N for ``local:N``, or ``None`` for the address of a scheduler.
+    """Return the number of workers N in the cluster address ``local:N``, or ``None`` for a valid scheduler address.
 
     Raises
     ------
@@ -122,8 +122,8 @@ def check_address(address: str) -> int | None:
 def _check_speaks(address: str) -> None:
     """Raise OSError if no Dask scheduler listens at an address.
 
-    Dask's client would wait for some answers without end, and allocate memory for any announced size. So this function
-    checks the address first: it receives the scheduler's first message, and asks for its identity.
+    Dask's client would wait for some answers without end, and allocate memory for any announced size. Therefore this
+    function checks the address first: it receives the scheduler's first message, and asks for its identity.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def _check_speaks(address: str) -> None:
 
 
 def _send_message(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message to a scheduler in Dask's format: total length, number of frames, their lengths, frames."""
+    """Send a message to a Dask scheduler in its format: total length, number of frames, their lengths, frames."""
     from distributed.protocol.core import dumps
 
     frames = [bytes(frame) for frame in dumps(message)]
@@ -159,12 +159,12 @@ def _send_message(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _received(connection: socket.socket, end: float) -> Any:
-    """Receive the next message of a scheduler, without unpickling any part of the message.
+    """Receive and return the next message of a Dask scheduler, without unpickling any part of it.
 
     Raises
     ------
     ValueError
-        If the data is no message, or too long.
+        If the data is not a message, or too long.
     OSError
         If the message does not arrive before the time ``end`` (``time.monotonic``).
     """
@@ -185,7 +185,7 @@ def _received(connection: socket.socket, end: float) -> Any:
 
 
 def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
-    """Receive the next ``count`` bytes of a connection before the time ``end``, or raise the errors of `_received`."""
+    """Receive and return the next ``count`` bytes of a connection, before the time ``end``."""
     if count > _MAX_BYTES:
         raise ValueError
     received = bytearray()
@@ -223,7 +223,7 @@ def _start_cluster(workers: int) -> Iterator[str]:
 
 @contextmanager
 def _replace_connection_errors(address: str) -> Iterator[None]:
-    """Replace connection errors in the ``with`` block by a ToolError with a line that names the address."""
+    """Replace connection errors in the ``with`` block by a one-line ToolError that names the cluster's address."""
     try:
         yield
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
@@ -232,7 +232,7 @@ def _replace_connection_errors(address: str) -> Iterator[None]:
 
 
 def _check(client: Any) -> None:
-    """Refuse a cluster if one of its workers has no hwgen, or other sources of hwgen than this machine.
+    """Raise ToolError if a worker of the cluster lacks hwgen, or has other hwgen sources than this machine.
 
     Raises
     ------
@@ -250,7 +250,7 @@ def _check(client: Any) -> None:
 
 @cache
 def sources() -> str:
-    """Return the SHA-256 digest of hwgen's own source files, by which machines with the same hwgen are known."""
+    """Return the SHA-256 digest of hwgen's own source files, to check that machines have the same hwgen."""
     digest = hashlib.sha256()
     waiting = [resources.files("hwgen")]
     while waiting:
@@ -263,7 +263,10 @@ def sources() -> str:
 
 
 class OnCluster(TaskPool):
-    """Pool of the workers of a Dask scheduler. Dask runs the tasks of a lost worker again on another worker."""
+    """Pool that runs tasks on the workers of a Dask scheduler.
+
+    Dask runs the tasks of a lost worker again on another worker.
+    """
 
     local = False
 
@@ -299,7 +302,7 @@ class OnCluster(TaskPool):
         return result
 
     def _is_wanted(self, result: Future[Any]) -> bool:
-        """Stop waiting for a task, and return whether the pool still waited and the task is not cancelled."""
+        """Mark a task as no longer awaited, and return whether it was awaited and is not cancelled."""
         try:
             self._waiting.remove(result)
         except KeyError:
@@ -307,7 +310,7 @@ class OnCluster(TaskPool):
         return result.set_running_or_notify_cancel()
 
     def _count_workers(self, over: threading.Event) -> None:
-        """Count workers until ``over`` is set, and fail all tasks if the cluster has none for `ALONE` seconds.
+        """Monitor the number of workers until ``over`` is set; fail all tasks if there are none for `ALONE` seconds.
 
         Dask would wait without end. The method runs in a thread of its own.
         """
@@ -330,7 +333,7 @@ class OnCluster(TaskPool):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch the number of workers in the ``with`` block, and replace errors of a lost scheduler by a ToolError."""
+        """Monitor the cluster's workers in the ``with`` block; replace errors of a lost scheduler by a ToolError."""
         from distributed.client import ClosedClientError
         from distributed.comm.core import CommClosedError
 
@@ -344,7 +347,7 @@ class OnCluster(TaskPool):
             over.set()
 
     def _plain_loss(self, error: BaseException) -> BaseException:
-        """Return a task's error itself, or a ToolError of one line for a killed worker or a lost scheduler."""
+        """Return a one-line ToolError for a killed worker or a lost scheduler; return other task errors unchanged."""
         from distributed import KilledWorker
         from distributed.comm.core import CommClosedError
 
@@ -361,7 +364,7 @@ class OnCluster(TaskPool):
 
 
 def attempt(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-    """Run a task in a Dask worker, kill its programs if it is cancelled, and return its outcome."""
+    """Run a task in a Dask worker, and return its `Outcome`; kill the task's programs if it is cancelled."""
     from distributed import get_worker
 
     worker, over = get_worker(), threading.Event()

@@ -1,4 +1,4 @@
-"""Pools of parallel tasks on this machine, the choice of a pool, and the loop that runs tasks in a pool."""
+"""Pools of parallel tasks on this machine, the choice of a pool, and the functions that run tasks in it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START = "import sys; sys.path[:] = {path!r}; from hwgen.work.worker import main;
 
 
 class _OnThisMachine(TaskPool):
-    """Base class of pools whose tasks run in threads of this process, or in processes that the threads wait for."""
+    """Base class of pools on this machine: tasks run in threads, or in worker processes that the threads wait for."""
 
     local = True
 
@@ -47,7 +47,7 @@ class _OnThisMachine(TaskPool):
 
     @abstractmethod
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Run a task in this thread or in a worker process, and return its result."""
+        """Run a task and return its result; subclasses run it in the calling thread, or in a worker process."""
 
     @abstractmethod
     def _kill_workers(self) -> None:
@@ -64,7 +64,7 @@ class _OnThisMachine(TaskPool):
 
 
 class InThreads(_OnThisMachine):
-    """Pool of tasks in threads, for tasks that only wait for external programs.
+    """Pool that runs tasks in threads, for tasks that mostly wait for external programs.
 
     The programs run in parallel; the tasks share this process's memory.
     """
@@ -81,14 +81,14 @@ class InThreads(_OnThisMachine):
 
 @dataclass(frozen=True, eq=False)
 class SharedArgument:
-    """Argument that many tasks share: a worker receives the value once, and with later tasks only its index."""
+    """Reference to an argument that many tasks share: a worker receives the value once, then only its index."""
 
     value: Any
     index: int = field(default_factory=itertools.count().__next__)
 
 
 class InProcesses(_OnThisMachine):
-    """Pool of tasks in Python processes, one process per thread of the pool.
+    """Pool that runs tasks in Python worker processes, one per thread of the pool.
 
     A process starts with its thread's first task, and ends with the pool. It is started as a program, because
     ``multiprocessing`` would run the caller's script again in each process, and fails all tasks when one process is
@@ -133,7 +133,7 @@ class InProcesses(_OnThisMachine):
 
 
 class _Worker:
-    """Handle of a Python process that runs tasks for this process, one at a time."""
+    """Handle of a Python worker process that runs tasks for this process, one at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._known: set[SharedArgument] = set()
@@ -165,7 +165,7 @@ class _Worker:
             outcome: Outcome = pickle.load(self._process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError, ValueError) as error:
             if not isinstance(error, OSError | EOFError):
-                self.kill()  # the process lives, but its answer is no outcome
+                self.kill()  # the process lives, but its answer is not an outcome
             status = self._process.wait()
             how = f"signal {-status}" if status < 0 else f"status {status}"
             raise LostError(f"its process ended with {how}, as when memory runs out") from error
@@ -176,7 +176,7 @@ class _Worker:
         processes.kill(self._process)
 
     def close(self) -> None:
-        """Close the input of the process, which ends it, and wait for its end."""
+        """Close the worker process's input, which ends it, and wait for its end."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -186,10 +186,10 @@ class _Worker:
 T = TypeVar("T")
 
 SHARES = 2
-"""Number of parts into which divisible work is cut for each task that a cluster runs at a time."""
+"""Number of parts that divisible work is cut into per concurrent task of a cluster."""
 
 MAX_LOSSES = 3
-"""Number of times that a task can be lost with its worker; then the whole work fails."""
+"""Number of losses of one task (its worker ended) that make the whole work fail."""
 
 
 def cores() -> int:
@@ -198,7 +198,7 @@ def cores() -> int:
 
 
 def check_count(count: int | None, what: str = "jobs") -> None:
-    """Refuse a count that is not a positive integer; ``None``, a missing option, is accepted.
+    """Raise InputError if a count is not a positive integer; ``None`` (option not given) is accepted.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def pool(cluster: str | None = None, count: int | None = None, *, programs: bool
     Raises
     ------
     InputError
-        If ``count`` is no positive integer, or ``cluster`` is no address.
+        If ``count`` is not a positive integer, or ``cluster`` is not an address.
     ToolError
         If no cluster answers, or its workers can't run this hwgen.
     """
@@ -318,7 +318,7 @@ def _led_through(
     shared: Sequence[Any],
     have: Callable[[int, T], None],
 ) -> None:
-    """Run tasks in a pool, repeat lost tasks, and call ``have`` with the index and the result of each task."""
+    """Run tasks in a pool, repeat lost ones, and call ``have(index, result)`` for each finished task."""
     sent = [pool.share(value) for value in shared]
     running: dict[Future[T], int] = {}
     ended: SimpleQueue[Future[T]] = SimpleQueue()  # it is too slow to check all running tasks each time that one ends

@@ -1,7 +1,7 @@
-"""Searches whose steps run in parallel if the search takes long.
+"""Parallel execution of a search's steps, which starts only if the search takes long.
 
 The caller of a search chooses the pool with `beside`, and the search runs its steps with `spread`. Most searches end
-within a second, before another process could start. So the first steps run in the calling process::
+within a second, before another process could start. Therefore the first steps run in the calling process::
 
     with work.beside(cluster):
         plan = planner.make(network, board)  # inside: results = work.spread(best_of, layers)
@@ -26,21 +26,21 @@ from hwgen.work.pool import check_count, cores, pool, run
 T = TypeVar("T")
 
 ALONE = 1.0
-"""Seconds that a search's steps take in the calling process before further steps run in a pool."""
+"""Seconds that a search's steps may take in the calling process before further steps run in a pool."""
 
 
 class _DeferredPool:
-    """Wrapper of a pool for a search's steps, which is opened only when the first steps run in it."""
+    """Pool for a search's steps that opens (starts workers) only when the first steps run in it."""
 
     def __init__(self, cluster: str | None, count: int) -> None:
         self._cluster, self._count = cluster, count
         self._stack = ExitStack()
         self._pool: TaskPool | None = None
         self.left = ALONE
-        """Seconds that further steps may take in the calling process before steps run in the pool."""
+        """Remaining seconds that steps may take in the calling process before further steps run in the pool."""
 
     def is_due(self, spent: float) -> bool:
-        """Return whether further steps should run in the pool, after ``spent`` seconds since ``left`` was set."""
+        """Return whether further steps should run in the pool, after ``spent`` seconds in the calling process."""
         return (self._cluster is not None or self._count > 1) and spent >= self.left
 
     def run(
@@ -50,7 +50,7 @@ class _DeferredPool:
         shared: Sequence[Any],
         report_left: Callable[[int], None],
     ) -> list[T]:
-        """Run tasks in the pool, call ``report_left`` with the number left after each, and return the results."""
+        """Run tasks in the pool, and return the results; after each, ``report_left`` gets the number of tasks left."""
         left = itertools.count(len(tasks) - 1, -1)
         try:
             if self._pool is None:
@@ -61,7 +61,7 @@ class _DeferredPool:
             raise
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the pool if it is open, with the error that ended the work if there is one.
+        """Close the pool if it is open; ``error`` is the error that ended the work, if any.
 
         A later step opens another pool. The pool can replace the error, as a cluster does for a lost scheduler.
         """
@@ -74,7 +74,7 @@ _POOL: ContextVar[_DeferredPool | None] = ContextVar("place", default=None)
 
 @contextmanager
 def beside(cluster: str | None = None, count: int | None = None) -> Iterator[None]:
-    """Let searches in the ``with`` block run their steps in parallel, in the pool of an outer block if there is one.
+    """Let searches in the ``with`` block run their steps in parallel, in an outer block's pool if there is one.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
     Raises
     ------
     InputError
-        If ``count`` is no positive integer, or ``cluster`` is no address, or both are given.
+        If ``count`` is not a positive integer, or ``cluster`` is not an address, or both are given.
     """
     check_count(count)
     if cluster is not None:
@@ -110,10 +110,12 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
 def spread(
     function: Callable[..., T], tasks: Sequence[Any], *, shared: Sequence[Any] = (), what: str = "", unit: str = "task"
 ) -> list[T]:
-    """Run ``function(*shared, task)`` for each task, at first here, then in the pool of `beside`; return the results.
+    """Run ``function(*shared, task)`` for each task, first in this process, then in a pool; return the results.
 
-    Parameters and errors are those of `hwgen.work.run`. The first tasks run in the calling process; if they take long,
-    the others run in the pool of `beside`.
+    The pool is opened by `beside`.
+
+    Parameters and errors are the same as of `hwgen.work.run`. The first tasks run in the calling process; if they take
+    long, the others run in the pool of `beside`.
     """
     results: list[T] = []
     deferred_pool, begin = _POOL.get(), time.monotonic()

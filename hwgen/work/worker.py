@@ -16,7 +16,7 @@ from hwgen.work.base import Outcome, outcome
 def main() -> None:
     """Run tasks from standard input, and write their outcomes to standard output, until the input is closed."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # the output of tasks is no answer
+    os.dup2(2, 1)  # the output of tasks is not an answer
     questions: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     shared: dict[int, Any] = {}
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _listen(questions: SimpleQueue[Any]) -> None:
-    """Read tasks from standard input into a queue, and at the end of the input end this process and its programs."""
+    """Read tasks from standard input into a queue; at the end of the input, end this process and its programs."""
     try:
         while True:
             try:

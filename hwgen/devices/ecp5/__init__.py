@@ -1,11 +1,11 @@
-"""Lattice ECP5 and ECP5-5G, whose bitstreams open tools make: Yosys, nextpnr and ecppack.
+"""Device families Lattice ECP5 and ECP5-5G, whose bitstreams open tools make: Yosys, nextpnr and ecppack.
 
 Sources: Lattice FPGA-DS-02012 (capacities, package and speed codes), FPGA-TN-02204 (memories), FPGA-TN-02205 (DSP
 slices). Costs of Yosys' netlists were measured with version 0.66 (`bench/ecp5.py`).
 
 A LUT has 4 inputs. Two, four or eight of them and the multiplexers beside them make a LUT of 5, 6 or 7 inputs. There
 are no shift registers, so a delay line consists of flip-flops. A multiplier is an 18 x 18 MULT18X18D, whose registers
-and adders Yosys does not use. Before placement, registers behind multipliers move into them (`with_output_registers`).
+and adders Yosys does not use. Before placement, registers after multipliers move into them (`with_output_registers`).
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ _CONTROLS = ("CLK0", "CE0", "RST0")
 
 
 def with_output_registers(module: dict[str, Any]) -> None:
-    """Move registers that store the product of a MULT18X18D into the multiplier, in a module of Yosys' JSON.
+    """Return a module of Yosys' JSON netlist with the product registers of its MULT18X18D moved into the multipliers.
 
-    Yosys leaves them in fabric, where a path to a register crosses the multiplier and the wires behind it. A register
+    Yosys leaves them in fabric, where a path to a register crosses the multiplier and the wires after it. A register
     inside ends the path at the multiplier.
 
     All used bits of the product must be stored, in registers that begin with 0, have the same clock, and have neither
@@ -142,7 +142,7 @@ def with_output_registers(module: dict[str, Any]) -> None:
 
 
 def _is_plain(cell: dict[str, Any]) -> bool:
-    """Return whether a cell is a register that begins with 0 and always stores its input."""
+    """Return whether a netlist cell is a register without enable and reset, initialised to 0."""
     if cell.get("type") != "TRELLIS_FF":
         return False
     parameters, connections = cell["parameters"], cell["connections"]
@@ -155,7 +155,7 @@ def _is_plain(cell: dict[str, Any]) -> bool:
 
 
 def serial_top() -> str:
-    """Return the template of a top with the family's PLL and a serial link."""
+    """Return the text template of a Verilog top with the ECP5's PLL and a serial link."""
     return resources.files("hwgen.devices.ecp5").joinpath("serial.v").read_text(encoding="utf-8")
 
 

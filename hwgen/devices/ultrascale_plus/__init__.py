@@ -1,4 +1,4 @@
-"""UltraScale+: Artix, Kintex and Virtex UltraScale+, Zynq UltraScale+ MPSoC and RFSoC, and Kria modules.
+"""Device family UltraScale+: Artix, Kintex and Virtex, Zynq UltraScale+ MPSoC and RFSoC, and Kria modules.
 
 Sources: AMD DS890 and DS891 (capacities), DS987 and DS985 (Kria K26 and K24), UG573 (block RAM, UltraRAM), UG574
 (LUTs), UG579 (DSP slices).
@@ -120,7 +120,7 @@ YOSYS = YosysFlow(
 
 
 def zynq_script() -> str:
-    """Return the part of ``project.tcl`` that depends on the processing system."""
+    """Return the part of Vivado's ``project.tcl`` that sets up the Zynq UltraScale+ processing system."""
     return resources.files("hwgen.devices.ultrascale_plus").joinpath("zynq.tcl").read_text(encoding="utf-8")
 
 

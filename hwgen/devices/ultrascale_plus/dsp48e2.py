@@ -1,4 +1,4 @@
-"""Chains of the UltraScale+ multiply-add slice, DSP48E2 (UG579; its Verilog primitive: UG974)."""
+"""Generator of chains of the UltraScale+ DSP slice, DSP48E2 (UG579; its Verilog primitive: UG974)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _PRODUCT, _ALONE, _CASCADED = "4'b0101", "3'b000", "3'b001"
 
 @dataclass(frozen=True)
 class Dsp48e2Chains(SliceChains):
-    """Chains of DSP48E2, joined by PCOUT and PCIN.
+    """Generator of Verilog chains of DSP48E2 slices, joined by PCOUT and PCIN.
 
     The adder has a fourth operand W (UG579, figure 2-1), so that a slice can compute P + PCIN + M.
     """
@@ -78,7 +78,7 @@ class Dsp48e2Chains(SliceChains):
         return [*lines, f"    assign sum = p_{last}[{sum_bits - 1}:0];"]
 
     def _slice(self, index: int, term: SliceTerm, *, adds_own_sum: bool) -> list[str]:
-        """Return the statements of one slice: its operands, and its instance."""
+        """Return the Verilog statements of one DSP48E2 slice of a chain: its operands, and its instance."""
         operands = [(f"activation_{index}", term.activation), (f"weight_{index}", term.weight)]
         if term.activation.signed_bits <= term.weight.signed_bits:
             operands.reverse()
@@ -115,17 +115,20 @@ class Dsp48e2Chains(SliceChains):
 
 
 def _signed_operand(port: str, operand: SliceOperand) -> str:
-    """Return the expression of an operand as a signed number."""
+    """Return the Verilog expression of a slice operand, as a signed number."""
     return f"$signed({port})" if operand.signed else f"$signed({{1'b0, {port}}})"
 
 
 def _registers(port: str, operand: SliceOperand) -> dict[str, int]:
-    """Return the parameters of an operand's registers. The cascade output that is not used has as many."""
+    """Return the DSP48E2 parameters for the number of an operand's registers, by name.
+
+    The cascade output that is not used has as many.
+    """
     return {f"{port}REG": operand.registers, f"{port}CASCREG": operand.registers}
 
 
 def _enables(port: str, operand: SliceOperand) -> dict[str, str]:
-    """Return the pins of the clock enables of an operand's registers: a single register is the second one."""
+    """Return the DSP48E2 clock enable pins of an operand's registers, by name: a single register is the second."""
     return {
         f"CE{port}1": f"1'b{int(operand.registers == 2)}",
         f"CE{port}2": f"1'b{int(operand.registers >= 1)}",
@@ -133,10 +136,10 @@ def _enables(port: str, operand: SliceOperand) -> dict[str, str]:
 
 
 def _connections(values: dict[str, str | int] | dict[str, str]) -> list[str]:
-    """Return the lines of named parameters or ports of an instance."""
+    """Return the Verilog lines that connect an instance's named parameters or ports."""
     lines = [f"        .{name}({value})" for name, value in values.items()]
     return [f"{line}," for line in lines[:-1]] + lines[-1:]
 
 
 DSP48E2_CHAINS = Dsp48e2Chains()
-"""Chains of DSP48E2 slices."""
+"""Generator of DSP48E2 chains for the UltraScale+ device family."""

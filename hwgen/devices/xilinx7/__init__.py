@@ -1,4 +1,4 @@
-"""Xilinx 7 series: Spartan-7, Artix-7, Kintex-7, Virtex-7 and Zynq-7000.
+"""Device family Xilinx 7 series: Spartan-7, Artix-7, Kintex-7, Virtex-7 and Zynq-7000.
 
 Sources: Xilinx DS180 and DS190 (capacities), UG473 (block RAM), UG474 (LUTs), UG479 (DSP slices). Costs of Yosys'
 netlists were measured with version 0.66 (`bench/resources.py`).
@@ -153,7 +153,7 @@ YOSYS = YosysFlow(
 
 
 def zynq_script() -> str:
-    """Return the part of ``project.tcl`` that depends on the processing system."""
+    """Return the part of Vivado's ``project.tcl`` that sets up the Zynq-7000 processing system."""
     return resources.files("hwgen.devices.xilinx7").joinpath("zynq.tcl").read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Adders of the 7 series and of UltraScale+ in LUT6_2 and carry cells (UG474 and UG574, chapter 2; UG953, UG974)."""
+"""Generators of 7 series and UltraScale+ adders in LUT6_2 and carry cells (UG474, UG574, UG953, UG974)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hwgen.devices.device import Adders
 
 @dataclass(frozen=True)
 class CarryCell:
-    """Description of the cell of a carry chain.
+    """Description of a device family's carry cell: name, number of bits, and pins.
 
     Parameters
     ----------
@@ -29,14 +29,14 @@ class CarryCell:
 
 
 CARRY4 = CarryCell("CARRY4", 4, ".CI(1'b0), .CYINIT({})", ".CI({}), .CYINIT(1'b0)")
-"""Carry cell of the 7 series, which has an input of its own for the carry of a chain's first bit."""
+"""Carry cell of the 7 series, with a separate carry input for a chain's first bit."""
 CARRY8 = CarryCell("CARRY8", 8, ".CI({}), .CI_TOP(1'b0)", ".CI({}), .CI_TOP(1'b0)")
-"""Carry cell of UltraScale+, as one chain of eight bits."""
+"""Carry cell of UltraScale+, used as one chain of eight bits."""
 
 
 @dataclass(frozen=True)
 class CarryChains(Adders):
-    """Adders that take one LUT per bit of a carry chain.
+    """Generator of adders that take one LUT per bit of a carry chain.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class CarryChains(Adders):
     cell: CarryCell
 
     def ternary(self, bits: int, negative: Sequence[bool]) -> list[str]:
-        """Return an adder whose LUT of each bit makes the majority and the parity of the bit's three inputs.
+        """Return the Verilog of a three-input adder: each bit's LUT computes the majority and parity of three inputs.
 
         The majority is a carry of the next bit. The carry chain adds majorities and parities::
 
@@ -80,7 +80,7 @@ class CarryChains(Adders):
         ]
 
     def booth_row(self, bits: int, multiplicand_bits: int) -> list[str]:
-        """Return a row whose LUT of each bit selects the bit of the multiple and adds it to the addend's bit.
+        """Return the Verilog of a Booth row: a LUT per bit selects the bit of the multiple and adds the addend's bit.
 
         The LUT reads the digit's three bits, two bits of the multiplicand and the addend's bit. A negative multiple is
         inverted, and the chain's carry input adds 1. In a slice the carry input takes the place of the lowest addend's
@@ -124,7 +124,10 @@ class CarryChains(Adders):
         ]
 
     def _chain(self, bits: int, carry_in: str, generated: str) -> list[str]:
-        """Return a carry chain for ``sum``: ``propagate`` is the sum without carry, ``generated`` an addend."""
+        """Return the Verilog of a carry chain for ``sum``, from the signals ``propagate`` and ``generated``.
+
+        ``propagate`` is the sum without carry, ``generated`` an addend.
+        """
         block = self.cell.bits
         cells = -(-bits // block)
         width = block * cells
@@ -152,5 +155,5 @@ class CarryChains(Adders):
 
 
 def _init(function: Callable[[Sequence[int]], int], num_pins: int = 5) -> int:
-    """Return the truth table of a function of a LUT's inputs, I0 first, as it is in the LUT's ``INIT``."""
+    """Return a function's truth table, as the integer of a LUT's ``INIT``; the function gets the inputs, I0 first."""
     return sum(function([index >> pin & 1 for pin in range(num_pins)]) << index for index in range(1 << num_pins))
