@@ -21,7 +21,7 @@ _WAYS = 4
 
 
 def map_side(config: EngineConfig) -> WriteSide:
-    """Return the write side (port and bank alignment) of the map buffer; a bus beat has words of consecutive pixels."""
+    """Return the write-port parameters of the map buffer; a bus beat has words of consecutive pixels."""
     return write_side(config, config.pixels, config.map_words)
 
 

@@ -14,12 +14,12 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute
 
-#: Names of a job's loops around the 8 channels of a block and inside of a group, from the innermost to the outermost.
+#: Names of the loops over a pixel group's taps and channel blocks, from the innermost to the outermost.
 _LOOPS = ("columns", "rows", "blocks")
 
 
 def step_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a step: the array's work in one cycle, with flags of what begins and ends.
+    """Return the layout of a step, the array's work in one cycle: addresses, and flags of loops that begin or end.
 
     Members
     -------
@@ -28,7 +28,7 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
         tap.
     zero, resume : 1 bit
         In a group's first step: whether its sums start from zero, or from the sums of its slot. With neither flag, they
-        continue the sums of the step before.
+        continue the sums of the previous step.
     ends : 1 bit
         Whether this is the group's last step.
     complete : 1 bit
@@ -52,7 +52,7 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class StepsConfig:
-    """Configuration of the step sequencer of ``engine``, which decides what the array does in each cycle."""
+    """Configuration of the engine's step sequencer (`Steps`), with its FPGA resources."""
 
     engine: EngineConfig
 
@@ -70,9 +70,9 @@ class StepsConfig:
 
 
 class Steps(ConfiguredComponent[EngineConfig]):
-    """Step sequencer of the engine, which issues the array's steps of all jobs in order, one per cycle.
+    """Step sequencer of the engine: issues the multiply-accumulate steps of all jobs in order, one per cycle.
 
-    The next job waits in a register, and is prepared while the job before is computed. A group starts when a slot is
+    The next job waits in a register, and is prepared while the previous job is computed. A group starts when a slot is
     free for its sums. A job starts when it is loaded.
 
     Parameters
@@ -90,8 +90,8 @@ class Steps(ConfiguredComponent[EngineConfig]):
     next_job : Out(Compute)
         Job that is being prepared.
     walk : Out(1)
-        Pulse that starts the computation of the lanes' first windows for ``next_job``, when the last fold of the job
-        before has begun.
+        Pulse that starts the computation of the lanes' first windows for ``next_job``, when the last fold of the
+        previous job has begun.
     walked : In(1)
         Whether all first windows are known two cycles later.
     valid, step, job : Out
@@ -103,16 +103,16 @@ class Steps(ConfiguredComponent[EngineConfig]):
         The first step of a part follows at the earliest `FETCH` cycles after the part's transfer, and `START` cycles
         after its job counts as loaded. No cycle is lost between groups, folds, or jobs of at least `FETCH` steps. A job
         with ``walk`` starts at least `WALKED` cycles, and one more per lane, after the first step of the last fold of
-        the job before.
+        the previous job.
         There is one exception: of two groups that continue older sums, the second waits one cycle if the first has only
         one step.
     """
 
     #: Minimum cycles from the transfer of a job's compute part to the job's first step in the array.
     FETCH = 3
-    #: Minimum cycles from the cycle in which a job counts as loaded to the job's first step in the array.
+    #: Minimum cycles from the increment of the input ``loaded`` that a job waits for to the job's first step.
     START = 2
-    #: Minimum cycles from the pulse ``walk`` to the job's first step, besides one cycle per lane.
+    #: Minimum cycles from the output pulse ``walk`` to the job's first step, in addition to one cycle per lane.
     WALKED = 2
 
     def __init__(self, config: EngineConfig):
@@ -144,12 +144,12 @@ class Steps(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module) -> Signal:
-        """Add registers for the next job's compute part and loop bounds, and return whether this job can start."""
+        """Add registers for the next job's compute part and loop bounds; return the flag that it can start."""
         prepared = Signal(name="is_next_job_ready")
         walks, self._last_fold = Signal(name="next_job_walks"), Signal(name="is_last_fold", init=1)
         vacant = Signal(name="is_next_job_vacant", init=1)
         started = Signal(COUNT_BITS, name="started_jobs")
-        # Of the prepared job: number of blocks, whether the last block has two halves, loops with a single iteration.
+        # Prepared job's number of blocks, whether the last block has two halves, loops with a single iteration.
         self._blocks = Signal(14, name="next_job_blocks", reset_less=True)
         self._top = Signal(name="next_job_last_half", reset_less=True)
         self._single = Signal(data.StructLayout(dict.fromkeys(_LOOPS, 1)), name="next_job_is_single", reset_less=True)
@@ -185,7 +185,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
         return prepared
 
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
-        """Add the logic that decides whether a pixel group starts in the next cycle, and which slot its sums get."""
+        """Add the logic that starts pixel groups, folds and jobs, and that assigns slots to groups' partial sums."""
         config, upcoming = self._config, self.next_job
         left = Signal(8, name="groups_left")  # groups of the fold that have not started
         folds = Signal(8, name="folds_left", reset_less=True)  # folds of the job, this one included
@@ -247,7 +247,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
             m.d.sync += left.eq(left - 1)
 
     def _elaborate_counters(self, m: Module) -> None:
-        """Add the counters of a job's loops: channel block, kernel row, kernel column and half of each step."""
+        """Add the counters of a job's inner loops: channel block, kernel row, kernel column, half of a block."""
         take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
         top = Signal(name="last_half", reset_less=True)
         weights = Signal.like(step.weights, name="fold_weights", reset_less=True)  # address of the fold's weights

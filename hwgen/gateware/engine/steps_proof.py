@@ -1,4 +1,4 @@
-"""Obligations of an engine's step sequencer: each job has its steps once, in order, and slots of sums never run out.
+"""Proof obligations of the engine's step sequencer: each job has its steps once, in order; slots never overflow.
 
 The order of a job's steps is folds, groups, blocks, kernel rows, kernel columns, halves (`Compute`).
 """
@@ -17,14 +17,14 @@ from hwgen.obligations.streams import no_path
 __all__ = ["PROOFS", "job_queue", "obligations", "ready_path"]
 
 
-#: Flags of a step that say what begins, the highest bits first.
+#: Names of the flags in `step_layout` that say which loops begin, in the bit order of the proof, highest first.
 _FLAGS = ("resume", "zero", "tap", "row", "block", "group", "fold", "job")
 
 
 def job_queue(width: int, begins: str) -> list[str]:
-    """Return lines of an observer of a unit's jobs: ``pending`` is the one that was taken and has not begun.
+    """Return observer lines (Verilog) that keep a unit's waiting job (``pending``) and current job (``present``).
 
-    ``present`` is the one that began last. ``has_pending`` says whether there is one that has not begun.
+    ``pending`` was accepted and has not begun, and ``has_pending`` says whether there is one. ``present`` began last.
 
     Parameters
     ----------
@@ -42,19 +42,19 @@ def job_queue(width: int, begins: str) -> list[str]:
 
 
 def ready_path(site: Site) -> Obligation:
-    """Return the obligation that no combinational path leads from the offer of a job's part to its ``ready``."""
+    """Return the proof obligation that no combinational path leads from a job part's valid or payload to ``ready``."""
     offered = ["jobs__valid", "jobs__payload"]
     return no_path(site, "the offer of a job's part to jobs.ready", offered, ["jobs__ready"])
 
 
 def obligations(config: StepsConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's step sequencer: slots, the order of steps, and its bounds of waiting."""
+    """Return the proof obligations of the step sequencer: use of slots, order of steps, and progress."""
     engine = config.engine
     return [ready_path(site), _slots(engine, site), *_step_order(engine, site), _progress(engine, site)]
 
 
 def _uses(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
-    """Return lines of an observer that count the slots in use, and the rule that none is released without one."""
+    """Return observer lines (Verilog) that count used slots of partial sums, and the assumption on their release."""
     return balance("used", engine.slots + 1, "slot_open", "release_"), {
         "a slot that is released is in use": "!release_ | (used != 0)"
     }
@@ -77,7 +77,7 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _step_order(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the order of steps, and of what accompanies each."""
+    """Return the proof obligation that each job has its steps once, in order, with the right weights and slots."""
     step_fields, step = dict(step_layout(engine)), site.fields("step", step_layout(engine))
     layout = Compute.layout(engine.variant)
     loops = ("groups", "first", "last", "channelwise", "kernel_rows", "kernel_columns", "channels", "w_base", "folds")
@@ -95,7 +95,7 @@ def _step_order(engine: EngineConfig, site: Site) -> list[Obligation]:
         "wire [13:0] num_blocks = whole[16:3];",
         f"wire has_two = whole[2:0] >= {CHAIN};",
         "wire is_empty = next_groups == 0;",
-        # Position of the present step: its group and fold begin with the sequencer's groups, the rest is counted.
+        # Position of the current step: its group and fold begin with the sequencer's groups, the rest is counted.
         "reg [7:0] group = 0; reg [7:0] fold = 0; reg [13:0] block = 0; reg [7:0] row = 0; reg [7:0] column = 0;",
         "reg half = 0; reg is_walking = 0; reg is_new_fold = 0; reg is_new_job = 0;",
         f"reg [{weights.width - 1}:0] weight = 0; reg [{weights.width - 1}:0] fold_weight = 0;",
@@ -213,7 +213,7 @@ def _step_order(engine: EngineConfig, site: Site) -> list[Obligation]:
 
 
 def _progress(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that a job that can start, or a group that has a slot, starts within a bound of cycles."""
+    """Return the proof obligation that a job or pixel group that can start does so within `Steps.FETCH` cycles."""
     lines, rules = _uses(engine)
     bound = Steps.FETCH
     return site.obligation(

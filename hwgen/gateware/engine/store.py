@@ -15,16 +15,16 @@ from hwgen.gateware.engine.port import add_room_flag, write_layout, written_layo
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 
-#: Number of granted bursts that can wait to be read from the output buffer.
+#: Depth of the store unit's FIFO of granted write bursts, which wait to be read from the output buffer.
 BURSTS = 4
-#: Depth of the FIFO between output buffer and memory port, in beats: enough to read one beat per cycle.
+#: Depth in beats of the FIFO between output buffer and memory port: enough to read one beat per cycle.
 BEATS = 8
 
 
 def source_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a granted write burst in the FIFO: address in the output buffer, and number of reads there.
+    """Return the layout of the store unit's FIFO entry for a granted burst: output buffer address, number of reads.
 
-    With a bus of several words, the first beat has words from lane ``begin`` on. ``end`` is the number of words of
+    With a bus of several words, the first beat has words starting at lane ``begin``. ``end`` is the number of words of
     the last beat; 0 means all of them.
     """
     bits = config.lane_bits
@@ -35,7 +35,7 @@ def source_layout(config: EngineConfig) -> data.StructLayout:
 
 
 class StoreUnit(ConfiguredComponent[EngineConfig]):
-    """Store unit of the engine, which requests write bursts to memory job by job, and supplies their words.
+    """Store unit of the engine: requests write bursts to memory job by job, and supplies their words.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
     Members
     -------
     part : In(stream of Store)
-        Store parts of the jobs. A part is taken when its last burst is about to be requested.
+        Store parts of the jobs. A part is accepted when its last burst is about to be requested.
     drained : In(24)
         Number of drained jobs.
     request : Out(stream of write_layout(config))
@@ -58,13 +58,13 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
     core : Out, only with several cores
         Core whose output buffer is read.
     stored : In(24), only with a map memory
-        Number of stored jobs. A part for another memory than the part before waits for all earlier ones.
+        Number of stored jobs. A part for another memory than the previous part's waits for all earlier ones.
     to_map_memory : Out(1), only with a map memory
         Whether the bursts and their words are for the map memory.
 
     Latency and throughput
         docs/reference/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is
-        offered in t + 3 + latency, if the words of all bursts before are written.
+        valid in t + 3 + latency, if the words of all earlier bursts are written.
     """
 
     def __init__(self, config: EngineConfig, latency: int):
@@ -85,7 +85,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
 
     @property
     def latency(self) -> int:
-        """Read latency of the output buffer, in cycles from an address to its word."""
+        """Read latency of the output buffer in cycles."""
         return self._latency
 
     def elaborate(self, platform):
@@ -117,7 +117,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         ]
         jobs = Signal(COUNT_BITS, name="job_index")
         has_turn = self._elaborate_memory(m, take, jobs) if self.config.has_map_memory else 1
-        # A burst is offered a cycle after `Bursts` has its part, at the earliest: without a part, this has no effect.
+        # A burst is valid a cycle after `Bursts` has its part, at the earliest: without a part, this has no effect.
         m.d.sync += met.eq((jobs != self.drained) & has_turn)
         with m.If(self.part.ready):
             m.d.sync += jobs.eq(jobs + 1)
@@ -144,9 +144,9 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_memory(self, m: Module, take: Signal, jobs: Signal) -> Value:
-        """Add the choice of the memory that bursts are for; return whether the present part's bursts can be made.
+        """Add the register of the memory that is written (off-chip or map memory); return whether bursts may start.
 
-        An empty part stays with the memory of the part before.
+        An empty part uses the previous part's memory.
         """
         part, kept = self.part.payload, Signal(name="is_kept")
         m.d.comb += kept.eq(Mux(part.blocks == 0, self.to_map_memory, part.kept))
@@ -155,7 +155,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return (kept == self.to_map_memory) | (jobs == self.stored)
 
     def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
-        """Add the registers that track, and return, the output buffer address at which the current burst's words begin.
+        """Add the registers of output buffer addresses; return the address of the current burst's first word.
 
         The next address is known two cycles ahead.
         """
@@ -181,9 +181,9 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return begin
 
     def _elaborate_cores(self, m: Module, burst: data.View, take: Signal) -> Value:
-        """Add the registers of the core whose words a burst has; return whether a new block stays in its place.
+        """Add the registers of the core whose output words a burst stores.
 
-        It then is the next member's.
+        Return whether a new block has the same buffer address as the previous one, in the next core of the team.
         """
         part, cores = self.part.payload, range(self.config.cores)
         first, member = Signal(cores, name="team_core", reset_less=True), Signal(cores, name="member", reset_less=True)
@@ -203,7 +203,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return named(next_member != 0, "block_stays")
 
     def _elaborate_words(self, m: Module, granted: fifo.SyncFIFO) -> None:
-        """Add a FIFO, and the logic that reads granted bursts' words from the output buffer while the FIFO has room."""
+        """Add a FIFO of beats, and the reader of granted bursts' words from the output buffer into the FIFO."""
         layout, step = written_layout(self.config), self.config.bus_words
         m.submodules.words = words = fifo.SyncFIFO(width=layout.size, depth=BEATS)
         burst = data.View(source_layout(self.config), granted.r_data)

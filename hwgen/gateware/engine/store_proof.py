@@ -1,4 +1,4 @@
-"""Obligations of an engine's store unit: its requests, and the words of each granted burst."""
+"""Proof obligations of the engine's store unit: its memory requests, and the words of each granted burst."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hwgen.obligations.site import Proofs, Site
 __all__ = ["PROOFS", "obligations", "store_parts"]
 
 _MAX_OWED = (1 << 16) - 1
-"""Largest number of beats of granted bursts that an observer can count."""
+"""Largest number of beats of granted bursts that the proof's observer can count."""
 
 
 def store_parts(unit: StoreUnitConfig) -> dict[str, Any]:
-    """Return the components of a store unit that have obligations, by instance."""
+    """Return the keys of the proof obligations of the store unit's components, by instance name."""
     engine = unit.engine
     return {
         **unit_parts(unit),
@@ -32,7 +32,7 @@ def store_parts(unit: StoreUnitConfig) -> dict[str, Any]:
 
 
 def obligations(unit: StoreUnitConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an engine's store unit: streams, boundaries, and the words of each granted burst."""
+    """Return the proof obligations of the store unit: streams, burst boundaries, and the words of granted bursts."""
     ports = {"written__valid": "words.r_rdy", "written__payload": "words.r_data", "written__ready": "words.r_en"}
     return [
         *kept_streams(unit, site, without="written"),
@@ -44,7 +44,7 @@ def obligations(unit: StoreUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _words(unit: StoreUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that a granted burst of n beats writes n beats into the FIFO, the last one marked.
+    """Return the proof obligation that a granted burst of n beats sends n beats to the FIFO, the last one marked.
 
     The observer marks a burst as it leaves the FIFO of granted bursts, and counts the beats before it.
     """

@@ -1,7 +1,7 @@
 """Write side of banked memories: all words of a bus beat are written in one cycle, into different banks.
 
 On an engine of several cores, a beat's words are brought to their banks once for all cores (`Align`). Each core's
-memory has the words in registers of its own, so that no net has to reach all cores and their memories in one cycle.
+memory has its own registers of the words, so that no net has to reach all cores and their memories in one cycle.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed
 
-#: Width of a word in memory and in the engine's buffers, in bits.
+#: Width in bits of a word of memory and of the engine's buffers: 8 channels of a pixel, or 8 weights.
 _WORD_BITS = 8 * LANES
 
 
 class BankWrite(NamedTuple):
-    """Write into one bank of a memory: enable, address and word."""
+    """Values of one bank's write in a banked memory: enable, address and word."""
 
     enable: Value
     address: Value
@@ -34,7 +34,7 @@ class BankWrite(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WriteSide:
-    """Write side of a memory of ``banks`` banks of ``words`` words, which one core of an engine has.
+    """Parameters of the write port of a banked buffer, which stores all words of a bus beat in one cycle.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class WriteSide:
     words : int
         Depth of a bank, in words.
     alignment : int
-        Divisor of ``banks``, and of the bank index of every beat's first lane. A bank has words of the lanes only whose
+        Divisor of ``banks``, and of the bank index of every beat's first lane. A bank only has words of lanes whose
         indices differ from its own by a multiple of ``alignment``, so larger ones take fewer LUTs.
     cores : int
         Number of cores of the engine.
@@ -59,7 +59,7 @@ class WriteSide:
 
     @property
     def beat(self) -> data.StructLayout:
-        """Layout of a write of all words of a bus beat.
+        """Layout of a write of a bus beat's words to a banked buffer: bank and address of the first, word enables.
 
         ``bank`` and ``word`` are bank and address of the beat's first lane. Each further lane has the next bank, or
         bank 0 of the next address. ``present`` marks the lanes that are written. The first lanes can be absent, and
@@ -71,26 +71,26 @@ class WriteSide:
 
     @property
     def aligned(self) -> data.ArrayLayout:
-        """Layout of a beat whose words are brought to their banks: a write into each bank."""
+        """Layout of a beat's write after alignment: enable, address and word for each bank."""
         write = {"enable": 1, "address": range(self.words), "word": _WORD_BITS}
         return data.ArrayLayout(data.StructLayout(write), self.banks)
 
     @property
     def signature(self) -> stream.Signature:
-        """Signature of a memory's port for writes: beats or, on an engine of several cores, aligned beats."""
+        """Signature of a banked buffer's write stream: bus beats, or aligned beats if the engine has several cores."""
         return stream.Signature(self.aligned if self.cores > 1 else self.beat, always_ready=True)
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to its words at the banks."""
+        """Latency in cycles, from a bus beat to the writes at the banks."""
         return Align.LATENCY + 1 if self.cores > 1 else 1
 
     def lanes_of(self, bank: int) -> list[int]:
-        """Return the lanes whose words can go to a bank."""
+        """Return the indices of the lanes in a bus beat whose words can go to the bank ``bank``."""
         return [lane for lane in range(self.lanes) if (bank - lane) % self.alignment == 0]
 
     def bank_writes(self, m: Module, port: Any) -> list[BankWrite]:
-        """Register the writes of a memory's port (`signature`), and return the write into each bank, a cycle later."""
+        """Return the writes by bank, registered, from a buffer's write stream ``port`` (`signature`)."""
         if self.cores == 1:
             return banked_writes(m, self, port)
         writes = []
@@ -103,17 +103,17 @@ class WriteSide:
 
     @property
     def wrapping_banks(self) -> int:
-        """Number of banks into which a beat can write at the address behind that of its first lane."""
+        """Number of banks that a beat can write at the address after its first lane's address."""
         return sum(self.lanes_of(bank)[-1] > bank for bank in range(self.banks))
 
     @property
     def bank_bits(self) -> int:
-        """Number of bits of the writes into all banks."""
+        """Total width in bits of the writes to all banks: enables, addresses and words."""
         return self.banks * (1 + counter_bits(self.words) + _WORD_BITS)
 
     @property
     def beat_cost(self) -> tuple[float, int]:
-        """Numbers of LUTs and flip-flops of `banked_writes`."""
+        """Numbers of LUTs and flip-flops that align a bus beat's words with their banks (`banked_writes`)."""
         choices = self.lanes // self.alignment
         lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 3}[choices]
         address_bits, choice_bits = counter_bits(self.words), (choices - 1).bit_length()
@@ -124,22 +124,22 @@ class WriteSide:
 
     @property
     def cost(self) -> tuple[float, int]:
-        """Numbers of LUTs and flip-flops of `bank_writes`."""
+        """Numbers of LUTs and flip-flops of the write port in one buffer (`bank_writes`)."""
         return (self.banks, self.bank_bits) if self.cores > 1 else self.beat_cost
 
 
 def write_side(config: EngineConfig, banks: int, words: int, alignment: int = 1) -> WriteSide:
-    """Return the write side of a memory that each core of an engine has, of ``banks`` banks of ``words`` words."""
+    """Return the write-port parameters of a buffer with ``banks`` banks of ``words`` words in each engine core."""
     return WriteSide(lanes=config.bus_words, banks=banks, words=words, alignment=alignment, cores=config.cores)
 
 
 def addend_side(config: EngineConfig) -> WriteSide:
-    """Return the write side of the engine's addend buffer, which stores a map that is added to outputs."""
+    """Return the write-port parameters of the addend buffer, which stores a map that is added to outputs."""
     return write_side(config, config.bus_words, config.addend_words // config.bus_words)
 
 
 def banked_writes(m: Module, side: WriteSide, port: Any) -> list[BankWrite]:
-    """Register a stream of beats (`WriteSide.beat`), and return the write into each bank, one cycle later."""
+    """Return the writes by bank, one cycle later, of a stream of bus beats (`WriteSide.beat`)."""
     beat = port.payload
     words = Signal.like(beat.data, name="write_words", reset_less=True)
     address, behind = (
@@ -150,7 +150,7 @@ def banked_writes(m: Module, side: WriteSide, port: Any) -> list[BankWrite]:
 
 
 def _bank_write(m: Module, side: WriteSide, port: Any, bank: int, registers: tuple[Any, Signal, Signal]) -> BankWrite:
-    """Add the choice of a beat's lane for one bank: a decoded bank index in registers, and multiplexers behind them."""
+    """Return the write of one bank: registers decode its lane of the beat, multiplexers select word and address."""
     beat, (words, address, behind) = port.payload, registers
     lanes = side.lanes_of(bank)
     hits = {lane: beat.bank == (bank - lane) % side.banks for lane in lanes}
@@ -170,13 +170,13 @@ def _bank_write(m: Module, side: WriteSide, port: Any, bank: int, registers: tup
 
 
 def write_to(m: Module, port: Any, write: BankWrite) -> None:
-    """Drive the write port of a memory bank."""
+    """Drive the write port ``port`` of a memory bank with the values of ``write``."""
     m.d.comb += [port.en.eq(write.enable), port.addr.eq(write.address), port.data.eq(write.word)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignConfig(OnDevice):
-    """Configuration of the circuit that brings the words of bus beats to their banks, for all cores of ``engine``."""
+    """Configuration of `Align`, which sends a bus beat's words to their banks for all cores, with its resources."""
 
     side: WriteSide
 
@@ -192,7 +192,7 @@ class AlignConfig(OnDevice):
 
     @property
     def _aligned_bits(self) -> int:
-        """Number of flip-flops of the aligned beat: banks that always get the same address or lane share registers."""
+        """Number of flip-flops of the aligned beat; banks with always equal addresses or words share registers."""
         side = self.side
         words = side.lanes if side.lanes == side.alignment else side.banks
         addresses = min(side.wrapping_banks + 1, side.banks)
@@ -203,7 +203,7 @@ class AlignConfig(OnDevice):
 
 
 class Align(ConfiguredComponent[AlignConfig]):
-    """Circuit that brings the words of bus beats to their banks, once for all cores of an engine of several cores.
+    """Circuit that sends the words of bus beats to their buffer banks, once for all cores of an engine.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class Align(ConfiguredComponent[AlignConfig]):
         One beat per cycle. Never stalls.
     """
 
-    #: Cycles from a beat to its writes by bank.
+    #: Latency in cycles, from a bus beat at the input to its writes by bank at the output.
     LATENCY = 2
 
     def __init__(self, config: AlignConfig):
@@ -252,7 +252,7 @@ class Align(ConfiguredComponent[AlignConfig]):
 
 
 def write_buffers(m: Module, name: str, side: WriteSide, write: Any, cores: Value, buffers: Sequence[Any]) -> None:
-    """Connect a stream of beats to the write ports of all cores' memories; with several cores, add `Align`.
+    """Connect a stream of bus beats to one buffer's write port in each core; with several cores, through `Align`.
 
     Parameters
     ----------
