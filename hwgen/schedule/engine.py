@@ -25,7 +25,7 @@ from hwgen.gateware.engine.fixed_unit import run_cycles
 from hwgen.gateware.engine.job import Compute, Job, job_bytes, job_words
 from hwgen.gateware.engine.output_words import read_latency
 from hwgen.gateware.engine.port import check_pace
-from hwgen.gateware.engine.steps import Steps
+from hwgen.gateware.engine.steps import StepSequencer
 from hwgen.schedule import engine_loops as loops
 
 #: Codes of the units that use the memory port (fetch, store, load), in the first column of `EngineCycles.bursts`.
@@ -401,9 +401,9 @@ class CoreSchedule:
             words_latency=words_latency(config),
             sum_latency=sum_latency(config),
             yield_latency=yield_latency(config),
-            fetch=Steps.FETCH,
-            start=Steps.START,
-            walked=Steps.WALKED,
+            fetch=StepSequencer.FETCH,
+            start=StepSequencer.START,
+            walked=StepSequencer.WALKED,
             drain_latency=Array.DRAIN_LATENCY,
             drain_fetch=DrainController.FETCH,
             drain_start=DrainController.START,

@@ -69,7 +69,7 @@ class CoreSizes(NamedTuple):
     words_latency, sum_latency, yield_latency : int
         Cycles from a step to the end of its reads, further to its sums, and to the cycle that it takes from the drain.
     fetch, start, walked : int
-        Latencies of the array's steps (`hwgen.gateware.engine.steps.Steps`).
+        Latencies of the array's steps (`hwgen.gateware.engine.steps.StepSequencer`).
     drain_latency, drain_fetch, drain_start : int
         Cycles from a selection to its beat, and latencies of the drain (`hwgen.gateware.engine.drain.DrainController`).
     finish : int

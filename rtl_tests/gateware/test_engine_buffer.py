@@ -17,14 +17,14 @@ from testbench import Circuit, bus_beat
 
 from hwgen.gateware.engine.config import CHAIN, EngineConfig
 from hwgen.gateware.engine.job import Compute
-from hwgen.gateware.engine.lanes import Lanes
+from hwgen.gateware.engine.lanes import LaneAddressing
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.output_words import OutputWordsConfig, read_latency
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, map_side
-from hwgen.gateware.engine.steps import Steps
+from hwgen.gateware.engine.steps import StepSequencer
 from hwgen.gateware.engine.store import StoreUnit
 from hwgen.gateware.engine.weight_buffer import WeightBuffer, weight_side
-from hwgen.gateware.engine.writes import AlignConfig, WriteSide, addend_side
+from hwgen.gateware.engine.writes import BankAlignmentConfig, WriteSide, addend_side
 
 #: As many lanes as the paper's four processing elements, and one.
 FIVE = EngineConfig(maps=8, pixels=5, map_words=64, weight_steps=64, slots=4)
@@ -124,7 +124,7 @@ class Front(wiring.Component):
 
     def __init__(self, config: EngineConfig):
         super().__init__({})
-        self.steps, self.lanes, self.maps = Steps(config), Lanes(config), ReuseBuffer(config)
+        self.steps, self.lanes, self.maps = StepSequencer(config), LaneAddressing(config), ReuseBuffer(config)
 
     def elaborate(self, platform):
         m = Module()
@@ -150,7 +150,7 @@ def read_together(part: Compute, boxes: dict[str, tuple[int, int]], pitch: int) 
     front = Front(FIVE)
     pixels = FIVE.pixels
     found: list[str] = []
-    late = Lanes.LATENCY + FIVE.buffer_latency
+    late = LaneAddressing.LATENCY + FIVE.buffer_latency
 
     async def bench(ctx):
         ctx.set(front.maps.write.valid, 1)
@@ -359,7 +359,7 @@ def sides(draw) -> WriteSide:
 def test_words_come_to_their_banks(side, seed):
     """Each lane's word goes to the next bank, or to bank 0 of the next address, and to the chosen cores alone."""
     rng = np.random.default_rng(seed)
-    align = AlignConfig(side=side).component()
+    align = BankAlignmentConfig(side=side).component()
     wanted: list[tuple[int, dict[int, tuple[int, int]]]] = []
     written = 0
 

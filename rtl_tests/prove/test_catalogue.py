@@ -44,7 +44,8 @@ from hwgen.verilog.emitted import files
 ENGINE = (
     "BoundConfig", "BurstUnitConfig", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainControllerConfig",
     "EngineDesign", "FetchUnitConfig", "LoadUnitConfig", "MapMemoryConfig", "MapProductConfig", "MemorySideConfig",
-    "PartQueueUnit", "PortUnitConfig", "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnitConfig", "TableAddConfig",
+    "PartQueueUnit", "PortUnitConfig", "QueueConfig", "ScaleConfig", "StepSequencerConfig", "StoreUnitConfig",
+    "TableAddConfig",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "ResampleLayerConfig", "RunningScaleLayerConfig")
@@ -64,7 +65,7 @@ KINDS = {
     "ChecksumUnit": {"checksum", "reset"},
     "CoreConfig": {"wires", "logic", "contract", "credits", "tokens", "reset"},
     "DrainControllerConfig": {"path", "stream", "occupancy", "tokens", "progress", "reset"},
-    "StepsConfig": {"path", "occupancy", "tokens", "progress", "reset"},
+    "StepSequencerConfig": {"path", "occupancy", "tokens", "progress", "reset"},
     "DistributeConfig": {"tokens", "reset"},
     "MapProductConfig": {"elementwise", "reset"},
     "TableAddConfig": {"elementwise", "reset"},

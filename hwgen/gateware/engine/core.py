@@ -15,12 +15,12 @@ from hwgen.gateware.engine.array import Array, ArrayConfig, control_layout, sum_
 from hwgen.gateware.engine.config import EngineConfig, numbered
 from hwgen.gateware.engine.drain import DrainController, DrainControllerConfig, drain_beat_layout, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
-from hwgen.gateware.engine.lanes import Lanes, LanesConfig
+from hwgen.gateware.engine.lanes import LaneAddressing, LaneAddressingConfig
 from hwgen.gateware.engine.load import fill_streams
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig, bank_addresses, map_side
-from hwgen.gateware.engine.steps import Steps, StepsConfig
+from hwgen.gateware.engine.steps import StepSequencer, StepSequencerConfig
 from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig, weight_side
-from hwgen.gateware.engine.writes import AlignConfig, write_buffers
+from hwgen.gateware.engine.writes import BankAlignmentConfig, write_buffers
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.lookup import delayed
 
@@ -54,7 +54,7 @@ def words_latency(config: EngineConfig) -> int:
 
     A job counts as computed as many cycles after its last step.
     """
-    return Lanes.LATENCY + config.buffer_latency
+    return LaneAddressing.LATENCY + config.buffer_latency
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +77,9 @@ class CoreConfig:
         }
         sides = {"align_maps": map_side(engine), "align_weights": weight_side(engine)} if engine.has_cores else {}
         return {
-            "steps": StepsConfig(engine=engine),
-            "lanes": LanesConfig(engine=engine),
-            **{name: AlignConfig(device=engine.device, side=side) for name, side in sides.items()},
+            "steps": StepSequencerConfig(engine=engine),
+            "lanes": LaneAddressingConfig(engine=engine),
+            **{name: BankAlignmentConfig(device=engine.device, side=side) for name, side in sides.items()},
             **{number: config for name, config in of_core.items() for number in numbered(engine, name)},
             "drains": DrainControllerConfig(engine=engine),
         }
@@ -93,7 +93,7 @@ class CoreConfig:
         """FPGA resources of the compute core outside its components: delay registers, and a counter of jobs."""
         cost, engine = Cost(self.engine.device), self.engine
         words = words_latency(engine)
-        cost.delay(engine.cores * engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
+        cost.delay(engine.cores * engine.pixels, words + 1 - LaneAddressing.INSIDE_LATENCY)
         for bits, cycles in (
             (counter_bits(engine.weight_steps), words + 1 - WeightBuffer.LATENCY),
             (control_layout(engine).size, words),
@@ -154,8 +154,8 @@ class Core(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        m.submodules.steps = self._steps = steps = Steps(config)
-        m.submodules.lanes = self._lanes = Lanes(config)
+        m.submodules.steps = self._steps = steps = StepSequencer(config)
+        m.submodules.lanes = self._lanes = LaneAddressing(config)
         self._maps, self._weights, self._arrays = (
             [component(config) for _ in range(config.cores)] for component in (ReuseBuffer, WeightBuffer, Array)
         )
@@ -196,7 +196,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         for name, maps, weights, array, step in zip(
             names, self._maps, self._weights, self._arrays, weight_steps, strict=True
         ):
-            inside = delayed(m, name, getattr(lanes, name), words + 1 - Lanes.INSIDE_LATENCY)
+            inside = delayed(m, name, getattr(lanes, name), words + 1 - LaneAddressing.INSIDE_LATENCY)
             m.d.comb += [
                 maps.rest.eq(lanes.rest),
                 *([] if config.has_cores else [maps.words.eq(lanes.words)]),

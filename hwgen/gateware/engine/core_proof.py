@@ -13,11 +13,11 @@ from hwgen.gateware.engine.core import Core, CoreConfig, words_latency
 from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainControllerConfig, note_layout
 from hwgen.gateware.engine.engine_proof import of_core_wires
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
-from hwgen.gateware.engine.lanes import Lanes
+from hwgen.gateware.engine.lanes import LaneAddressing
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
-from hwgen.gateware.engine.steps import StepsConfig, step_layout
+from hwgen.gateware.engine.steps import StepSequencerConfig, step_layout
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
-from hwgen.gateware.engine.writes import Align
+from hwgen.gateware.engine.writes import BankAlignment
 from hwgen.obligations.expressions import field_bits, field_wires
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import balance, delayed, register
@@ -28,7 +28,7 @@ __all__ = ["PROOFS", "core_parts", "obligations"]
 
 def core_parts(config: CoreConfig) -> dict[str, Any]:
     """Return the configurations of the compute core's components that have proof obligations, by instance name."""
-    return {"steps": StepsConfig(engine=config.engine), "drains": DrainControllerConfig(engine=config.engine)}
+    return {"steps": StepSequencerConfig(engine=config.engine), "drains": DrainControllerConfig(engine=config.engine)}
 
 
 def obligations(config: CoreConfig, site: Site) -> list[Obligation]:
@@ -100,7 +100,7 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
             "the address of a step's weights",
         ),
         "inside": (
-            words + 1 - Lanes.INSIDE_LATENCY,
+            words + 1 - LaneAddressing.INSIDE_LATENCY,
             engine.pixels,
             "lanes.inside_",
             "array.inside_",
@@ -477,6 +477,6 @@ PROOFS = {
         (obligations,),
         core_parts,
         _reasons,
-        (Core, Array, Lanes, ReuseBuffer, WeightBuffer, Align),
+        (Core, Array, LaneAddressing, ReuseBuffer, WeightBuffer, BankAlignment),
     )
 }

@@ -22,7 +22,7 @@ from hwgen.gateware.engine.job import COUNT_BITS
 from hwgen.gateware.engine.memory_side import MemorySide, MemorySideConfig
 from hwgen.gateware.engine.output_words import OutputWordsConfig, read_latency
 from hwgen.gateware.engine.port import PACE, Error
-from hwgen.gateware.engine.writes import AlignConfig, addend_side, write_buffers
+from hwgen.gateware.engine.writes import BankAlignmentConfig, addend_side, write_buffers
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.stream import join
 
@@ -93,7 +93,7 @@ class EngineDesign:
         finishes = dict.fromkeys(numbered(self.engine, "finish"), self.finish)
         shared: dict[str, ComponentConfig] = {}
         if self.engine.has_cores:
-            shared["align_addends"] = AlignConfig(device=self.engine.device, side=addend_side(self.engine))
+            shared["align_addends"] = BankAlignmentConfig(device=self.engine.device, side=addend_side(self.engine))
             shared["output_words"] = OutputWordsConfig(engine=self.engine)
         return {"memory_side": self.memory_side, **self.core.components, **finishes, **shared}
 

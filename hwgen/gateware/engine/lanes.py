@@ -22,8 +22,8 @@ INDEX_BITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanesConfig:
-    """Configuration of the engine's lane addressing (`Lanes`), with its FPGA resources."""
+class LaneAddressingConfig:
+    """Configuration of the engine's lane addressing (`LaneAddressing`), with its FPGA resources."""
 
     engine: EngineConfig
 
@@ -40,11 +40,11 @@ class LanesConfig:
             cost.lut += engine.cores * (114 + 25 * counter_bits(engine.cores)) // 2
         return cost.resources
 
-    def component(self) -> Lanes:
-        return Lanes(self.engine)
+    def component(self) -> LaneAddressing:
+        return LaneAddressing(self.engine)
 
 
-class Lanes(ConfiguredComponent[EngineConfig]):
+class LaneAddressing(ConfiguredComponent[EngineConfig]):
     """Lane addressing of the engine: computes, per cycle, which map buffer word each lane (output pixel) reads.
 
     It tracks the row, column and word of each lane's window, and of the tap in the window.

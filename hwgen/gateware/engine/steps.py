@@ -51,8 +51,8 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepsConfig:
-    """Configuration of the engine's step sequencer (`Steps`), with its FPGA resources."""
+class StepSequencerConfig:
+    """Configuration of the engine's step sequencer (`StepSequencer`), with its FPGA resources."""
 
     engine: EngineConfig
 
@@ -65,11 +65,11 @@ class StepsConfig:
         cost.lut = 199 + counter_bits(engine.weight_steps) + 4 * counter_bits(engine.slots)
         return cost.resources
 
-    def component(self) -> Steps:
-        return Steps(self.engine)
+    def component(self) -> StepSequencer:
+        return StepSequencer(self.engine)
 
 
-class Steps(ConfiguredComponent[EngineConfig]):
+class StepSequencer(ConfiguredComponent[EngineConfig]):
     """Step sequencer of the engine: issues the multiply-accumulate steps of all jobs in order, one per cycle.
 
     The next job waits in a register, and is prepared while the previous job is computed. A group starts when a slot is

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
-from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
+from hwgen.gateware.engine.steps import StepSequencer, StepSequencerConfig, step_layout
 from hwgen.obligations.expressions import field_wires
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import balance, kept, patience, register
@@ -47,7 +47,7 @@ def ready_path(site: Site) -> Obligation:
     return no_path(site, "the offer of a job's part to jobs.ready", offered, ["jobs__ready"])
 
 
-def obligations(config: StepsConfig, site: Site) -> list[Obligation]:
+def obligations(config: StepSequencerConfig, site: Site) -> list[Obligation]:
     """Return the proof obligations of the step sequencer: use of slots, order of steps, and progress."""
     engine = config.engine
     return [ready_path(site), _slots(engine, site), *_step_order(engine, site), _progress(engine, site)]
@@ -213,9 +213,9 @@ def _step_order(engine: EngineConfig, site: Site) -> list[Obligation]:
 
 
 def _progress(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a job or pixel group that can start does so within `Steps.FETCH` cycles."""
+    """Return the proof obligation that a job or pixel group that can start waits at most `FETCH` cycles."""
     lines, rules = _uses(engine)
-    bound = Steps.FETCH
+    bound = StepSequencer.FETCH
     return site.obligation(
         "progress",
         f"While a job is loaded and a slot is free, at most {bound} cycles pass without a step or another job.",
@@ -236,4 +236,4 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
     )
 
 
-PROOFS = {StepsConfig: Proofs((obligations,), others=(Steps,))}
+PROOFS = {StepSequencerConfig: Proofs((obligations,), others=(StepSequencer,))}

@@ -1,7 +1,7 @@
 """Write side of banked memories: all words of a bus beat are written in one cycle, into different banks.
 
-On an engine of several cores, a beat's words are brought to their banks once for all cores (`Align`). Each core's
-memory has its own registers of the words, so that no net has to reach all cores and their memories in one cycle.
+On an engine of several cores, a beat's words are brought to their banks once for all cores (`BankAlignment`). Each
+core's memory has its own registers of the words, so that no net has to reach all cores and their memories in one cycle.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class WriteSide:
     @property
     def latency(self) -> int:
         """Latency in cycles, from a bus beat to the writes at the banks."""
-        return Align.LATENCY + 1 if self.cores > 1 else 1
+        return BankAlignment.LATENCY + 1 if self.cores > 1 else 1
 
     def lanes_of(self, bank: int) -> list[int]:
         """Return the indices of the lanes in a bus beat whose words can go to the bank ``bank``."""
@@ -175,8 +175,8 @@ def write_to(m: Module, port: Any, write: BankWrite) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignConfig(OnDevice):
-    """Configuration of `Align`, which sends a bus beat's words to their banks for all cores, with its resources."""
+class BankAlignmentConfig(OnDevice):
+    """Configuration of `BankAlignment`, which sends bus beats' words to their banks, with its FPGA resources."""
 
     side: WriteSide
 
@@ -187,7 +187,7 @@ class AlignConfig(OnDevice):
         if side.banks == side.lanes == 8 * side.alignment:  # eight-way choices that share their halves
             cost.lut -= side.banks * _WORD_BITS
         cost.lut += side.wrapping_banks * counter_bits(side.words)
-        cost.ff += self._aligned_bits + side.cores * Align.LATENCY
+        cost.ff += self._aligned_bits + side.cores * BankAlignment.LATENCY
         return cost.resources
 
     @property
@@ -198,16 +198,16 @@ class AlignConfig(OnDevice):
         addresses = min(side.wrapping_banks + 1, side.banks)
         return side.banks + counter_bits(side.words) * addresses + _WORD_BITS * words
 
-    def component(self) -> Align:
-        return Align(self)
+    def component(self) -> BankAlignment:
+        return BankAlignment(self)
 
 
-class Align(ConfiguredComponent[AlignConfig]):
+class BankAlignment(ConfiguredComponent[BankAlignmentConfig]):
     """Circuit that sends the words of bus beats to their buffer banks, once for all cores of an engine.
 
     Parameters
     ----------
-    config : AlignConfig
+    config : BankAlignmentConfig
 
     Members
     -------
@@ -227,7 +227,7 @@ class Align(ConfiguredComponent[AlignConfig]):
     #: Latency in cycles, from a bus beat at the input to its writes by bank at the output.
     LATENCY = 2
 
-    def __init__(self, config: AlignConfig):
+    def __init__(self, config: BankAlignmentConfig):
         side = config.side
         super().__init__(
             config,
@@ -252,7 +252,7 @@ class Align(ConfiguredComponent[AlignConfig]):
 
 
 def write_buffers(m: Module, name: str, side: WriteSide, write: Any, cores: Value, buffers: Sequence[Any]) -> None:
-    """Connect a stream of bus beats to one buffer's write port in each core; with several cores, through `Align`.
+    """Connect a stream of bus beats to one buffer's write port in each core, through a `BankAlignment` if several.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def write_buffers(m: Module, name: str, side: WriteSide, write: Any, cores: Valu
         (buffer,) = buffers
         m.d.comb += [buffer.valid.eq(write.valid), buffer.payload.eq(write.payload)]
         return
-    m.submodules[name] = align = Align(AlignConfig(side=side))
+    m.submodules[name] = align = BankAlignment(BankAlignmentConfig(side=side))
     m.d.comb += [align.i.valid.eq(write.valid), align.i.payload.eq(write.payload), align.cores.eq(cores)]
     for core, buffer in enumerate(buffers):
         m.d.comb += [buffer.valid.eq(align.written[core]), buffer.payload.eq(align.o)]
