@@ -84,13 +84,13 @@ def objection(sound: Built, changed: Built, seconds: float, deadline: float) -> 
     deadline : float
         Value of `time.monotonic` after which no other proof begins.
     """
-    from hwgen.prove.discharge import discharged
+    from hwgen.prove.discharge import discharge_one
 
     for name, with_change, without in _changed(sound, changed):
         if time.monotonic() > deadline:
             break
-        is_refuted = discharged(seconds, with_change).verdict.result == "refuted"
-        if is_refuted and discharged(seconds, without).verdict.result == "proved":
+        is_refuted = discharge_one(seconds, with_change).verdict.result == "refuted"
+        if is_refuted and discharge_one(seconds, without).verdict.result == "proved":
             return name
     return ""
 
@@ -115,7 +115,7 @@ def _file(built: Built, name: str) -> str:
 
 
 def _tasks(built: Built) -> dict[str, Any]:
-    """Return the task of `hwgen.prove.discharge.discharged` for each obligation, by kind, path and statement."""
+    """Return the task of `hwgen.prove.discharge.discharge_one` for each obligation, by kind, path and statement."""
     from hwgen import digest
     from hwgen.errors import InputError
     from hwgen.fields import Entries, written

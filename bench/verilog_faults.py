@@ -158,7 +158,7 @@ class Folder:
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.path = name, path
-        self.lists = lists.lists_of(path)
+        self.lists = lists.read_lists(path)
 
     @cached_property
     def modules(self) -> dict[str, tuple[str, VerilogModule]]:
@@ -212,7 +212,7 @@ class Folder:
         (target / fault.file).write_text(text.replace(module, self.changed(fault)), encoding="utf-8")
 
 
-def affected(listed: list[lists.Listed], modules: set[str]) -> dict[str, tuple[Obligation, Wrapped]]:
+def affected(listed: list[lists.ObligationList], modules: set[str]) -> dict[str, tuple[Obligation, Wrapped]]:
     """Return the obligations of some modules with their wrappers, by kind, path and statement.
 
     Of equal ones, the later ones have a mark at the end.
@@ -329,7 +329,7 @@ def _sides(folder: Folder, fault: Fault) -> tuple[dict[str, bytes], dict[str, by
 
 def judged(folder: Folder, fault: Fault, target: Path, seconds: float) -> dict[str, Any]:
     """Return the verdict of ``hwgen prove`` on a folder with a fault, and the obligation that refutes it."""
-    changed_lists, modules = lists.lists_of(target), folder.with_module(fault.module)
+    changed_lists, modules = lists.read_lists(target), folder.with_module(fault.module)
     sound_pairs = affected(folder.lists, modules)
     try:
         pairs = affected(changed_lists, modules)
@@ -337,15 +337,16 @@ def judged(folder: Folder, fault: Fault, target: Path, seconds: float) -> dict[s
         return {"verdict": "refused", "detail": str(error)}
     tasks = []
     for name, (obligation, wrapper) in pairs.items():
-        key = discharge._key(obligation, wrapper)
-        if key != discharge._key(*sound_pairs[name]):
+        key = discharge._cache_key(obligation, wrapper)
+        if key != discharge._cache_key(*sound_pairs[name]):
             tasks.append((len(wrapper.modules), name, (key, obligation, wrapper)))
     undecided = []
     for _, name, task in sorted(tasks, key=lambda entry: entry[:2]):
-        verdict = discharge.discharged(seconds, task).verdict
+        verdict = discharge.discharge_one(seconds, task).verdict
         if verdict.result in ("refuted", "vacuous"):
             obligation, wrapper = sound_pairs[name]
-            sound = discharge.discharged(seconds, (discharge._key(obligation, wrapper), obligation, wrapper)).verdict
+            key = discharge._cache_key(obligation, wrapper)
+            sound = discharge.discharge_one(seconds, (key, obligation, wrapper)).verdict
             if sound.result == "proved":
                 return {"verdict": "refuted", "detail": name, "result": verdict.result}
             undecided.append(f"{name} (sound: {sound.result})")

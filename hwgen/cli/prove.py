@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_json(arguments.json, traces)
     outputs = Outputs(arguments, folder)
     changed = _changed_files(folder)
-    listed = lists.lists_of(folder)
+    listed = lists.read_lists(folder)
     pairs, covered = lists.obligations_of(listed), lists.coverage_of(listed)
     kinds = sorted({obligation.kind for obligation, _ in pairs})
     if arguments.only is not None:

@@ -1,1 +1,1 @@
-"""Proof obligations and the observers that they are made of: a floor below the components that state them."""
+"""Proof obligations of emitted Verilog modules, and the observers (Verilog monitors) that they are made of."""

@@ -1,7 +1,7 @@
-"""Obligations ``wires`` and ``logic`` of modules that only connect instances: the source of every port is stated.
+"""Proof obligations ``wires`` and ``logic`` of modules that only connect instances: each port has the stated source.
 
 ``wires`` reads the netlist. It fails for a port without a rule, so that no connection is left out. ``logic`` states the
-values of the ports that are no wires, over the ports of instances whose outputs are free.
+values of the ports that are not wires, over the ports of instances whose outputs are free.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["composition", "domain_wires", "has_port", "logic", "wired"]
 
 
 def domain_wires(site: Site) -> dict[str, str]:
-    """Return the wires of clocks and resets: those of each instance are the module's, by the instance's port."""
+    """Return the expected connections of clocks and resets: by instance port, the module's port that drives it."""
     wires, own = {}, site.module
     for instance, module in own.instances.items():
         inner = site.modules.get(module)
@@ -30,7 +30,7 @@ def domain_wires(site: Site) -> dict[str, str]:
 
 
 def has_port(site: Site, port: str) -> bool:
-    """Return whether a port of the module, or of an instance (``INSTANCE.PORT``), was emitted."""
+    """Return whether a port of the module, or of an instance in it (``INSTANCE.PORT``), was emitted."""
     instance, _, name = port.rpartition(".")
     return name in (site.module.connections.get(instance, {}) if instance else site.module.ports)
 
@@ -44,7 +44,7 @@ def composition(
     others: Sequence[str] = (),
     **fields: Any,
 ) -> list[Obligation]:
-    """Return the obligations that each port of each instance in a module has its source.
+    """Return the obligations that each port of each instance in a module has the stated source.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def composition(
     rules : mapping of str to str
         Verilog expressions over ports, by the port whose value they state.
     others : sequence of str, optional
-        Ports for which obligations of other kinds state the value.
+        Ports whose value obligations of other kinds state.
     **fields
         Fields of the obligation ``logic``.
     """
@@ -67,7 +67,7 @@ def composition(
 
 
 def wired(site: Site, statement: str, wires: Mapping[str, str], kind: str = "wires") -> Obligation:
-    """Return the obligation that ports are the same wires as the ports that ``wires`` has for them."""
+    """Return the obligation that each port in ``wires`` is the same net as the port that it maps to."""
     return site.obligation(kind, statement, methods=("structure",), structure={"wires": dict(wires)})
 
 

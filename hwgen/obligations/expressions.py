@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 Fields = data.Layout | Mapping[Any, data.Field]
-"""Type of the fields of a payload by their names."""
+"""Fields of a payload by name: an Amaranth layout, or a mapping to Amaranth fields."""
 
 
 def choice(selector: str, entries: Sequence[object]) -> str:
-    """Return the entry of a table at the index ``selector``, as a Verilog expression."""
+    """Return a Verilog expression that selects the entry with index ``selector`` from a list of entries."""
     if len(set(entries)) == 1:
         return str(entries[0])
     first = [f"{selector} == {index} ? {entry}" for index, entry in enumerate(entries[:-1])]
@@ -34,19 +34,19 @@ def choice(selector: str, entries: Sequence[object]) -> str:
 
 
 def field_bits(payload: str, fields: Fields, name: str, base: int = 0) -> str:
-    """Return the Verilog slice of a payload that is a field, if the payload begins with bit ``base`` of a word."""
+    """Return the Verilog slice of a payload's field; the payload starts at bit ``base`` of the word."""
     return part(payload, base + fields[name].offset, fields[name].width)
 
 
 def field_wires(layout: Fields, names: Iterable[str], payload: str, prefix: str) -> list[str]:
-    """Return lines of Verilog with a wire ``PREFIX_NAME`` for each named field of a payload."""
+    """Return Verilog lines that declare a wire ``PREFIX_NAME`` for each named field of a payload."""
     return [
         f"wire [{layout[name].width - 1}:0] {prefix}_{name} = {field_bits(payload, layout, name)};" for name in names
     ]
 
 
 def in_circle(first: str, count: str, end: str, depth: int) -> str:
-    """Return the Verilog condition that ``end`` is ``count`` words after ``first`` in a memory of ``depth`` words.
+    """Return the Verilog condition that ``end`` is ``count`` words after ``first`` in a ring of ``depth`` words.
 
     No sum of addresses wraps, because one operand has 32 bits.
     """
@@ -55,32 +55,32 @@ def in_circle(first: str, count: str, end: str, depth: int) -> str:
 
 
 def literal(value: int, bits: int) -> str:
-    """Return a signed Verilog number of ``bits`` bits."""
+    """Return a signed Verilog literal of ``bits`` bits, such as ``-8'sd3``."""
     return f"{'-' if value < 0 else ''}{bits}'sd{abs(value)}"
 
 
 def signed_number(value: int) -> str:
-    """Return a signed Verilog number, which is wide enough for itself and its negative."""
+    """Return a signed Verilog literal that is wide enough for the number and its negative."""
     return literal(value, abs(value).bit_length() + 2)
 
 
 def part(word: str, first: int, bits: int) -> str:
-    """Return the Verilog slice of ``bits`` bits of a word, from bit ``first`` on."""
+    """Return the Verilog slice of ``bits`` bits of a word, starting at bit ``first``."""
     return f"{word}[{first + bits - 1}:{first}]"
 
 
 def repeated(bits: str, count: int, width: int) -> str:
-    """Return the Verilog expression of ``count`` values, the lowest first: each is a bit of a name ``width`` times."""
+    """Return the Verilog concatenation of ``count`` bits of a word, each repeated ``width`` times, lowest first."""
     return f"{{{', '.join(f'{{{width}{{{bits}[{index}]}}}}' for index in reversed(range(count)))}}}"
 
 
 def value_of(bits: str, shape: Shape) -> str:
-    """Return the signed Verilog expression of the value that the bits of an expression represent."""
+    """Return a signed Verilog expression of the value that ``bits`` represents, read with the Amaranth shape."""
     return f"$signed({bits})" if shape.signed else f"$signed({{1'b0, {bits}}})"
 
 
 def table(name: str, words: Sequence[int], *, signed: bool) -> list[str]:
-    """Return lines of Verilog that define a memory of signed words, ``NAME``, which is never written.
+    """Return Verilog lines that define a constant memory ``NAME`` of signed words.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Modules of emitted Verilog: the text, ports and instances of each module of a file that hwgen wrote."""
+"""Parsed Verilog modules: text, ports, signals and instances of each module in a file that hwgen wrote."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import cached_property
 
 __all__ = ["RESETS", "SYNTHESIS", "Declared", "VerilogModule", "declared_names", "modules_of"]
 
-#: End of the name under which `modules_of` returns a module's text for synthesis, if there is another for simulation.
+#: Suffix of the name that `modules_of` gives a module's text for synthesis, if there is another for simulation.
 SYNTHESIS = "_synthesis"
 
-#: Names of ports that reset a module: that of its domain, of a bus shell's parts, and of an engine's parts.
+#: Names of ports that reset a module: the domain's reset, and resets of a bus shell's and of an engine's submodules.
 RESETS = ("rst", "reset", "run_reset")
 
 _MODULE = re.compile(r"^module (\w+)\b.*?^endmodule$", re.MULTILINE | re.DOTALL)
@@ -34,12 +34,12 @@ _MEMORY_OF_ZEROS = re.compile(
 )
 _FILE = re.compile(r'\.INIT\("(.*?)"\)')
 _READ_FILE = "initial $readmemh(INIT, memory);"
-"""Statement of a memory's module that reads the contents of the memory."""
+"""Verilog statement in a memory's module that reads the memory's contents from a file."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """Port or signal of a Verilog module: its name, width in bits, and direction (empty for an inner signal)."""
+    """Port or signal that a Verilog module declares: name, width in bits, and direction (empty for an inner signal)."""
 
     name: str
     width: int
@@ -63,7 +63,7 @@ class VerilogModule:
 
     @cached_property
     def ports(self) -> dict[str, Declared]:
-        """Ports of the module by name; empty for a module whose widths are parameters."""
+        """Ports of the module by name; empty for a module whose port widths are parameters."""
         if self.has_parameters:
             return {}
         ports = _PORT.finditer(self.head)
@@ -76,7 +76,7 @@ class VerilogModule:
 
     @cached_property
     def foreign_clocks(self) -> list[str]:
-        """Events of registers that are not the rising edge of the module's clock, and other clocks of instances."""
+        """Events other than the rising edge of the module's clock, and other clocks connected to its instances."""
         events = (event.strip("() ") for event in _EVENT.findall(_COMMENT.sub("", self.text)))
         clocks = (net for ports in self.connections.values() for port, net in ports.items() if port in ("clk", "aclk"))
         return [
@@ -91,13 +91,13 @@ class VerilogModule:
 
     @cached_property
     def reset_values(self) -> dict[str, str]:
-        """Values at power-up, by name, of the registers that ``rst`` resets."""
+        """Power-up values of the registers that ``rst`` resets, as Verilog numbers by register name."""
         reset = {name for block in _RESET_BLOCK.findall(self.text) for name in _RESET.findall(block)}
         return {name: value for name, value in _INITIAL.findall(self.text) if name in reset}
 
     @property
-    def begun(self) -> str:
-        """Text of the module, in which registers that no reset reaches, and written memories, begin with any value."""
+    def uninitialised(self) -> str:
+        """Text of the module without initial values of written memories and of registers that no reset reaches."""
 
         def kept(match: re.Match[str]) -> str:
             return match[0] if match[2] in self.reset_values else match[1] + match[2]
@@ -106,17 +106,17 @@ class VerilogModule:
 
     @property
     def head(self) -> str:
-        """Text of the module up to the end of its list of ports."""
+        """Text of the module from its start to the end of its port list."""
         return self.text[: self.text.index("\n);") + 3]
 
     @property
     def has_parameters(self) -> bool:
-        """Whether the module has Verilog parameters, as the memories that many modules share."""
+        """Whether the module has Verilog parameters, as memory modules that others share do."""
         return self.text.startswith(f"module {self.name} #")
 
     @property
     def is_rom(self) -> bool:
-        """Whether the module is a memory that nothing writes."""
+        """Whether the module is a memory without a write port."""
         return self.has_parameters and "parameter W0_PARTS" not in self.head
 
     @cached_property
@@ -127,49 +127,49 @@ class VerilogModule:
 
     @cached_property
     def arrays(self) -> list[str]:
-        """Names of the memories in the module that are not instances."""
+        """Names of the memories that the module declares itself, as ``reg`` arrays."""
         return _ARRAY.findall(self.text)
 
     @cached_property
     def instances(self) -> dict[str, str]:
-        """Names of the modules that are instantiated, by the names of their instances."""
+        """Names of the instantiated modules, by instance name."""
         return {name: module for module, name, _ in map(_groups, _INSTANCE.finditer(self.text))}
 
     @cached_property
     def connections(self) -> dict[str, dict[str, str]]:
-        """Verilog expressions at the ports of each instance: by instance, then by port."""
+        """Verilog expressions that are connected to each instance: by instance name, then by port."""
         return {
             name: dict(_CONNECTION.findall(ports)) for _, name, ports in map(_groups, _INSTANCE.finditer(self.text))
         }
 
     def contents_of(self, instance: str) -> str:
-        """Return the name of the file with the contents of an instantiated memory; empty if it has none."""
+        """Return the name of the file with a memory instance's contents; empty if it has none."""
         instances = _INSTANCE.finditer(self.text)
         name = next((_FILE.search(match[0]) for match in instances if match[2] == instance), None)
         return name[1] if name else ""
 
-    def filled(self, words: Sequence[str]) -> str:
-        """Return the text of a memory's module in which statements for all words replace the reading of a file.
+    def with_contents(self, words: Sequence[str]) -> str:
+        """Return the text of a memory's module with statements for all words instead of reading a file.
 
         The text thus contains all that its circuit depends on.
 
         Parameters
         ----------
         words : sequence of str
-            Hexadecimal numbers, from address 0 on.
+            Hexadecimal numbers, starting at address 0.
         """
         rows = [f"memory[{address}] = {4 * len(word)}'h{word};" for address, word in enumerate(words)]
         return self.text.replace(_READ_FILE, "\n".join(["initial begin", *rows, "end"]))
 
     @property
-    def free(self) -> str:
-        """Text of a module with the same ports, whose outputs are free."""
+    def with_free_outputs(self) -> str:
+        """Text of a module with the same ports whose outputs are unconstrained (``$anyseq``)."""
         outputs = re.findall(r"^ {4}output +(?:wire|reg) +(\[[^\]]*\] |)(\w+)", self.head, re.MULTILINE)
         lines = [f"    wire {width}free_{name} = $anyseq;\n    assign {name} = free_{name};" for width, name in outputs]
-        return self.replaced("\n".join(lines))
+        return self.with_body("\n".join(lines))
 
-    def replaced(self, body: str) -> str:
-        """Return the text of a module with the same ports, whose outputs ``body`` drives."""
+    def with_body(self, body: str) -> str:
+        """Return the text of a module with the same ports whose outputs the Verilog lines ``body`` drive."""
         head = _OUTPUT_REGISTER.sub(r"\1 wire \2\3\4", self.head)
         return f"{head}\n{body}\nendmodule\n"
 
@@ -179,15 +179,15 @@ def _groups(match: re.Match[str]) -> tuple[str, ...]:
 
 
 def declared_names(lines: Iterable[str]) -> list[str]:
-    """Return the names of wires and registers that lines of Verilog declare, one in each declaration."""
+    """Return the names of the wires and registers that Verilog lines declare."""
     return [name for line in lines for name in _DECLARED.findall(line)]
 
 
 def modules_of(text: str) -> dict[str, VerilogModule]:
-    """Return the modules of a Verilog file that hwgen wrote, by name.
+    """Return the modules of a Verilog file that hwgen wrote, by module name.
 
     A file can have two texts of a module: first for synthesis, then for simulation. The second one has the module's
-    name. The first one has the name with `SYNTHESIS` behind it, also in its text.
+    name. The first one has the name followed by `SYNTHESIS`, also in its text.
     """
     modules: dict[str, VerilogModule] = {}
     for module in _modules(text):

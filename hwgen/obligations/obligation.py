@@ -1,4 +1,4 @@
-"""Proof obligations: properties of emitted modules, as Verilog expressions over a module's ports and signals."""
+"""Proof obligations: properties of emitted Verilog modules, as Verilog expressions over their ports and signals."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["FORMAT", "SUFFIX", "Obligation", "read", "write"]
 
 #: Number of the format of ``NAME.proofs.json``.
 FORMAT = 1
-#: End of the names of files with proof obligations.
+#: Suffix of the names of files with proof obligations.
 SUFFIX = ".proofs.json"
 
 
 def _by_name(**rule: Any) -> Any:
-    """Return a dataclass field with an object in JSON, which is not written while it is empty."""
+    """Return a dataclass field for a dictionary, empty by default, that JSON omits while it is empty."""
     return entry(default_factory=dict, is_brief=True, **rule)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Obligation:
-    """Obligation to prove one property of one emitted module, for every input sequence and for resets at any time.
+    """Obligation to prove a property of an emitted module, for every input sequence and for resets at any time.
 
-    The module is instantiated in a wrapper, in which its ports have their own names. Its inputs are free. The lines of
+    The module is instantiated in a wrapper, where its ports keep their names. Its inputs are free. The lines of
     ``observer`` are part of the wrapper, and can read ports and the names in ``sees``. They can use the registers
     ``clk`` and ``rst``.
 
@@ -56,7 +56,7 @@ class Obligation:
     asserts : dict of str to str
         Parts of the property: a Verilog expression by the part in words.
     cover : str
-        Verilog expression that some run must fulfil, so that the property does not hold in a void.
+        Verilog expression that some run must fulfil, so that the property does not hold vacuously.
     run : dict of str to str
         Inputs, and free signals of the observer, that are fixed in the run that is searched for the cover: a Verilog
         expression by name. The search is then short. All others stay free.
@@ -110,7 +110,7 @@ class Obligation:
 
 
 def write(verilog: str, obligations: Iterable[Obligation], reasons: Mapping[str, str] | None = None) -> bytes:
-    """Return the contents of ``NAME.proofs.json`` for the Verilog file with the name ``verilog``.
+    """Return the JSON contents of ``NAME.proofs.json``, which lists the obligations of the Verilog file ``verilog``.
 
     ``reasons`` says, by path, why instances have no functional property.
     """
@@ -124,12 +124,12 @@ def write(verilog: str, obligations: Iterable[Obligation], reasons: Mapping[str,
 
 
 def read(content: bytes, name: str) -> tuple[str, list[Obligation], dict[str, str]]:
-    """Return the name of the Verilog file, its obligations, and the reasons by path, of a ``NAME.proofs.json``.
+    """Return what a ``NAME.proofs.json`` contains: name of the Verilog file, obligations, and reasons by path.
 
     Raises
     ------
     InputError
-        If the content, of the file ``name``, is not a list of obligations.
+        If ``content``, read from the file ``name``, is not a list of obligations.
     """
     document = Entries.parsed(content, name, help="build the design again")
     if (version := document.integer("format")) != FORMAT:

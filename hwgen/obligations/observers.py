@@ -1,4 +1,4 @@
-"""Lines of Verilog of observers: they count, delay values, and measure the age of a pipeline."""
+"""Verilog lines of observers (proof monitors): counters, delay lines, and the age of a pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def age(cycles: int) -> list[str]:
-    """Return lines of Verilog that count cycles since the reset, up to ``cycles``."""
+    """Return Verilog lines of a counter ``age`` of the cycles since the reset, up to ``cycles``."""
     return [
         f"reg {bits_for(cycles)} age = 0;",
         f"always @(posedge clk) age <= rst ? 0 : age + (age != {cycles});",
@@ -32,25 +32,25 @@ def age(cycles: int) -> list[str]:
 
 
 def is_old(cycles: int) -> str:
-    """Return the Verilog condition that `age` counted ``cycles`` cycles."""
+    """Return the Verilog condition that the counter of `age` has reached ``cycles``."""
     return f"(age == {cycles})"
 
 
 def register(name: str, value: str, width: int = 1, init: int = 0, reset: str = "rst") -> list[str]:
-    """Return lines of Verilog of a register that takes a value in each cycle, and ``init`` after a reset."""
+    """Return Verilog lines of a register that loads ``value`` in each cycle, and ``init`` at a reset."""
     range_of = f"[{width - 1}:0] " if width > 1 else ""
     return [f"reg {range_of}{name} = {init};", f"always @(posedge clk) {name} <= {reset} ? {init} : {value};"]
 
 
 def kept(name: str, width: int, value: str, when: str) -> list[str]:
-    """Return lines of Verilog of a register that takes a value in the cycles in which ``when`` is high."""
+    """Return Verilog lines of a register that loads ``value`` in cycles with ``when`` high and otherwise keeps it."""
     return [f"reg [{width - 1}:0] {name};", f"always @(posedge clk) if ({when}) {name} <= {value};"]
 
 
 def stages(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
-    """Return lines of Verilog of registers ``NAME_1``, ``NAME_2`` and so on: a value 1 to ``cycles`` cycles ago.
+    """Return Verilog lines of registers ``NAME_1``, ``NAME_2``, ..: a value as it was 1 to ``cycles`` cycles ago.
 
-    With ``resets``, the values of cycles before a reset become 0.
+    With ``resets``, values from before a reset become 0.
     """
     names = [value, *(f"{name}_{count}" for count in range(1, cycles + 1))]
     reset = "rst" if resets else "1'b0"
@@ -58,12 +58,12 @@ def stages(name: str, width: int, value: str, cycles: int, *, resets: bool = Fal
 
 
 def balance(name: str, largest: int, comes: str, leaves: str) -> list[str]:
-    """Return lines of Verilog that count what has come and not left, at most ``largest``."""
+    """Return Verilog lines of an up-down counter ``name``: what has come minus what has left, at most ``largest``."""
     return register(name, f"{name} + ({comes}) - ({leaves})", max(1, largest.bit_length()))
 
 
 def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
-    """Return lines that count ``moves`` from 0 to ``last``, and then from 0 again; the wire ``NAME_ends`` is the wrap.
+    """Return Verilog lines of a counter of ``moves`` from 0 to ``last`` that wraps; ``NAME_ends`` marks the wrap.
 
     ``last`` is ``count - 1`` by default. An expression must not exceed it.
     """
@@ -75,7 +75,7 @@ def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
 
 
 def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
-    """Return lines of Verilog that delay a value of ``width`` bits by ``cycles`` cycles, which can be 0: ``NAME_was``.
+    """Return Verilog lines that delay a value of ``width`` bits by ``cycles`` cycles, 0 or more, as ``NAME_was``.
 
     With ``resets``, the values of cycles before a reset become 0.
     """
@@ -90,7 +90,7 @@ def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = Fa
 
 
 def patience(is_idle: str, bound: int) -> list[str]:
-    """Return lines of Verilog that count the cycles in a row in which something is ``is_idle``: ``idle``."""
+    """Return Verilog lines of a counter ``idle`` of consecutive cycles with ``is_idle``, up to ``bound + 1``."""
     return [
         f"reg {bits_for(bound + 1)} idle = 0; wire is_idle = {is_idle};",
         f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
@@ -98,7 +98,7 @@ def patience(is_idle: str, bound: int) -> list[str]:
 
 
 def since(event: str, cycles: int) -> list[str]:
-    """Return lines of Verilog that count the cycles ``since`` an event, up to ``cycles``."""
+    """Return Verilog lines of a counter ``since`` of the cycles after the last ``event``, up to ``cycles``."""
     return [
         f"reg {bits_for(cycles)} since = {cycles};",
         f"always @(posedge clk) since <= rst ? {cycles} : {event} ? 1 : since + (since != {cycles});",
@@ -106,10 +106,10 @@ def since(event: str, cycles: int) -> list[str]:
 
 
 def marked(max_beats: int, width: int, value: str, comes: str, taken: str) -> list[str]:
-    """Return lines of Verilog that mark any beat, one at a time, and follow it until it ``leaves``.
+    """Return Verilog lines that mark an arbitrary beat, one at a time, and follow it through a queue until it leaves.
 
-    They read ``waiting``. While ``is_marked``, ``ahead`` counts the beats before the marked one, whose bits are
-    ``value`` in the observer. ``marks`` is high as it comes.
+    They read ``waiting``, the number of queued beats. While ``is_marked``, ``ahead`` counts the beats before the marked
+    one, whose bits are ``value`` in the observer. ``marks`` is high as it comes, ``leaves`` as it leaves.
     """
     return [
         f"wire mark = $anyseq; reg is_marked = 0; reg {bits_for(max_beats)} ahead = 0; reg [{width - 1}:0] value;",
@@ -122,7 +122,7 @@ def marked(max_beats: int, width: int, value: str, comes: str, taken: str) -> li
 
 
 def probed(site: Site, **memories: tuple[int, int, str]) -> dict[str, Any]:
-    """Return fields of an obligation that sees the word ``MEMORY_word`` of memories, each at any address.
+    """Return `Obligation` fields that let its Verilog read a word ``MEMORY_word`` of each memory at any address.
 
     Parameters
     ----------

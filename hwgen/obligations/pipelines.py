@@ -1,4 +1,4 @@
-"""Obligations that the outputs of a pipeline are a function of its inputs some cycles earlier."""
+"""Proof obligations that a pipeline's outputs are a function of its inputs some cycles earlier."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["index_of", "pipeline"]
 
 
 def index_of(site: Site, signal: str, bits: int) -> tuple[str, dict[str, int]]:
-    """Return the signal with the index of a beat, and the free inputs of an obligation that reads it.
+    """Return the name of a beat's index signal, and free inputs: an input ``any_SIGNAL`` if the module has no index.
 
-    A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
+    Such a module treats all beats alike, and its outputs must be right for a beat of any index.
     """
     return (signal, {}) if site.has(signal) else (f"any_{signal}", {f"any_{signal}": bits})
 
@@ -31,9 +31,9 @@ def pipeline(
     methods: tuple[str, ...] = ("exhaustive",),
     **fields: Any,
 ) -> Obligation:
-    """Return the obligation of facts about a pipeline that was not reset in the last cycles.
+    """Return the obligation that ``facts`` about a pipeline hold whenever it was not reset in the last ``cycles``.
 
-    All registers of the pipeline begin with any value. After ``cycles`` cycles its outputs depend on inputs alone.
+    All registers of the pipeline start with any value. After ``cycles`` cycles its outputs depend only on inputs.
 
     Parameters
     ----------

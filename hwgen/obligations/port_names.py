@@ -1,4 +1,4 @@
-"""Names of emitted ports that carry a part of a signal: some adjacent fields, or some bits."""
+"""Names of emitted Verilog ports that carry part of a signal: some adjacent fields, or a slice of bits."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["name_of_fields", "name_of_slice"]
 
 
 def name_of_fields(signal: str, fields: Sequence[str]) -> str:
-    """Return the name of a port with some adjacent fields of a signal, the lowest first."""
+    """Return the name of the emitted port that carries some adjacent fields of a signal, given lowest first."""
     words = list(fields) if len(fields) < 3 else [fields[0], "to", fields[-1]]
     return f"{signal}__{'_'.join(words)}"
 
 
 def name_of_slice(signal: str, low: int, width: int) -> str:
-    """Return the name of a port with some bits of a signal."""
+    """Return the name of the emitted port that carries ``width`` bits of a signal, starting at bit ``low``."""
     return f"{signal}_{low}" if width == 1 else f"{signal}_{low + width - 1}_{low}"

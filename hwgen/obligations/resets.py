@@ -1,7 +1,7 @@
-"""Obligation ``reset``: a reset gives each register that has a reset its value at power-up.
+"""Proof obligation ``reset``: a reset gives each register that has a reset its value at power-up.
 
-All other registers, and memories, begin with any value in every proof (`hwgen.prove.wrapper`). So each property holds
-after a reset as it holds after power-up.
+All other registers, and memories, start with any value in every proof (`hwgen.prove.wrapper`). Therefore each property
+holds after a reset as it holds after power-up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["obligations", "of_arithmetic"]
 
 
 def obligations(config: Any, site: Site) -> list[Obligation]:
-    """Return the obligation of a component's registers; none for a component without a reset."""
+    """Return the obligation that a reset restores a component's registers; none for a component without a reset."""
     values = site.module.reset_values
     if not values:
         return []
@@ -36,10 +36,11 @@ def obligations(config: Any, site: Site) -> list[Obligation]:
 
 
 def of_arithmetic(_layer: Any, site: Site) -> list[Obligation]:
-    """Return the obligations of the registers of a layer's arithmetic and last stage, and of the modules inside.
+    """Return the obligations that a reset restores the registers of a layer's arithmetic, checked on the netlist.
 
-    Most of them say which results are valid, and which weights and channels come next. Registers of data have no reset
-    where a result without ``valid`` is used nowhere. The netlist shows what a reset does, and sums stay words.
+    Most of these registers say which results are valid, and which weights and channels come next. Registers of data
+    have no reset if a result without ``valid`` is used nowhere. The netlist shows what a reset does, and sums stay
+    words.
     """
     parts = [inner for name in ("compute", "finish") if (inner := site.inner(name)) is not None]
     return [
@@ -62,7 +63,7 @@ def _digits(value: str) -> str:
 
 
 def _inner_sites(site: Site) -> Iterator[Site]:
-    """Yield a site and those of all instances inside whose modules have no Verilog parameters."""
+    """Yield an instance's site and the sites of all instances inside, without modules that have parameters."""
     yield site
     for instance, module in site.module.instances.items():
         inner = site.modules.get(module)

@@ -1,4 +1,4 @@
-"""Site of a component in an emitted design, its module and the instances inside, and what is proved of components."""
+"""Location of a component's module in an emitted design, and what is to be proved of each class of component."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from hwgen.obligations.port_names import name_of_fields, name_of_slice
 __all__ = ["Carrier", "Kind", "Proofs", "Site", "bits_for"]
 
 
-#: Path of a signal of an instance inside, in a Verilog expression of an obligation.
+#: Pattern of a hierarchical signal path (``INSTANCE.SIGNAL``) in a Verilog expression of an obligation.
 _PATH = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)+")
-#: Name in a Verilog expression; not a word of Verilog such as the ``b`` of ``1'b0`` or ``$signed``.
+#: Pattern of a name in a Verilog expression; not a word of Verilog such as the ``b`` of ``1'b0`` or ``$signed``.
 _NAME = re.compile(r"(?<![\w'$.])[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class Carrier:
-    """Emitted port or signal that carries all fields of a structure, or some adjacent ones.
+    """Emitted Verilog port or signal that carries all fields of a structure, or some adjacent fields.
 
     Parameters
     ----------
@@ -41,18 +41,18 @@ class Carrier:
     width: int
 
     def has(self, field: data.Field) -> bool:
-        """Return whether the port carries a field of the structure."""
+        """Return whether the emitted port or signal carries a field of the structure."""
         return self.low <= field.offset and field.offset + field.width <= self.low + self.width
 
     def bits(self, field: data.Field) -> str:
-        """Return the Verilog expression of a field."""
+        """Return the Verilog expression that selects a field of the structure from the emitted port or signal."""
         low = field.offset - self.low
         return self.name + (f"[{low + field.width - 1}:{low}]" if self.width > 1 else "")
 
 
 @dataclass(frozen=True)
 class Site:
-    """Instance of an emitted module in a design.
+    """Instance of an emitted Verilog module in a design: its path, its module, and the design's other modules.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ class Site:
     modules: Mapping[str, VerilogModule]
 
     def inner(self, instance: str) -> Site | None:
-        """Return the site of an instance inside; ``None`` if the component is wires only, and has no module."""
+        """Return the site (instance) inside the module with a name; ``None`` if the component is wires only."""
         instance = self.instance(instance)
         name = self.module.instances.get(instance)
         path = f"{self.path}.{instance}" if self.path else instance
         return None if name is None else Site(path, self.modules[name], self.modules)
 
     def part(self, instance: str) -> Site:
-        """Return the site of an instance inside.
+        """Return the site (instance) inside the module with a name; its component must not be wires only.
 
         Raises
         ------
@@ -89,17 +89,17 @@ class Site:
         return inner
 
     def instance(self, name: str) -> str:
-        """Return the emitted name of an instance, which has a number if a signal has the name, too."""
+        """Return the emitted name of an instance, which gets a number if a signal has the same name."""
         module = f"{self.module.name}_{name}"
         renamed = (other for other, kind in self.module.instances.items() if kind == module)
         return name if name in self.module.instances else next(renamed, name)
 
     def has(self, *names: str) -> bool:
-        """Return whether the module has all of these ports or signals; those that are never read are not written."""
+        """Return whether the emitted module has all of these ports or signals; it lacks signals that are never read."""
         return all(name in self.module.ports or name in self.module.signals for name in names)
 
     def first(self, *names: str) -> str:
-        """Return the first of some names that is a port or signal of the module, which has equal outputs once.
+        """Return the first of some names that is an emitted port or signal: equal outputs have only one name.
 
         Raises
         ------
@@ -111,9 +111,9 @@ class Site:
         raise LookupError(f"module {self.module.name} has no port or signal {' or '.join(names)}")
 
     def carriers(self, signal: str, layout: data.StructLayout) -> list[Carrier]:
-        """Return the ports or signals that carry a structure, the lowest bits first.
+        """Return the emitted ports or signals that carry a structure's fields, lowest bits first.
 
-        Where registers drive some fields and logic others, the emitted module has a port for each group of fields.
+        If registers drive some fields and logic others, the emitted module has a port for each group of fields.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Site:
         return found
 
     def fields(self, signal: str, layout: data.StructLayout) -> dict[str, str]:
-        """Return the Verilog expression of each field of a structure that is emitted, by the field's name.
+        """Return a Verilog expression for each emitted field of a structure, by the field's name.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class Site:
         return {str(name): each.bits(field) for name, field in layout for each in carriers if each.has(field)}
 
     def slices(self, signal: str, bits: int) -> list[Carrier]:
-        """Return the ports that carry bits of a value of ``bits`` bits, the lowest first; none if all are constants."""
+        """Return the emitted ports that carry slices of a ``bits``-bit value, lowest first; none if it is constant."""
         if self.has(signal):
             return [Carrier(signal, 0, bits)]
         spans = ((low, width) for low in range(bits) for width in range(1, bits - low + 1))
@@ -161,7 +161,7 @@ class Site:
         return [Carrier(name, low, width) for name, low, width in named if name in self.module.ports]
 
     def low_bits(self, signal: str, bits: int) -> str:
-        """Return the port that carries the low bits of a value of at most ``bits`` bits.
+        """Return the name of the emitted port that carries the low bits of a value of at most ``bits`` bits.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class Site:
         return self.first(signal, *(name_of_slice(signal, 0, width) for width in range(1, bits + 1)))
 
     def word(self, signal: str, bits: int) -> str:
-        """Return the Verilog expression of a value of which only some bits are ports; the others are 0."""
+        """Return a Verilog expression of a value of ``bits`` bits: bits that have no emitted port are 0."""
         texts, end = [], 0
         for port in self.slices(signal, bits):
             texts += [*([f"{port.low - end}'d0"] if port.low > end else []), port.name]
@@ -180,7 +180,10 @@ class Site:
         return texts[0] if len(texts) == 1 else f"{{{', '.join(reversed(texts))}}}"
 
     def read_data(self, memory: str) -> str:
-        """Return the signal with the word that a memory returns. A large memory has a module of its own."""
+        """Return the name of the signal with the word that a memory returns.
+
+        A large memory has a module of its own.
+        """
         return f"{memory}__r0_data" if memory in self.module.instances else f"{memory}_data"
 
     def streams(self, direction: str) -> list[str]:
@@ -191,12 +194,12 @@ class Site:
 
     @property
     def circuit(self) -> Site:
-        """Site of the text for synthesis, if the module has another text for simulation; otherwise this site."""
+        """Site of the module's text for synthesis, if it has a separate text for simulation; otherwise this site."""
         return Site(self.path, self.modules.get(f"{self.module.name}{SYNTHESIS}", self.module), self.modules)
 
     @property
     def all_instances(self) -> tuple[str, ...]:
-        """Paths of all instances inside the module, also of those inside of instances."""
+        """Paths of all instances inside the module, at any depth."""
         paths: list[str] = []
         for instance, name in self.module.instances.items():
             if name in self.modules:
@@ -206,16 +209,16 @@ class Site:
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """Names of the instances of memories, which have modules with Verilog parameters."""
+        """Names of the memory instances in the module; their modules have Verilog parameters."""
         instances = self.module.instances.items()
         return tuple(name for name, module in instances if self.modules[module].has_parameters)
 
     def obligation(self, obligation_kind: str, statement: str, *, within: str = "", **fields: Any) -> Obligation:
-        """Return an obligation of this module. ``fields`` are fields of `Obligation`.
+        """Return a proof obligation of this module, with ``fields`` as further fields of `Obligation`.
 
-        Its Verilog can name signals of the module, those of instances inside by path (``INSTANCE.SIGNAL``), and those
-        of the instance ``within`` without its path. Only names that are not those of the circuit must be in ``sees``.
-        The methods are by default those for words that are counted: induction, and then any other invariant.
+        Its Verilog can name signals of the module, signals of instances inside by path (``INSTANCE.SIGNAL``), and
+        signals of the instance ``within`` without its path. Only names that the circuit does not have must be in
+        ``sees``. The default methods suit counters: induction, and then property-directed reachability.
 
         Raises
         ------
@@ -229,11 +232,11 @@ class Site:
         return self._check_instances(self._expose_signals(stated, within))
 
     def _expose_signals(self, stated: Obligation, within: str) -> Obligation:
-        """Return an obligation that sees all signals that its Verilog names, and that are not ports."""
+        """Return an obligation with every inner signal that its Verilog names added to ``sees``."""
         paths: dict[str, str] = {}
 
         def named(text: str) -> str:
-            """Return an expression with names of the wrapper in place of paths."""
+            """Return an expression with the wrapper's signal names in place of hierarchical paths."""
             found = {path: f"at_{path.replace('.', '_')}" for path in _PATH.findall(text)}
             paths.update((name, path) for path, name in found.items())
             return _PATH.sub(lambda match: found[match[0]], text) if found else text
@@ -252,9 +255,9 @@ class Site:
         return replace(stated, observer=observer, cover=cover, sees=used | paths | dict(stated.sees), **tables)
 
     def _check_instances(self, stated: Obligation) -> Obligation:
-        """Return an obligation, all of whose instances and seen signals were emitted, or are in the lines that it adds.
+        """Return an obligation unchanged, once all instances and signals that it names are known to exist.
 
-        A name in these lines must be new in the module: Yosys would join two signals of one name.
+        A signal that its probes declare must be new in the module: Yosys would join two signals of one name.
         """
         for instance, lines in stated.probes.items():
             for name in filter(self._site_at(instance).has, declared_names(lines)):
@@ -271,23 +274,23 @@ class Site:
         return stated
 
     def _site_at(self, path: str) -> Site:
-        """Return the site of an instance inside, by its path; an empty path is this site."""
+        """Return the site of an instance inside the module by its hierarchical path; for an empty path, this site."""
         names = path.split(".") if path else []
         return reduce(Site.part, names, self)
 
 
 def bits_for(largest: int) -> str:
-    """Return the Verilog range of a register that counts up to ``largest``."""
+    """Return the Verilog range of a register that counts up to ``largest``, such as ``[3:0]`` for 15."""
     return f"[{max(1, largest.bit_length()) - 1}:0]"
 
 
 Kind = Callable[[Any, Site], list[Obligation]]
-"""Type of a kind of obligation: ``kind(config, site)`` returns those of the component that is emitted at a site."""
+"""Function ``kind(config, site)`` that returns the obligations of one kind for the component emitted at a site."""
 
 
 @dataclass(frozen=True)
 class Proofs:
-    """Proofs of the components with one class of configuration.
+    """Everything to be proved of components with one class of configuration, and reasons for what is not proved.
 
     Parameters
     ----------
@@ -303,7 +306,7 @@ class Proofs:
     others : tuple of type
         Classes of components inside whose property, or reason, is stated here.
     resets : bool
-        Whether the values of its registers after a reset are stated. Those of arithmetic are stated by the layer.
+        Whether the component's register values after a reset are stated. For arithmetic, the layer states them.
     """
 
     kinds: tuple[Kind, ...] = ()

@@ -1,4 +1,4 @@
-"""Obligations ``stream`` and ``path``: output streams keep the rules of streams if the input streams do."""
+"""Proof obligations ``stream`` and ``path``: output streams obey the handshake rules if the input streams do."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["bits_of_values", "held", "no_path", "of_streams", "rules", "waits"]
 
 
 def of_streams(config: Any, site: Site, without: str = "") -> list[Obligation]:
-    """Return the obligations of a component's output streams that have back-pressure.
+    """Return the handshake obligations of a component's output streams: stable beats, and no path from ready.
 
-    Stream ``without`` is left out of those that hold their beats: the component states this with facts of its own.
+    For the stream ``without``, the component states itself that beats are stable.
     """
     outputs = site.streams("output")
     return [_stable(site, name) for name in outputs if name != without] + ([_no_path(site, outputs)] if outputs else [])
 
 
 def waits(site: Site, *names: str) -> tuple[str, ...]:
-    """Return lines of an observer that remember, for each stream, a beat that was offered and not taken.
+    """Return Verilog lines that remember, for each stream, the last beat if it was valid but not accepted.
 
     The registers are ``NAME_waits`` and ``NAME_was``.
     """
@@ -38,7 +38,7 @@ def waits(site: Site, *names: str) -> tuple[str, ...]:
 
 
 def rules(*names: str) -> dict[str, str]:
-    """Return the rules of streams: a Verilog expression by the rule in words, for an observer with `waits`."""
+    """Return Verilog expressions, by description, that valid beats of some streams stay unchanged until accepted."""
     facts = {}
     for name in names:
         facts[f"{name}.valid stays until {name}.ready"] = f"!{name}_waits | {name}__valid"
@@ -71,13 +71,13 @@ def _no_path(site: Site, outputs: list[str]) -> Obligation:
 def no_path(
     site: Site, ends: str, sources: Sequence[str], sinks: Sequence[str], keeps: tuple[str, ...] = ()
 ) -> Obligation:
-    """Return the obligation that no combinational path leads from ports to others; ``ends`` names both in words."""
+    """Return the obligation that no combinational path leads from ``sources`` to ``sinks``, both named in ``ends``."""
     statement, structure = f"No combinational path leads from {ends}.", {"from": list(sources), "to": list(sinks)}
     return site.obligation("path", statement, methods=("structure",), keeps=keeps, structure={"no_path": structure})
 
 
 def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligation:
-    """Return the obligation that a component only moves values: bit n of a value comes from bit n of values."""
+    """Return the obligation that a component only moves values: bit n of an output depends on bits n of inputs."""
     return site.obligation(
         "bits",
         "Bit n of a value depends on bits n of the values that come, and valid, ready and last on none.",
@@ -90,18 +90,18 @@ def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligatio
 def held(
     channel: str, valid: str, ready: str, values: dict[str, int], reset: str = "rst"
 ) -> tuple[list[str], dict[str, str]]:
-    """Return an observer's lines, and the rules that an offer on a bus channel stays until it is taken.
+    """Return an observer's Verilog lines and assertions that a valid transfer on a channel is stable until accepted.
 
     Parameters
     ----------
     channel : str
-        Name of the channel, with which the observer's registers begin.
+        Name of the channel, and prefix of the names of the observer's registers.
     valid, ready : str
         Verilog expressions of the handshake.
     values : dict of str to int
-        Widths of the signals that must not change meanwhile, by name.
+        Widths of the signals that must not change until then, by name.
     reset : str
-        Verilog expression of a reset, which withdraws an offer.
+        Verilog expression of a reset, which withdraws the transfer.
     """
     lines = [
         f"reg {channel}_waits = 0;",

@@ -1,1 +1,1 @@
-"""Proofs of emitted Verilog: obligations that components state, and methods that discharge them for all time."""
+"""Proofs of emitted Verilog: methods that discharge the obligations that components state, for all time."""

@@ -53,7 +53,7 @@ from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["CATALOGUE", "obligations", "of_component", "proofs", "proofs_of", "reasons_of", "sites"]
 
-#: Proofs by class of configuration. An addition is a new file, which has its own, and a line here.
+#: Proofs by class of configuration. To add some, write a new file with its own ``PROOFS``, and a line here.
 CATALOGUE: dict[type, Proofs] = {
     **guard_proof.PROOFS,
     **fifo_proof.PROOFS,
@@ -101,19 +101,19 @@ CATALOGUE: dict[type, Proofs] = {
 
 
 def proofs_of(configuration: type) -> Proofs:
-    """Return the proofs of components with a class of configuration, or with the class that it derives from."""
+    """Return the proofs of components with a class of configuration, or with the nearest base class that has some."""
     return next((CATALOGUE[base] for base in configuration.__mro__ if base in CATALOGUE), Proofs())
 
 
 def of_component(config: Any, site: Site) -> list[Obligation]:
-    """Return the obligations of one component, without those of the components inside."""
+    """Return the obligations of one component, without the obligations of components inside it."""
     proofs = proofs_of(type(config))
     kinds = (*proofs.kinds, resets.obligations) if proofs.kinds and proofs.resets else proofs.kinds
     return [obligation for kind in kinds for obligation in kind(config, site)]
 
 
 def reasons_of(config: Any, site: Site) -> dict[str, str]:
-    """Return why a component, instances inside, or ports have no property, by path or by path and port."""
+    """Return why a component, instances inside it, or ports have no functional property, by path or ``PATH:PORT``."""
     stated = proofs_of(type(config)).reasons
     texts = stated(config, site) if callable(stated) else stated
     names = ["", *site.all_instances]
@@ -128,7 +128,7 @@ def reasons_of(config: Any, site: Site) -> dict[str, str]:
 
 
 def obligations(config: Any, top: str, verilog: str) -> list[Obligation]:
-    """Return all obligations of a design.
+    """Return all proof obligations of a design, from its configuration and its emitted Verilog.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def obligations(config: Any, top: str, verilog: str) -> list[Obligation]:
 
 
 def proofs(config: Any, top: str, verilog: str) -> bytes:
-    """Return the contents of ``TOP.proofs.json``: all obligations of a design, and why instances lack a property.
+    """Return the JSON contents of ``TOP.proofs.json``: a design's obligations, and why instances lack a property.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def proofs(config: Any, top: str, verilog: str) -> bytes:
 
 
 def sites(config: Any, top: str, modules: Mapping[str, VerilogModule]) -> Iterator[tuple[Any, Site]]:
-    """Yield the configuration and the site of each component of a design that has a module of its own.
+    """Yield the configuration and the `Site` (instance) of each component in a design with a Verilog module of its own.
 
     ``modules`` are the modules of the emitted Verilog, and ``top`` is the name of the top module.
     """
@@ -172,7 +172,7 @@ def sites(config: Any, top: str, modules: Mapping[str, VerilogModule]) -> Iterat
 
 
 def _inner_components(config: Any, site: Site) -> Iterator[tuple[Any, Site]]:
-    """Yield a component's configuration and site, and those of the components inside."""
+    """Yield the configuration and the `Site` (instance) of a component, and of all components inside with proofs."""
     yield config, site
     for name, part in proofs_of(type(config)).components(config).items():
         if (inner := site.inner(name)) is not None:

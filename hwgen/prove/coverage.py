@@ -1,7 +1,8 @@
-"""Coverage of a design by its obligations: which instances have a functional property, and why the others have none.
+"""Coverage of a design by its proof obligations: which instances have a functional property, and why others don't.
 
-A functional property says which values or beats leave an instance. That a beat stays until it is taken, that a register
-is reset, or that a FIFO does not overflow says less. An instance without a functional property can compute anything.
+A functional property says which values or beats leave an instance. That a beat stays until it is accepted, that a
+register is reset, or that a FIFO does not overflow says less. An instance without a functional property can compute
+anything.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from hwgen.obligations.modules import SYNTHESIS, VerilogModule
 from hwgen.obligations.obligation import Obligation
 
-__all__ = ["FUNCTIONAL", "UNKNOWN", "Covered", "coverage", "is_functional"]
+__all__ = ["FUNCTIONAL", "UNKNOWN", "CoveredInstance", "coverage", "is_functional"]
 
 #: Kinds of obligations that state which values or beats leave a component.
 FUNCTIONAL = frozenset(
@@ -22,13 +23,13 @@ FUNCTIONAL = frozenset(
         *("registers", "requantise", "rules", "scale", "sum", "threshold", "tokens", "weights"),
     )
 )
-#: Reason of an instance for which none is stated.
+#: Reason given for an instance that has no stated reason.
 UNKNOWN = "hwgen states no property of such an instance"
 
 
 @dataclass(frozen=True)
-class Covered:
-    """Instance of a design, with the kinds of its obligations.
+class CoveredInstance:
+    """Instance in a design, with the kinds of its proof obligations and the reasons for what is not proved.
 
     Parameters
     ----------
@@ -52,23 +53,23 @@ class Covered:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the instance has a functional property, and none of its ports is left out."""
+        """Whether the instance has a functional property that covers all of its ports."""
         return not (self.reason or self.ports)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the instance as a JSON object."""
+        """Return the instance as a JSON object with its fields."""
         return asdict(self)
 
 
 def is_functional(obligation: Obligation) -> bool:
-    """Return whether an obligation states which values leave a component, or the source of each of its ports."""
+    """Return whether an obligation states which values leave a component, or what drives each of its ports."""
     return obligation.kind in FUNCTIONAL or "composition" in obligation.structure
 
 
 def coverage(
     top: str, modules: Mapping[str, VerilogModule], obligations: Iterable[Obligation], reasons: Mapping[str, str]
-) -> list[Covered]:
-    """Return the instances of a design, from the top module on, each before those inside.
+) -> list[CoveredInstance]:
+    """Return the instances of a design with the kinds of their obligations, the top module first, in depth-first order.
 
     Parameters
     ----------
@@ -79,8 +80,8 @@ def coverage(
     obligations : iterable of Obligation
         All obligations of the design.
     reasons : mapping of str to str
-        Reasons that the build stated, by path, or by path and port (``PATH:PORT``). Those of a path hold for the
-        instances inside as well.
+        Reasons that the build stated, by path, or by path and port (``PATH:PORT``). A path's reason also holds for the
+        instances inside.
     """
     kinds: dict[str, dict[str, bool]] = {}
     shared: dict[str, dict[str, bool]] = {}  # by module: what is assumed of nothing around holds for each instance
@@ -98,12 +99,12 @@ def coverage(
         ports = {
             port: text for name, text in reasons.items() for at, _, port in [name.partition(":")] if port and at == path
         }
-        covered.append(Covered(path, module, tuple(own), reason, ports))
+        covered.append(CoveredInstance(path, module, tuple(own), reason, ports))
     return covered
 
 
 def _nearest(path: str, reasons: Mapping[str, str]) -> str:
-    """Return the reason of the innermost instance with one, among that of a path and those around it."""
+    """Return the reason stated for an instance, or for the nearest instance around it that has one."""
     steps: Sequence[str] = path.split(".") if path else []
     around = (".".join(steps[:count]) for count in range(len(steps), -1, -1))
     return next((reasons[name] for name in around if name in reasons), UNKNOWN)
@@ -114,7 +115,7 @@ def _instance_path(path: str, instance: str) -> str:
 
 
 def _instances(path: str, module: VerilogModule, modules: Mapping[str, VerilogModule]) -> Iterator[tuple[str, str]]:
-    """Yield path and module of an instance, and of all instances inside."""
+    """Yield the path and the module name of an instance and of all instances inside it."""
     yield path, module.name
     for instance, name in module.instances.items():
         if name in modules:

@@ -1,4 +1,4 @@
-"""Proofs of all obligations of a folder: each distinct one once, side by side, with results from the cache."""
+"""Proofs of all obligations of a folder: equal ones once, in parallel, with proved results from the cache."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
-__all__ = ["Proof", "check_traces", "discharge", "discharged", "selected", "write_traces"]
+__all__ = ["Proof", "check_traces", "discharge", "discharge_one", "selected", "write_traces"]
 
 _ENTRY = "verdict.json"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of the proof of one obligation.
+    """Result of trying to prove one obligation.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Proof:
     is_cached: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the proof as a JSON object."""
+        """Return the result of a proof as a JSON object, with the kind, path and statement of its obligation."""
         return {
             "kind": self.obligation.kind,
             "path": self.obligation.path,
@@ -68,12 +68,12 @@ def discharge(
     pool: work.TaskPool | None = None,
     ended: Callable[[Sequence[Proof]], None] = lambda proofs: None,
 ) -> list[Proof]:
-    """Prove obligations, each within ``seconds``, and return the results in their order.
+    """Prove obligations, each within ``seconds``, in parallel; return their results in the same order.
 
-    Equal obligations of equal modules are proved once. If an exception ends the work, such as that of a signal,
-    ``ended`` first receives the results that are known.
+    Equal obligations of equal modules are proved once. If an exception ends the work, such as on a signal, ``ended``
+    first receives the results that are known.
     """
-    keys = [_key(obligation, wrapper) for obligation, wrapper in pairs]
+    keys = [_cache_key(obligation, wrapper) for obligation, wrapper in pairs]
     first = {key: index for index, key in reversed(list(enumerate(keys)))}
     distinct = sorted(first.values(), key=lambda index: (-len(pairs[index][1].modules), index))
     proofs: dict[str, Proof] = {}
@@ -89,7 +89,7 @@ def discharge(
     tasks = [(keys[index], *pairs[index]) for index in distinct]
     work.run(
         pool,
-        discharged,
+        discharge_one,
         tasks,
         shared=(seconds,),
         what="proving",
@@ -101,7 +101,7 @@ def discharge(
 
 
 def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
-    """Return the proofs of obligations; a proof is undecided if the obligation whose facts it assumes is not proved.
+    """Return proofs, now undecided if they assume the facts of an obligation that is not proved.
 
     A proof that is not known yet is ``None``.
     """
@@ -124,7 +124,7 @@ def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof
 
 
 def selected(pairs: Sequence[tuple[Obligation, Wrapped]], kinds: Sequence[str]) -> list[tuple[Obligation, Wrapped]]:
-    """Return the obligations of some kinds, and those whose facts they assume."""
+    """Return the obligations of the given kinds, and those that they assume to hold."""
     bases = {
         (obligation.module, obligation.path, obligation.rests_on) for obligation, _ in pairs if obligation.kind in kinds
     }
@@ -136,7 +136,7 @@ def selected(pairs: Sequence[tuple[Obligation, Wrapped]], kinds: Sequence[str]) 
 
 
 def check_traces(folder: Path) -> None:
-    """Refuse a folder for traces into which no trace can be written. The folder is not made: most runs need none.
+    """Raise InputError if traces can't be written into a folder; the folder is not created, as most runs need none.
 
     Raises
     ------
@@ -153,10 +153,10 @@ def check_traces(folder: Path) -> None:
 
 
 def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
-    """Write the files of refuted properties, each property's into a folder of its own, and return these folders.
+    """Write the trace files of each refuted obligation into a folder of its own, and return these folders.
 
     A folder is called ``INSTANCE.KIND``. If an instance has several properties of a kind, such as one per lane, the
-    property's index among them follows, from 0.
+    property's index among them follows, starting at 0.
 
     Raises
     ------
@@ -178,16 +178,16 @@ def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
     return folders
 
 
-def _key(obligation: Obligation, wrapper: Wrapped) -> str:
-    """Return the key of an obligation in the cache: a digest of all that its verdict depends on."""
+def _cache_key(obligation: Obligation, wrapper: Wrapped) -> str:
+    """Return the cache key of an obligation: a digest of everything that its verdict depends on."""
     neutral = replace(obligation, module="", path="", statement="")
     return digest.of(digest.source(), json.dumps(written(neutral)), wrapper.modules, wrapper.wrappers)
 
 
-def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
-    """Prove one obligation within ``seconds``, or take its verdict from the cache.
+def discharge_one(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
+    """Prove one obligation within ``seconds``, or return its verdict from the cache.
 
-    ``task`` is the obligation's key, the obligation and its wrapper. A method that others follow has an equal part of
+    ``task`` is the obligation's key, the obligation and its wrapper. A method that others follow gets an equal share of
     the time that is left. A verdict is cached only if it is ``proved``.
     """
     key, obligation, wrapper = task
@@ -197,7 +197,7 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
         return Proof(obligation, Verdict(kept["result"], kept["engine"], is_covered=True), kept["seconds"], True)
     begin = time.perf_counter()
     verdict = Verdict("undecided", "", "no method")
-    # Of registers on several clocks nothing is known but that wires are other than stated.
+    # With registers on several clocks, only wrong wires can be decided.
     methods = obligation.methods if obligation.kind == "wires" or not wrapper.foreign_clock else ()
     deadline = Deadline.after(seconds)
     for index, method in enumerate(methods):
@@ -218,7 +218,7 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
 
 
 def _verdict(method: str, obligation: Obligation, wrapper: Wrapped, deadline: Deadline) -> Verdict:
-    """Return the verdict of one method; undecided if the deadline ends it, or a program fails."""
+    """Return one method's verdict on an obligation; undecided if the deadline passes or a program fails."""
     with processes.workplace() as folder:
         try:
             return METHODS[method](obligation, wrapper, Path(folder), deadline)

@@ -1,4 +1,4 @@
-"""Lists of obligations in a folder that ``hwgen build`` wrote: what is to be proved, and what the design has."""
+"""Lists of proof obligations (``*.proofs.json``) in a folder that ``hwgen build`` wrote, with the Verilog to prove."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hwgen.fields import content_of
 from hwgen.obligations import obligation as documents
 from hwgen.obligations.modules import SYNTHESIS, VerilogModule, modules_of
 from hwgen.obligations.obligation import Obligation
-from hwgen.prove.coverage import Covered, coverage
+from hwgen.prove.coverage import CoveredInstance, coverage
 from hwgen.prove.methods import structure
 from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.wrapper import Wrapped, wrapped
 
-__all__ = ["Listed", "coverage_of", "lists_of", "obligations_of"]
+__all__ = ["ObligationList", "coverage_of", "read_lists", "obligations_of"]
 
 _HELP = "build the design again"
 
 
 @dataclass(frozen=True)
-class Listed:
-    """List of obligations of a folder, and the Verilog that they are of.
+class ObligationList:
+    """One ``*.proofs.json`` file of a build folder: its obligations, and the modules of its Verilog file.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ class Listed:
 
     @property
     def top(self) -> str:
-        """Name of the Verilog file's top module."""
+        """Name of the top module in the list's Verilog file."""
         return Path(self.verilog).stem
 
 
-def lists_of(folder: Path) -> list[Listed]:
-    """Return the lists of obligations of a folder that ``hwgen build`` wrote.
+def read_lists(folder: Path) -> list[ObligationList]:
+    """Return all lists of proof obligations (``*.proofs.json``) in a folder that ``hwgen build`` wrote.
 
     Raises
     ------
@@ -65,13 +65,13 @@ def lists_of(folder: Path) -> list[Listed]:
         raise InputError(f"folder {folder} has no obligations (*{documents.SUFFIX}): give one that 'hwgen build' wrote")
     read = [(path, *documents.read(content_of(path, _HELP), str(path))) for path in paths]
     return [
-        Listed(path, name, obligations, reasons, modules_of(_text(path.parent, name)))
+        ObligationList(path, name, obligations, reasons, modules_of(_text(path.parent, name)))
         for path, name, obligations, reasons in read
     ]
 
 
-def obligations_of(lists: Sequence[Listed]) -> list[tuple[Obligation, Wrapped]]:
-    """Return the obligations of a folder's lists, each with its wrapper.
+def obligations_of(lists: Sequence[ObligationList]) -> list[tuple[Obligation, Wrapped]]:
+    """Return the proof obligations of a folder's lists, each with the Verilog wrapper to prove it on.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def obligations_of(lists: Sequence[Listed]) -> list[tuple[Obligation, Wrapped]]:
     for listed in lists:
         modules = _modules(listed, lists)
         for obligation in listed.obligations:
-            _check(obligation, listed.path)
+            _check_methods(obligation, listed.path)
             _check_path(obligation, listed.path, listed.top, modules)
             try:
                 pairs.append((obligation, wrapped(obligation, modules, partial(_text, listed.path.parent))))
@@ -91,15 +91,15 @@ def obligations_of(lists: Sequence[Listed]) -> list[tuple[Obligation, Wrapped]]:
     return pairs
 
 
-def _modules(listed: Listed, lists: Sequence[Listed]) -> dict[str, VerilogModule]:
-    """Return the modules of a list's Verilog file, and those of its folder: a bus wrapper has another file's module."""
+def _modules(listed: ObligationList, lists: Sequence[ObligationList]) -> dict[str, VerilogModule]:
+    """Return the modules of a list's Verilog file, and of the other files in its folder, which it may instantiate."""
     beside = [other.modules for other in lists if other.path.parent == listed.path.parent]
     return {name: module for more in (*beside, listed.modules) for name, module in more.items()}
 
 
-def coverage_of(lists: Sequence[Listed]) -> list[Covered]:
-    """Return all instances of a folder's Verilog files, each file's once, with the kinds of all lists."""
-    files: dict[tuple[Path, str], list[Listed]] = {}
+def coverage_of(lists: Sequence[ObligationList]) -> list[CoveredInstance]:
+    """Return the instances in a folder's Verilog files, each with the kinds of obligations that any list states."""
+    files: dict[tuple[Path, str], list[ObligationList]] = {}
     for listed in lists:
         files.setdefault((listed.path.parent, listed.verilog), []).append(listed)
     return [
@@ -116,7 +116,7 @@ def coverage_of(lists: Sequence[Listed]) -> list[Covered]:
 
 
 def _title(obligation: Obligation, path: Path) -> str:
-    """Return the name of an obligation of the file ``path``, for a message."""
+    """Return the name of an obligation for an error message: file, kind and instance."""
     return f"{path}, obligation {obligation.kind} of {obligation.path or 'top'}"
 
 
@@ -127,8 +127,8 @@ def _text(folder: Path, name: str) -> str:
         raise InputError(f"{folder / name} is not UTF-8 text ({error.reason}): build the design again") from error
 
 
-def _check(obligation: Obligation, path: Path) -> None:
-    """Refuse an obligation of the file ``path`` that no method can read, such as one of a newer version of hwgen.
+def _check_methods(obligation: Obligation, path: Path) -> None:
+    """Raise InputError for an obligation that no method here can read, such as one of a newer version of hwgen.
 
     Raises
     ------
@@ -161,9 +161,9 @@ def _check(obligation: Obligation, path: Path) -> None:
 
 
 def _check_path(obligation: Obligation, path: Path, top: str, modules: Mapping[str, VerilogModule]) -> None:
-    """Refuse an obligation of the file ``path`` whose instance is of another module than the one that is proved.
+    """Raise InputError if an obligation's instance is of another module than the obligation proves.
 
-    ``top`` is the module whose instances the obligation's path begins with.
+    ``top`` is the top module, which the obligation's path starts at. ``path`` is the obligation's file.
 
     Raises
     ------

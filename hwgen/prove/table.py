@@ -1,4 +1,4 @@
-"""Results of proofs as a table of text, and as a JSON document."""
+"""Results of proofs as a text table and as a JSON document."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from hwgen.prove.coverage import Covered
+from hwgen.prove.coverage import CoveredInstance
 from hwgen.prove.discharge import Proof
 from hwgen.prove.verdict import RESULTS
 from hwgen.report.table import columns
 
 __all__ = ["SOURCE", "document", "summary", "table", "uncovered"]
 
-#: Line that says what properties are computed from, and what ties that to the model.
+#: Note for users: what properties are computed from, and what ties that to the model.
 SOURCE = (
     "every property is computed from hwgen's own configuration of the design, not from the model's file: "
     "'hwgen simulate' and 'hwgen compare' check that both agree"
@@ -21,7 +21,7 @@ SOURCE = (
 
 
 def table(proofs: Sequence[Proof]) -> str:
-    """Return proofs as a table, one line per obligation."""
+    """Return the results of proofs as a text table, one line per obligation."""
     rows = [("property", "instance", "module", "engine", "s", "result")]
     for proof in proofs:
         obligation, verdict = proof.obligation, proof.verdict
@@ -32,14 +32,14 @@ def table(proofs: Sequence[Proof]) -> str:
 
 
 def summary(proofs: Sequence[Proof]) -> str:
-    """Return one line with the number of obligations by result; obligations that are undecided are named so."""
+    """Return one line with the number of obligations by result: proved, refuted, vacuous, undecided."""
     counts = Counter(proof.verdict.result for proof in proofs)
     parts = [f"{counts[result]} {result}" for result in RESULTS if counts[result]]
     return f"{len(proofs)} obligations: {', '.join(parts)}"
 
 
-def uncovered(covered: Sequence[Covered]) -> str:
-    """Return a table of the instances without a functional property, and of ports left out, with the reasons.
+def uncovered(covered: Sequence[CoveredInstance]) -> str:
+    """Return a text table of instances without a functional property and of uncovered ports, with reasons.
 
     Instances of one module with the same parent and the same reason share a line.
     """
@@ -62,11 +62,11 @@ def uncovered(covered: Sequence[Covered]) -> str:
     return "\n".join([head, *columns(rows, left=(0, 1, 2), rules=(1,))])
 
 
-def document(proofs: Sequence[Proof], covered: Sequence[Covered], changed: Sequence[str]) -> dict[str, Any]:
-    """Return proofs as a JSON document: number of obligations by result, an entry for each, and changed files.
+def document(proofs: Sequence[Proof], covered: Sequence[CoveredInstance], changed: Sequence[str]) -> dict[str, Any]:
+    """Return the results of proofs as a JSON document: counts by result, proofs, instances, and changed files.
 
-    ``covered`` has all instances, those without a functional property with the reason.
-    ``changed`` has the paths of the Verilog files, and of the contents of memories, that were changed since the build.
+    ``covered`` has all instances, with the reason if one has no functional property. ``changed`` has the paths of the
+    Verilog files, and of the contents of memories, that were changed since the build.
     """
     counts = Counter(proof.verdict.result for proof in proofs)
     return {

@@ -1,4 +1,4 @@
-"""Programs that proofs need: Yosys, which reads Verilog, Yices and ABC, which decide; and how to install them."""
+"""Programs that proofs run: Yosys, which reads Verilog, and Yices and ABC, which decide; and how to install them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _abc_path() -> str | None:
 
 
 def _installed_program(name: str) -> str | None:
-    """Return the path of a program that a Python package installed beside ``python``, or that is on the path."""
+    """Return the path of a program that is installed with ``python`` or is in ``PATH``; ``None`` if there is none."""
     return shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
 
 
 def require() -> None:
-    """Refuse to start proofs without Yosys, Yices or ABC.
+    """Raise ToolError unless Yosys, Yices and ABC are installed.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def require() -> None:
 
 @functools.cache
 def versions() -> str:
-    """Return the versions of Yosys, Yices and ABC, on which cached results depend.
+    """Return the versions of Yosys, Yices and ABC as text; cached proof results depend on them.
 
     Yices and ABC are asked themselves, because they can be programs that no Python package installed.
     """
@@ -64,7 +64,7 @@ def versions() -> str:
 
 
 def yosys(script: str, folder: Path, seconds: float) -> None:
-    """Run a script of Yosys commands in a folder.
+    """Run a script of Yosys commands in a folder, for at most ``seconds``.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def yosys(script: str, folder: Path, seconds: float) -> None:
 
 
 def abc(script: str, folder: Path, seconds: float) -> str:
-    """Run a script of ABC commands in a folder, and return what it prints.
+    """Run a script of ABC commands in a folder, for at most ``seconds``, and return what it prints.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def abc(script: str, folder: Path, seconds: float) -> str:
 
 
 def smtbmc(options: list[str], folder: Path, seconds: float) -> str:
-    """Run Yosys' ``smtbmc`` with Yices in a folder, and return what it prints.
+    """Run Yosys' ``smtbmc`` with Yices in a folder, for at most ``seconds``, and return what it prints.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def smtbmc(options: list[str], folder: Path, seconds: float) -> str:
 
 
 def yices(name: str, folder: Path, seconds: float) -> str:
-    """Run Yices on a file of commands in a folder, and return its answers; empty if Yices is not installed.
+    """Run Yices on a file of SMT-LIB commands in a folder, and return its answers; empty if it is not installed.
 
     Raises
     ------

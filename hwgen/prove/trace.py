@@ -1,4 +1,4 @@
-"""Trace of a refuted property: a waveform for GTKWave, and a test bench that replays it on the emitted modules."""
+"""Trace of a refuted property: a waveform (VCD), and a test bench that replays it on the emitted modules."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from hwgen.prove.wrapper import PROOF, Wrapped
 __all__ = ["BENCH", "WAVEFORM", "files"]
 
 WAVEFORM, BENCH = "trace.vcd", "replay.v"
-"""Names of the files of a trace: the waveform, and the test bench with the wrapper and its modules."""
+"""Names of a trace's files: the waveform, and the test bench with the wrapper and its modules."""
 _WITNESS = "trace.yw"
-#: Signal whose value a proof chooses, in each cycle or once.
+#: Pattern of a signal whose value the solver chooses, in each cycle or once.
 _FREE = re.compile(r"(\w+) = \$any(?:seq|const);")
 _SECONDS = 120.0
-"""Time limit of the search for the run."""
+"""Time limit in seconds of Yices' search for a trace of a refutation."""
 
 
 @dataclass(frozen=True)
 class _Signal:
-    """Free value of a refutation: its path in the wrapper, width, and whether it is only a register's first value."""
+    """Values of a free signal in a refutation, one per cycle: an input, a cut signal, or a register's first value."""
 
     path: tuple[str, ...]
     width: int
@@ -38,19 +38,19 @@ class _Signal:
 
     @property
     def name(self) -> str:
-        """Hierarchical Verilog name of the signal, in the wrapper."""
+        """Hierarchical Verilog name of the signal in the wrapper."""
         return ".".join(step.removeprefix("\\") for step in self.path)
 
     @property
     def is_named(self) -> bool:
-        """Whether a name in Verilog leads to the signal."""
+        """Whether Verilog can name the signal."""
         return all(re.fullmatch(r"\\\w+", step) for step in self.path)
 
 
 def files(
     obligation: Obligation, wrapped: Wrapped, folder: Path, cycles: int, seconds: float = _SECONDS
 ) -> dict[str, bytes]:
-    """Return the waveform and the test bench of a refutation within ``cycles`` cycles, by file name.
+    """Return the waveform and the replaying test bench of a refutation within ``cycles`` cycles, by file name.
 
     Yices searches the run again, because ABC doesn't know the names of registers. The result is empty if Yosys
     or Yices needs more than ``seconds``, or if one fails.
@@ -62,7 +62,7 @@ def files(
             return {}
     except (subprocess.TimeoutExpired, ToolError):  # the refutation stands without its trace
         return {}
-    signals = [_driven(signal, obligation) for signal in _signals(json.loads((folder / _WITNESS).read_text("utf-8")))]
+    signals = [_at_path(signal, obligation) for signal in _signals(json.loads((folder / _WITNESS).read_text("utf-8")))]
     return {
         WAVEFORM: (folder / WAVEFORM).read_bytes(),
         BENCH: _bench(obligation, wrapped, signals).encode(),
@@ -70,7 +70,7 @@ def files(
 
 
 def _signals(witness: Mapping[str, Any]) -> list[_Signal]:
-    """Return the free values of a refutation in Yosys' format: inputs, first values, and values of what was cut."""
+    """Return the free signals of a refutation from Yosys' witness file: inputs, first values, and cut signals."""
     signals, position = [], 0
     rows = [step["bits"] for step in witness["steps"]]
     for entry in witness["signals"]:
@@ -82,14 +82,14 @@ def _signals(witness: Mapping[str, Any]) -> list[_Signal]:
     return [signal for signal in signals if signal.path != ("\\clk",)]
 
 
-def _driven(signal: _Signal, obligation: Obligation) -> _Signal:
-    """Return a free value under its path in the emitted modules, if it has the name of a seen signal."""
+def _at_path(signal: _Signal, obligation: Obligation) -> _Signal:
+    """Return a free signal under its path in the emitted modules, if the obligation sees it by that name."""
     path = obligation.sees.get(signal.name)
     return signal if path is None else replace(signal, path=tuple(f"\\{step}" for step in f"dut.{path}".split(".")))
 
 
 def _bench(obligation: Obligation, wrapped: Wrapped, signals: list[_Signal]) -> str:
-    """Return a test bench that drives the wrapper with the values of a refutation, and says which fact fails."""
+    """Return a Verilog test bench that drives the wrapper with a refutation's values and prints which fact fails."""
     chosen = [signal for signal in signals if signal.name in _FREE.findall(wrapped.replayed)]
     others = [signal for signal in signals if signal.is_named and signal not in chosen]
     ports = [signal for signal in others if len(signal.path) == 1 and not signal.is_initial]

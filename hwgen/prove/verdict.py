@@ -1,4 +1,4 @@
-"""Verdict of one method on one obligation, and the deadline until which methods try."""
+"""Verdict of one proof method on one obligation, and the deadline until which methods try."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESULTS = ("proved", "refuted", "vacuous", "undecided")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of one method on one obligation.
+    """Verdict of one proof method on one obligation: result, reason, and the files that show a refutation.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Deadline:
-    """Time at which an obligation's methods stop, with their programs and the search of its cover.
+    """Time when an obligation's proof methods must stop, their programs and the search for its cover included.
 
     Parameters
     ----------
@@ -57,17 +57,17 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds that are left, 0 after the deadline."""
+        """Seconds until the deadline, 0 after it."""
         return max(0.0, self.end - time.monotonic())
 
     @property
     def processor_end(self) -> float:
-        """End of a computation of this thread that begins now, a time of ``time.thread_time``.
+        """Latest end, in terms of ``time.thread_time``, of a computation of this thread that starts now.
 
-        The computation has as many seconds of the processor as are left, whatever else the machine does.
+        The computation may take as many CPU seconds as are left until the deadline, whatever else the machine does.
         """
         return time.thread_time() + self.left
 
     def part(self, count: int) -> Deadline:
-        """Return the deadline of the first of ``count`` methods, which share the time that is left equally."""
+        """Return the deadline of the first of ``count`` methods that share the remaining time equally."""
         return Deadline.after(self.left / count)

@@ -1,4 +1,4 @@
-"""Wrapper of an emitted module: Verilog with free inputs, an obligation's assumptions, and its assertions."""
+"""Verilog wrapper of an emitted module for a proof: free inputs, an obligation's assumptions, and its assertions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hwgen.obligations.obligation import Obligation
 __all__ = ["COVER", "PROOF", "Wrapped", "wrapped"]
 
 PROOF, COVER = "proof", "cover_reached"
-"""Names of the wrapper modules: with the property, and with the statement that the cover is never reached."""
+"""Names of the wrapper modules: with the property, and with the claim that the cover is never reached."""
 
-#: Name, in wrappers, of the port ``rst`` of a module that has other resets as well.
+#: Name that wrappers give the port ``rst`` of a module that has other resets as well.
 DOMAIN_RESET = "domain_reset"
 _ASSERTS = "    always @* assert("
-"""Beginning of each line that asserts a fact."""
+"""Start of each Verilog line that asserts a fact."""
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True)
 class Wrapped:
-    """Verilog of an obligation's wrapper and modules, which have names that do not depend on the design.
+    """Verilog to prove an obligation on: its wrapper and modules, under names that do not depend on the design.
 
     Parameters
     ----------
@@ -52,17 +52,17 @@ class Wrapped:
     foreign_clock: str = ""
 
     def fact_at(self, line: int) -> str:
-        """Return the words of the fact that a line of ``wrappers`` asserts; the first line is 1."""
+        """Return the description of what line ``line`` of ``wrappers`` asserts; lines count from 1."""
         return self.wrappers.splitlines()[line - 1].rpartition("// ")[2]
 
     def without(self, facts: Iterable[str]) -> Wrapped:
-        """Return these texts without the assertions of some facts, which are given in words."""
+        """Return a copy without the assertions that have the given descriptions."""
         ends = tuple(f"  // {fact}" for fact in facts)
         lines = [line for line in self.wrappers.split("\n") if not (_ASSERTS in line and line.endswith(ends))]
         return replace(self, wrappers="\n".join(lines))
 
     def written(self, folder: Path) -> str:
-        """Write both texts into a folder, and return the commands of Yosys that connect the seen signals."""
+        """Write modules and wrappers into a folder; return Yosys commands that connect inner signals to the wrapper."""
         (folder / "modules.v").write_text(self.modules, encoding="utf-8")
         (folder / "wrappers.v").write_text(self.wrappers, encoding="utf-8")
         # Without -nounset Yosys would cut the signal's readers from it as well.
@@ -76,7 +76,7 @@ def _no_file(name: str) -> str:
 def wrapped(
     obligation: Obligation, modules: Mapping[str, VerilogModule], file: Callable[[str], str] = _no_file
 ) -> Wrapped:
-    """Return the wrapper of an obligation, whose module is one of the emitted ``modules``.
+    """Return the Verilog wrapper of an obligation, whose module is one of the emitted ``modules``.
 
     ``file`` returns the text of a file with the contents of a memory, by the file's name.
 
@@ -87,7 +87,7 @@ def wrapped(
     """
     if obligation.module not in modules:
         raise InputError(f"module {obligation.module} is not in the Verilog: build the design again")
-    texts = _Texts(obligation, modules, file)
+    texts = _ModuleTexts(obligation, modules, file)
     top = modules[obligation.module]
     ports = [port for port in top.ports.values() if port.name != top.clock]
     inner_names = {port.name: port.name for port in ports}
@@ -114,7 +114,7 @@ def wrapped(
     ]
     outputs = [f"    wire {_range(port.width)}{port.name};" for port in ports if port.direction == "output"]
     observer = [f"    {line}" for line in obligation.observer]
-    guided = _guided(observer, {name: value for name, value in obligation.run.items() if name not in top.ports})
+    guided = _fix_signals(observer, {name: value for name, value in obligation.run.items() if name not in top.ports})
     names = {path: path.replace(".", "_") for path in probes}
     driven_probes = [
         f"    wire {_range(texts.seen('', path)[1])}{names[path]} = {value};" for path, value in probes.items()
@@ -143,7 +143,7 @@ def wrapped(
     facts = {**obligation.invariants, **obligation.asserts}
     rules = [f"    always @* assume({expression});  // {rule}" for rule, expression in obligation.assumes.items()]
     claims = [f"{_ASSERTS}{expression});  // {fact}" for fact, expression in facts.items()]
-    # A search for a run needs a register: rules alone must hold in two cycles.
+    # A search for a run needs a register: plain rules must hold in two cycles.
     begun = [] if obligation.cover else ["    reg run_began = 0;", "    always @(posedge clk) run_began <= 1;"]
     never = [*begun, f"    always @* assert(!({obligation.cover or 'run_began'}));"]
     free = [f"    wire {_range(width)}{name};" for name, width in seen]
@@ -162,13 +162,13 @@ def wrapped(
             **{f"dut.{path}": name for path, name in names.items()},
         },
         tuple(texts.cut),
-        module(PROOF, read, [*replayed_probes, *_checks(obligation)]),
+        module(PROOF, read, [*replayed_probes, *_failure_prints(obligation)]),
         foreign_clock=next(iter(texts.foreign_clocks), ""),
     )
 
 
-def _checks(obligation: Obligation) -> list[str]:
-    """Return lines of Verilog that print, at each clock edge, which assertion fails or which rule is broken."""
+def _failure_prints(obligation: Obligation) -> list[str]:
+    """Return Verilog lines that print, at each clock edge, which assertion fails or which assumption is broken."""
     lines = [
         "    reg has_failed = 0;",
         "    integer cycle = 0;",
@@ -187,8 +187,8 @@ def _checks(obligation: Obligation) -> list[str]:
     return [*lines, "    end"]
 
 
-def _guided(observer: list[str], values: Mapping[str, str]) -> list[str]:
-    """Return the lines of an observer in which free signals are fixed: a Verilog expression by the signal's name.
+def _fix_signals(observer: list[str], values: Mapping[str, str]) -> list[str]:
+    """Return an observer's lines with some free signals replaced by Verilog expressions, given by signal name.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def _guided(observer: list[str], values: Mapping[str, str]) -> list[str]:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Refuse names of a wrapper's signals of which two are equal: Yosys would join both signals to one.
+    """Raise InputError if two signals of a wrapper have the same name, which Yosys would join to one.
 
     Raises
     ------
@@ -220,8 +220,8 @@ def _range(width: int) -> str:
     return f"[{width - 1}:0] " if width > 1 else ""
 
 
-class _Texts:
-    """Texts of an obligation's modules: those that stay, models, and empty modules, each under a neutral name."""
+class _ModuleTexts:
+    """Verilog texts of an obligation's modules: kept ones, models, and cut ones, each under a neutral name."""
 
     def __init__(
         self, obligation: Obligation, modules: Mapping[str, VerilogModule], file: Callable[[str], str]
@@ -235,21 +235,21 @@ class _Texts:
         self._add("", modules[obligation.module])
 
     def _add(self, path: str, module: VerilogModule, contents: str = "") -> None:
-        """Add the text of the module at ``path``, and then those of its instances.
+        """Add the text of the module at ``path``, and then the texts of its instances.
 
         ``contents`` is the name of the file with a memory's contents; empty if all words are 0, or for other modules.
         """
         self.names[path] = name = f"m{len(self.names)}"
         models, keeps = self._obligation.models, self._obligation.keeps
         if path in models:
-            text = module.replaced("\n".join(f"    {line}" for line in models[path]))
+            text = module.with_body("\n".join(f"    {line}" for line in models[path]))
         elif path and path not in keeps:
-            text = module.free
+            text = module.with_free_outputs
             self.cut.append(name)
         elif module.is_rom:
-            text = module.filled(self._words(contents)) if contents else module.text
+            text = module.with_contents(self._words(contents)) if contents else module.text
         else:
-            text = module.begun
+            text = module.uninitialised
             self.foreign_clocks += [f"{module.name} has {clock!r}" for clock in module.foreign_clocks]
             if path in self._obligation.probes:
                 lines = "".join(f"    {line}\n" for line in self._obligation.probes[path])
@@ -264,7 +264,7 @@ class _Texts:
         self.lines.append(re.sub(r"\A(module )\w+", rf"\g<1>{name}", text))
 
     def _words(self, name: str) -> list[str]:
-        """Return the hexadecimal words of the file ``name``, which has a memory's contents.
+        """Return the hexadecimal words of a memory's contents file.
 
         ``$readmemh`` also reads addresses, comments and unknown digits. No file that hwgen writes has them.
 
@@ -281,7 +281,7 @@ class _Texts:
         return words
 
     def seen(self, name: str, path: str) -> tuple[str, int]:
-        """Return a seen signal's name in the wrapper and its width.
+        """Return a signal's name in the wrapper and its width, for a signal inside that the obligation reads.
 
         Raises
         ------

@@ -23,11 +23,11 @@ ENGINE = "engine"
 
 
 Factory = Callable[..., wiring.Component]
-"""Type of a function that returns an accelerator component: ``factory(config)`` or ``factory(config, taps=True)``."""
+"""Function that makes an accelerator component: ``factory(config)`` or ``factory(config, taps=True)``."""
 
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
-    """Make the Amaranth component of an accelerator's configuration, by the factory ``component`` if one is given.
+    """Return the Amaranth component for an accelerator's configuration, made by ``component`` if that is given.
 
     With ``taps`` the component has an output for each layer.
     """
@@ -48,7 +48,7 @@ def files(
     device: Device = DEFAULT,
     say: Callable[[str], None] = lambda step: None,
 ) -> dict[str, bytes]:
-    """Return the Verilog and memory files of an accelerator, from the cache if they were written before.
+    """Return the contents of an accelerator's Verilog and memory files by name, from the cache if possible.
 
     Parameters
     ----------
@@ -94,9 +94,9 @@ def files(
 
 
 def engine_files(config: EngineConfig, device: Device = DEFAULT) -> dict[str, bytes]:
-    """Return the Verilog of an engine for a device family, and its memory files, by name, ``engine.v`` first.
+    """Return the contents of an engine's Verilog and memory files by name, ``engine.v`` first.
 
-    The files come from the cache if they were written before.
+    They are for one device family, and come from the cache if they were written before.
 
     Raises
     ------
@@ -108,9 +108,9 @@ def engine_files(config: EngineConfig, device: Device = DEFAULT) -> dict[str, by
 
 
 def write(config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False) -> list[Path]:
-    """Write the Verilog and memory files of an accelerator into a folder, which is created if it is missing.
+    """Write the Verilog and memory files of an accelerator into a folder, created if missing; return their paths.
 
-    The parameters are the parameters of `files`. Unchanged files keep their time.
+    The parameters are the same as for `files`. Unchanged files keep their time.
 
     Returns
     -------
@@ -128,9 +128,9 @@ def write(config: Config, directory: str | Path, *, component: Factory | None = 
 
 
 def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Path]:
-    """Write files, given by name, into a folder, and return their paths.
+    """Write files, given as contents by name, into a folder, and return their paths.
 
-    Files whose contents are equal already keep their time.
+    Files with equal contents keep their modification time.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def _on_one_line(name: str) -> str:
 
 
 def _describe(port: Port) -> list[str]:
-    """Return comment lines for the Verilog that describe the beats of a stream."""
+    """Return comment lines for the Verilog header that describe the beats of a stream port."""
     beat, order = port.beat, port.order
     values = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values"
     travels = "row-major" if order == beat.raster else "rectangle by rectangle, each row-major"

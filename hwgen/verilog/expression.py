@@ -1,4 +1,4 @@
-"""Writer of Verilog expressions, in which every operand is as wide as its operator.
+"""Writer of Verilog expressions whose operands are all explicitly as wide as their operator.
 
 Verilog extends and cuts operands depending on their context. The written expressions do not rely on this rule: each
 operand is extended explicitly. The exception is ``$signed``, which is only written in an expression that is the whole
@@ -14,7 +14,7 @@ from hwgen.errors import InternalError, ToolError
 from hwgen.verilog.netlist import Multiplexer, cut, is_const, joined, value_of, width_of
 from hwgen.verilog.rtlil import Cell, Sig, WireBits
 
-#: Largest length of a Verilog expression within another one, in characters. A longer expression becomes a wire.
+#: Maximum length of a Verilog expression within another one, in characters. A longer expression becomes a wire.
 LONGEST = 80
 
 _BINARY = {"$add": "+", "$sub": "-", "$mul": "*", "$and": "&", "$or": "|", "$xor": "^"}
@@ -37,7 +37,7 @@ class ExpressionText:
     operator: str = ""
 
     def within(self, operator: str) -> str:
-        """Return the Verilog expression as an operand of ``operator``, in parentheses if they are needed."""
+        """Return the Verilog expression as an operand of ``operator``, in parentheses if needed."""
         if not self.operator or (self.operator == operator and operator in _CHAINS):
             return self.text
         return self.text if self.operator == "!" and operator != "~" else f"({self.text})"
@@ -54,7 +54,7 @@ def const(value: int, width: int) -> str:
 
 
 def signed_const(value: int, width: int) -> str:
-    """Return a signed Verilog constant, such as ``-8'sd3``, for a value in two's complement."""
+    """Return a signed Verilog constant, such as ``-8'sd3``, from its two's complement bits ``value``."""
     if not value >> (width - 1):
         return f"{width}'sd{value}"
     magnitude = (1 << width) - value
@@ -62,7 +62,7 @@ def signed_const(value: int, width: int) -> str:
 
 
 class Expressions:
-    """Writer of the Verilog expressions of one module.
+    """Writer of the Verilog expressions in one module.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Expressions:
     width : callable
         Function that returns the width of a wire in bits.
     inline : callable
-        Function that returns whether an operator is written in place of its wire, because only one expression reads it.
+        Function that returns whether an operator is written in place of its wire, as only one expression reads it.
     call : callable
         Function that returns a function call for a choice, or None if the choice is written with question marks.
     """
@@ -95,7 +95,7 @@ class Expressions:
     # Signals
 
     def operand(self, sig: Sig, width: int | None = None) -> ExpressionText:
-        """Return a netlist signal as a Verilog operand, extended with zeros to ``width`` bits."""
+        """Return a netlist signal as a Verilog operand, zero-extended to ``width`` bits."""
         missing = 0 if width is None else width - width_of(sig)
         if is_const(sig):
             return ExpressionText(const(value_of(sig), max(width_of(sig) + missing, 1)))
@@ -123,7 +123,7 @@ class Expressions:
         return texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
 
     def condition(self, sig: Sig, patterns: tuple[str, ...]) -> ExpressionText:
-        """Return the condition that a signal matches one of several patterns of ``0``, ``1`` and ``-`` (any bit)."""
+        """Return a Verilog condition: a signal matches one of several patterns of ``0``, ``1`` and ``-`` (any bit)."""
         matches = [self._matches(sig, pattern) for pattern in patterns]
         if len(matches) == 1:
             return matches[0]
@@ -165,7 +165,7 @@ class Expressions:
     # Nodes
 
     def right_side(self, node: Sig | Multiplexer, width: int) -> str:
-        """Return the right side of a Verilog assignment of a netlist node to ``width`` bits."""
+        """Return a netlist node as the right side of a Verilog assignment to ``width`` bits."""
         if isinstance(node, Multiplexer):
             return self._choice(node).text
         if len(node) == 1 and not node[0].is_const and self._inline(node[0].wire):
@@ -185,11 +185,11 @@ class Expressions:
         return ExpressionText("".join(parts) + self.node(choice.other).text, "?")
 
     def node(self, node: Sig | Multiplexer) -> ExpressionText:
-        """Return a netlist node, which is a signal or a choice among nodes, as a Verilog expression."""
+        """Return a netlist node, a signal or a multiplexer, as a Verilog expression."""
         return self._choice(node) if isinstance(node, Multiplexer) else self.operand(node)
 
     def _choice_condition(self, choice: Multiplexer) -> ExpressionText | None:
-        """Return a single-bit choice as a Verilog condition without a question mark, or None if it needs one."""
+        """Return a one-bit multiplexer as a Verilog condition without ``?``; ``None`` if it needs one."""
         nodes = [node for *_, node in choice.arms if not isinstance(node, Multiplexer) and width_of(node) == 1]
         if len(nodes) < len(choice.arms) or isinstance(choice.other, Multiplexer):
             return None
@@ -209,7 +209,7 @@ class Expressions:
     # Operators
 
     def result(self, cell: Cell) -> str:
-        """Return a netlist operator as the whole right side of a Verilog assignment with the width of its result.
+        """Return a netlist operator as the right side of a Verilog assignment that is as wide as its result.
 
         Raises
         ------
@@ -231,7 +231,7 @@ class Expressions:
         raise ToolError(f"Verilog can't be written of {cell.kind[1:]} with signed operands")
 
     def needs_room(self, cell: Cell) -> bool:
-        """Return whether a netlist operator is a shift of an operand wider than its result, and so needs a wire."""
+        """Return whether an operator is a shift of an operand wider than its result, which takes a wider wire."""
         return cell.kind in ("$shr", "$sshr", "$shift") and width_of(cell.ports["A"]) > width_of(cell.ports["Y"])
 
     def _signed(self, sig: Sig, width: int) -> str:
@@ -243,7 +243,7 @@ class Expressions:
         return f"$signed({self.operand(sig).text})"
 
     def _operator_text(self, cell: Cell, *, alone: bool = False) -> ExpressionText | None:
-        """Return a netlist operator as a Verilog expression for any context, or None if operands are sign-extended.
+        """Return an operator as a Verilog expression for any context; ``None`` if operands need sign extension.
 
         With ``alone`` the expression is the whole right side of an assignment. Verilog then extends the operands of a
         sum by one bit, and the operands of a product to the width of the result.
@@ -314,7 +314,10 @@ class Expressions:
 
 
 def _sign_extended(sig: Sig, width: int) -> Sig:
-    """Return a constant netlist signal sign-extended to ``width`` bits. Other signals are returned unchanged."""
+    """Return a constant netlist signal sign-extended to ``width`` bits, or any other signal unchanged.
+
+    Other signals are returned unchanged.
+    """
     if not is_const(sig) or not sig:
         return sig
     have, value = width_of(sig), value_of(sig)
@@ -352,7 +355,7 @@ def selected(name: str, declared: int, low: int, width: int) -> str:
 
 
 def _split_pattern(bits: str) -> list[str]:
-    """Split a bit pattern into runs of adjacent dashes (any bit) and runs of adjacent other characters."""
+    """Split a bit pattern into runs of dashes (any bit) and runs of other characters."""
     runs: list[str] = []
     for bit in bits:
         if runs and (runs[-1][-1] == "-") == (bit == "-"):

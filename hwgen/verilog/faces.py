@@ -21,18 +21,18 @@ from hwgen.verilog.module_text import Face, base, plain
 from hwgen.verilog.names import SignalPart, carried_parts, part_name
 from hwgen.verilog.rtlil import Design
 
-#: Largest length of a component parameter's value in a Verilog comment, in characters.
+#: Maximum length of a component parameter's value in a Verilog comment, in characters.
 LONGEST = 100
-#: Largest length of a sequence parameter whose integers a comment lists one by one.
+#: Maximum length of a sequence parameter whose integers a comment lists one by one.
 SHORT = 4
-#: Largest length of a Verilog comment line, in columns.
+#: Maximum length of a Verilog comment line, in columns.
 COLUMNS = 116
 #: Names of ports for clocks and resets, which come first among a Verilog module's ports.
 CLOCKS = ("aclk", "aresetn", "clk", "rst")
 
 
 class Elaborated(Elaboratable):
-    """Proxy of an Amaranth component that keeps the fragment that its elaboration returns."""
+    """Proxy of an Amaranth component that keeps the `Fragment` from its elaboration."""
 
     def __init__(self, component: wiring.Component) -> None:
         self._component = component
@@ -47,7 +47,7 @@ class Elaborated(Elaboratable):
 
 
 def components(fragment: Any, top: str) -> dict[str, Elaboratable]:
-    """Return the Amaranth object, usually a component, that each module was made of, by the module's name in RTLIL.
+    """Return the Amaranth object, usually a component, that each module was elaborated from, by RTLIL name.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def _components(fragment: Any, path: str) -> Iterator[tuple[str, Elaboratable]]:
 
 
 def outputs(fragment: Any) -> dict[str, frozenset[str]]:
-    """Return the names of output ports of each instantiated module whose Verilog Amaranth does not write."""
+    """Return the names of output ports of each instantiated module that Amaranth does not write, by module name."""
     foreign: dict[str, frozenset[str]] = {}
     for child, *_ in fragment.subfragments:
         foreign |= outputs(child)
@@ -81,7 +81,7 @@ def outputs(fragment: Any) -> dict[str, frozenset[str]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeparateModule:
-    """Module of a design whose Verilog is written separately from the other modules'.
+    """Module in a design whose Verilog is written separately from the other modules'.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class SeparateModule:
 def faces(
     design: Design, known: Mapping[str, Elaboratable], separate: Mapping[str, SeparateModule] | None = None
 ) -> dict[str, Face]:
-    """Return the Verilog name, ports and comments of each module of a design, by the module's name in RTLIL.
+    """Return the `Face` (Verilog name, ports and comments) of each module in a design, by RTLIL name or cell type.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def face(
     outermost: bool = False,
     partial: Mapping[str, Mapping[str, Sequence[SignalPart]]] | None = None,
 ) -> Face:
-    """Return the Verilog name, ports and comment of a module that was made of an Amaranth component.
+    """Return the `Face` (Verilog name, ports and comments) of a module that was elaborated from a component.
 
     ``outermost`` is true for the top module, whose ports keep their names. ``partial`` says what ports without a name
     carry.
@@ -175,7 +175,7 @@ def face(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Member:
-    """Port of an Amaranth component: its direction, width in bits, and the meaning of its bits."""
+    """Port of an Amaranth component: its direction, width in bits, and a description of its bits."""
 
     direction: str
     width: int
@@ -188,7 +188,7 @@ def _partial_names(
     partial: Mapping[str, Mapping[str, Sequence[SignalPart]]],
     members: Mapping[str, _Member],
 ) -> dict[str, str]:
-    """Return the names of a module's ports that carry a part of a signal, by wire."""
+    """Return names for a module's ports that carry part of a signal, by wire."""
     names = {}
     for wire in ports:
         same = [name for name, member in members.items() if member.direction == wire.port]
@@ -200,10 +200,10 @@ def _partial_names(
 def _member_names(
     ports: Sequence[rtlil.Wire], aliases: Mapping[str, Sequence[str]], members: Mapping[str, _Member]
 ) -> dict[str, str]:
-    """Return the name of the component's port that each wire is, of the same direction and width, by wire.
+    """Return, by wire, the component's port that the wire is, which has its direction and width.
 
     A wire can have the name of an inner component's port as well: a layer's ``load_i`` is ``i`` of the component
-    inside. So the wires with the fewest names choose first.
+    inside. Therefore the wires with the fewest names choose first.
     """
     fitting = {}
     for wire in ports:
@@ -221,7 +221,7 @@ def _member_names(
 
 
 def _members(component: Elaboratable | None) -> dict[str, _Member]:
-    """Return the ports of an Amaranth component, by name in order."""
+    """Return the ports of an Amaranth component by name, in the order of its signature."""
     if not isinstance(component, wiring.Component):
         return {}
     members = {}
@@ -234,7 +234,7 @@ def _members(component: Elaboratable | None) -> dict[str, _Member]:
 
 
 def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
-    """Return, by whole wire of an RTLIL module, a list of its other names: the wires that are connected with it."""
+    """Return, by whole wire of an RTLIL module, its other names: the wires that are connected to it."""
     aliases: dict[str, list[str]] = {}
     for connection in module.connections:
         left, right = connection.left, connection.right
@@ -249,7 +249,7 @@ def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
 
 
 def described(shape: Any) -> str:
-    """Return the meaning of a port's bits, from its Amaranth shape: ``last [16], data [15:0]: 2 of 8 bits``.
+    """Return a text on a port's bits, from its Amaranth shape, such as ``last [16], data [15:0]: 2 of 8 bits``.
 
     The result is empty for an unsigned integer.
     """
@@ -299,7 +299,7 @@ def _head(name: str, component: Elaboratable | None) -> list[str]:
 
 
 def _wrapped(texts: Iterable[str]) -> list[str]:
-    """Return comment lines of at most `COLUMNS` columns that contain the texts, broken only between two texts.
+    """Return the texts as comment lines of at most `COLUMNS` columns, broken only between two texts.
 
     A comment that begins with a tool's name is a directive (``// verilator ..``, ``// synopsys ..``). A text can
     contain a user's name, so no line begins within a text.
@@ -329,9 +329,9 @@ def _latency(config: Any) -> list[str]:
 
 
 def _parameter(key: str, value: Any) -> str:
-    """Return a component's parameter as text for a comment, ``lanes = 4``; empty for data such as a layer's biases.
+    """Return a component's parameter as text for a comment, such as ``lanes = 4``; empty for long data.
 
-    Data can be in memory files, and then change without the Verilog.
+    Data, such as a layer's biases, can be in memory files, and then change without the Verilog.
     """
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) > SHORT or not all(isinstance(element, int) for element in value):

@@ -1,4 +1,7 @@
-"""Cache of Verilog files that took long to write. They are written again only if the hardware, or hwgen, changed."""
+"""Cache of Verilog files that take long to write; a changed configuration, or a changed hwgen, writes them again.
+
+They are written again only if the hardware, or hwgen, changed.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,16 @@ from hwgen import cache, digest
 STEP = "writing the Verilog"
 """Text that names the writing of Verilog in progress reports."""
 MIN_SECONDS = 0.5
-"""Smallest writing time, in seconds, of Verilog files that are cached."""
+"""Minimum time in seconds that writing Verilog files must take for them to be cached."""
 MAX_BYTES = 256 << 20
-"""Total size, in bytes, from which on Verilog files that are written together are not cached."""
+"""Total size in bytes above which Verilog files that are written together are not cached."""
 _NAME = "files.zip"
 
 
 def written(
     inputs: object, write: Callable[[], dict[str, bytes]], *, say: Callable[[str], None] = lambda step: None
 ) -> dict[str, bytes]:
-    """Return the Verilog files that ``write`` returns, from the cache if they were written before.
+    """Return the contents of the Verilog files that ``write`` makes, by name, from the cache if it has them.
 
     Parameters
     ----------
@@ -45,7 +48,7 @@ def written(
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
-    """Return files, given by name, as a ZIP archive."""
+    """Return the content of a ZIP archive of files, given as contents by name."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in files.items():

@@ -1,8 +1,8 @@
-"""Writer of large Amaranth memories as Verilog modules, with files for their contents.
+"""Verilog modules of large Amaranth memories, with hexadecimal files for their contents.
 
 Writing a memory of more than `LARGE` bits row by row takes minutes and gigabytes. Amaranth's ``get_memory()`` hook
 therefore returns an instance of a small Verilog module, which reads its contents with ``$readmemh``. The modules follow
-the templates from which Vivado and Yosys infer block RAM and distributed RAM.
+the templates that Vivado and Yosys recognise as block RAM and distributed RAM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hwgen.verilog.primitives import PrimitivePlatform
 from hwgen.verilog.rtlil import Design
 
 LARGE = 4096
-"""Largest size, in bits, of a memory that Amaranth writes row by row; larger memories become modules of their own."""
+"""Maximum size in bits of a memory that is written row by row; larger memories become modules of their own."""
 
 
 class WriterPlatform(PrimitivePlatform):
@@ -37,7 +37,7 @@ class WriterPlatform(PrimitivePlatform):
         self.parts: dict[str, Part[Any]] = {}
 
     def get_part(self, this: Part[Any]) -> Any:
-        """Return an instance of a `Part` component, whose module is written separately and cached."""
+        """Return an Amaranth instance of a `Part` component, whose module is written separately and cached."""
         if this is self.top:
             return this.circuit()
         cell_type = f"hwgen-part-{len(self.parts)}"
@@ -48,7 +48,7 @@ class WriterPlatform(PrimitivePlatform):
         return this.circuit() if this is self.top else super().get_primitive(this)
 
     def get_memory(self, this: memory.Memory) -> Any:
-        """Return an instance of a Verilog module for a large Amaranth memory.
+        """Return an Amaranth instance of a Verilog module for a large memory; elaborate any other memory as usual.
 
         Amaranth elaborates all other memories itself.
         """
@@ -77,7 +77,7 @@ class WriterPlatform(PrimitivePlatform):
         return Instance(module, **ports)
 
     def _module(self, this: memory.Memory, *, initialised: bool) -> str:
-        """Return the name of the Verilog module for a memory, which is written unless an equal one exists."""
+        """Return the name of the Verilog module for a memory; the module is written unless an equal one exists."""
         reads = ["comb" if port.domain == "comb" else "sync" for port in this.read_ports]
         attributes = {str(key): value for key, value in sorted(this.attrs.items())}
         words = [self.name, "ram" if this.write_ports else "rom", *(str(v) for v in dict.fromkeys(attributes.values()))]
@@ -103,18 +103,18 @@ def _as_value(value: Any) -> Any:
 
 
 def placeholder(file_index: int) -> str:
-    """Return the text that stands for the name of a memory file until the file is named."""
+    """Return the text that stands for a memory file's name until the file is named."""
     return f"hwgen-memory-{file_index}"
 
 
 def _file_index(parameter: object) -> int | None:
-    """Return the index of the memory file that a placeholder text stands for, or None for any other text."""
+    """Return the index of the memory file that a placeholder text stands for; ``None`` for any other text."""
     match = re.fullmatch(r"hwgen-memory-(\d+)", str(parameter))
     return int(match[1]) if match else None
 
 
 def _content(this: memory.Memory, width: int) -> bytes | None:
-    """Return the initial rows of a memory in hexadecimal, one per line, or None if all rows are zero."""
+    """Return a memory's initial rows in hexadecimal, one per line; ``None`` if all rows are zero."""
     shape = this.shape
     mask = (1 << width) - 1
     if isinstance(shape, ShapeCastable):
@@ -130,7 +130,7 @@ def _content(this: memory.Memory, width: int) -> bytes | None:
 def _memory_module(
     name: str, reads: list[str], writes: int, attributes: Mapping[str, Any], *, initialised: bool
 ) -> str:
-    """Return the Verilog of a parameterised memory module with these read and write ports.
+    """Return the Verilog of a memory module with these ports, and with width and depth as parameters.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def _memory_module(
 
 
 def memory_files(design: Design, platform: WriterPlatform) -> dict[int, str]:
-    """Return the file name of each memory's contents, by the memory file's index, made of its instance's path."""
+    """Return the names of the files with memory contents, by file index, made from the instances' paths."""
     paths = {}
     for module in design.values():
         for cell in module.cells:

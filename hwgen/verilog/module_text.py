@@ -1,4 +1,4 @@
-"""Writer of the Verilog text of one module from its netlist, with chosen names and one block per clock."""
+"""Writer of the Verilog text of one module from its netlist: names, declarations, logic, and one block per clock."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from hwgen.verilog.netlist import (
 )
 from hwgen.verilog.rtlil import Assign, Body, Cell, Sig, Switch, Wire
 
-#: Largest length of a Verilog line that can be broken, in columns.
+#: Maximum length of a Verilog line that can be broken, in columns.
 COLUMNS = 116
-#: Smallest number of arms of a choice that is written as a function with a case statement. Yosys turns question marks
-#: into a priority: a window of 11 taps then needs 40 % more LUTs. A choice among constants is a table.
+#: Minimum number of arms of a multiplexer that is written as a function with a case statement. Yosys turns question
+#: marks into a priority: a window of 11 taps then needs 40 % more LUTs. A choice among constants is a table.
 TABLE = 5
 
 _WORDS = {
@@ -72,7 +72,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Face:
-    """Verilog name, port names and comments of a module, as its parent module and its readers see it.
+    """Outside view of a Verilog module: its name, port names and comments.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class Face:
 
 @dataclass
 class _Drivers:
-    """Verilog right sides that drive a wire, by the wire's name or its selected bits, with lines that precede them."""
+    """Verilog right sides that drive a wire, by the wire's name or its selected bits, with lines to write before."""
 
     values: dict[str, str]
     before: list[str] = field(default_factory=list)
@@ -141,7 +141,7 @@ class ModuleText:
     # Names
 
     def _names_of_aliases(self) -> dict[str, list[str]]:
-        """Return a list of the additional names of each whole wire that has any, by the wire's name in RTLIL."""
+        """Return, by RTLIL name of a whole wire, the wire's other RTLIL names."""
         names: dict[str, list[str]] = {}
         for alias in self._net.aliases:
             name = alias.left[0].wire
@@ -174,13 +174,13 @@ class ModuleText:
                     self._choose(cell.ports["DATA"], f"{name}_data" if what == "read" else f"{name}_written")
 
     def _choose(self, sig: Sig, name: str) -> None:
-        """Give the Verilog name ``name`` to a whole wire that has no name yet."""
+        """Assign the Verilog name ``name`` to a whole wire that has no name yet."""
         wire = sig[0].wire if len(sig) == 1 else ""
         if wire and wire not in self.names and wire not in self._net.operators:
             self.names[wire] = self._new_name(name)
 
     def _members(self) -> dict[str, str]:
-        """Return Verilog names, ``INSTANCE__PORT``, for wires that are connected to instances, by RTLIL name."""
+        """Return Verilog names, ``INSTANCE__PORT``, of wires that are connected to instances, by RTLIL name."""
         members: dict[str, str] = {}
         for cell in self._net.instances:
             outputs = self._net.outputs[cell.name]
@@ -204,7 +204,7 @@ class ModuleText:
         return face.ports[f"\\{port}"] if face is not None else port
 
     def _source_name(self, wire: str, member: str) -> str | None:
-        """Return the name of a wire in the Amaranth source code, or None if it has only that of an instance's port."""
+        """Return a wire's name in the Amaranth source code; ``None`` if it has only an instance port's name."""
         names = [name for name in (wire, *self._aliases.get(wire, ())) if not unnamed(name)]
         bases = [base(name) for name in names]
         ports = member.partition("__")[2]
@@ -226,7 +226,7 @@ class ModuleText:
         return new
 
     def _name(self, wire: str) -> str:
-        """Return the Verilog name of a wire, chosen now if it has none, and note that the wire must be declared."""
+        """Return the Verilog name of a wire, chosen now if it has none, and note that it must be declared."""
         if wire not in self.names:
             self.names[wire] = self._new_name(self._hint(wire))
         if wire not in self._seen:
@@ -256,7 +256,7 @@ class ModuleText:
 
     @cached_property
     def _readers(self) -> dict[str, list[Cell]]:
-        """Operators that read each wire, by the wire's name in RTLIL."""
+        """Operators that read each wire, by the wire's RTLIL name."""
         readers: dict[str, list[Cell]] = {}
         for cell in self._net.operators.values():
             for port, sig in cell.ports.items():
@@ -266,7 +266,7 @@ class ModuleText:
 
     @cached_property
     def _cleared(self) -> set[str]:
-        """Wires of summands that a multiplexer can set to zero, as in the first step of an accumulator.
+        """RTLIL names of addends that a multiplexer can set to zero, as at the start of an accumulation.
 
         Yosys puts the operand of a sum that is declared first on the carry chain. If that operand is a register, Yosys
         can merge the multiplexer and the sum, which the LUT counts of plans do not assume. Cleared summands are
@@ -280,7 +280,7 @@ class ModuleText:
         return cleared
 
     def _word(self, sig: Sig) -> str:
-        """Return the name of a constant or a wire for use in another wire's name; empty for any other signal."""
+        """Return the text of a constant or wire for use in another wire's Verilog name; empty for other signals."""
         if len(sig) != 1:
             return "" if sig else "0"
         chunk = sig[0]
@@ -373,7 +373,7 @@ class ModuleText:
     # Logic
 
     def _logic(self) -> list[str]:
-        """Return the Verilog declarations and assignments of wires, each after the wires that it depends on."""
+        """Return Verilog declarations and assignments of wires, each after the wires that it depends on."""
         net = self._net
         texts: dict[str, _Drivers] = {}
         needs: dict[str, list[str]] = {}
@@ -457,9 +457,9 @@ class ModuleText:
         return f"{function}({self._express.operand(test).text})"
 
     def _call(self, choice: Multiplexer) -> str | None:
-        """Return a Verilog function call for a choice with many arms by one signal's values, or None for other choices.
+        """Return a Verilog function call for a multiplexer with many arms on one signal; ``None`` for others.
 
-        Equal choices of a module share a function.
+        Equal multiplexers of a module share a function.
         """
         if len(choice.arms) < TABLE or not distinct(choice.arms):
             return None
@@ -594,7 +594,7 @@ class ModuleText:
         return wrapped(f"        {self._enabled(cell.ports['EN'])}{text}")
 
     def _write(self, name: str, stored: int, cell: Cell) -> list[str]:
-        """Return the Verilog statements that write the enabled bits of a memory's word of ``stored`` bits."""
+        """Return Verilog statements of a memory's write port, which write the enabled bits of a word."""
         enable, data = cell.ports["EN"], cell.ports["DATA"]
         bits = [cut(enable, index, 1) for index in range(width_of(enable))]
         lines, low = [], 0
@@ -629,12 +629,12 @@ class ModuleText:
 
 
 def base(name: str) -> str:
-    """Return an RTLIL name without the number that Amaranth adds to the second signal with this name."""
+    """Return an RTLIL name without its leading backslash and the number that Amaranth adds to repeated names."""
     return name.removeprefix("\\").partition("$")[0]
 
 
 def plain(name: str) -> str:
-    """Return an RTLIL name as a Verilog identifier. The result can be a reserved word."""
+    """Return an RTLIL name as a Verilog identifier, which can be a reserved word. The result can be a reserved word."""
     word = "".join(char if char.isascii() and (char.isalnum() or char == "_") else "_" for char in base(name))
     return f"n{word}" if not word or word[0].isdigit() else word
 
@@ -657,9 +657,9 @@ def _attributes(wire: Wire) -> str:
 
 
 def _table(node: Sig | Multiplexer) -> tuple[Sig, list[tuple[tuple[str, ...], int]], int] | None:
-    """Return a choice among constants as a table from patterns to constants, or None for any other choice.
+    """Return a choice among constants as a look-up table; ``None`` for any other node.
 
-    The table has the tested signal, rows of patterns with their constants, and the constant of all other values.
+    The table has the tested signal, rows of patterns with their constants, and the constant for all other values.
     """
     if not isinstance(node, Multiplexer) or len(node.arms) < TABLE or isinstance(node.other, Multiplexer):
         return None
@@ -673,7 +673,7 @@ def _table(node: Sig | Multiplexer) -> tuple[Sig, list[tuple[tuple[str, ...], in
 
 
 def _width(node: Sig | Multiplexer) -> int:
-    """Return the width of a netlist node (a signal or a choice among signals), in bits."""
+    """Return the width in bits of a netlist node: a signal or a multiplexer."""
     while isinstance(node, Multiplexer):
         node = node.other
     return width_of(node)
@@ -682,7 +682,7 @@ def _width(node: Sig | Multiplexer) -> int:
 def _function(
     name: str, num_inputs: int, bits: int, width: int, rows: Sequence[tuple[str, ...]], values: Sequence[str]
 ) -> list[str]:
-    """Return the Verilog lines of a function that selects a constant or an input by an index.
+    """Return the Verilog lines of a function that selects a constant or one of its inputs by an index.
 
     Parameters
     ----------
@@ -714,7 +714,7 @@ def _function(
 
 
 def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Sort wires so that each follows the wires that it reads, and return also the wires that break cycles.
+    """Return wires sorted so that each follows the wires that it reads, and the wires that break cycles.
 
     A cycle of wires is possible without a cycle of bits. A wire that breaks a cycle must be declared early.
     """
@@ -754,7 +754,7 @@ def wrapped(line: str) -> list[str]:
 
 
 def _break(line: str, indent: int) -> int:
-    """Return the column of the space at which a Verilog line is broken, or -1 if there is none after its indent."""
+    """Return the column of the space where to break a Verilog line, or -1 if there is none."""
     for text, start in ((" : ", COLUMNS // 3), (", ", COLUMNS // 2), (" ", indent)):
         column = line.rfind(text, start, COLUMNS)
         if column >= start + (text == " "):

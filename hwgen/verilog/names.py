@@ -1,7 +1,7 @@
-"""Names of ports that carry a part of a signal, which Amaranth's RTLIL leaves without a name.
+"""Names for emitted ports that carry part of a signal, which Amaranth's RTLIL leaves unnamed.
 
-Where the bits of a signal have different drivers, such as registers and constants, the modules on its way have a port
-for each group of bits. The port is named after the fields of the signal that it carries: ``step__ends_complete``.
+If the bits of a signal have different drivers, such as registers and constants, the modules on its way have a port for
+each group of bits. The port is named after the fields of the signal that it carries: ``step__ends_complete``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNNAMED = re.compile(r"\\port\$\d+\$\d+")
 
 @dataclass(frozen=True)
 class SignalPart:
-    """Bits of a named signal that a wire carries, or one whole field of the signal.
+    """Bits of a named signal, or one of its fields, that a wire carries.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class SignalPart:
 
 
 def is_partial(wire: str) -> bool:
-    """Return whether an RTLIL wire is a port without a name."""
+    """Return whether an RTLIL wire is an unnamed port, such as ``port$1$2``."""
     return _UNNAMED.fullmatch(wire) is not None
 
 
 def carried_parts(design: Design) -> dict[str, dict[str, list[SignalPart]]]:
-    """Return what the ports without a name carry: a list of parts by module, for each port's name in RTLIL.
+    """Return what unnamed ports carry: parts of signals by module, for each port's RTLIL name.
 
     A port has the same RTLIL name in all modules that it passes.
     """
@@ -68,7 +68,7 @@ def carried_parts(design: Design) -> dict[str, dict[str, list[SignalPart]]]:
 
 
 def _ports(module: Module) -> dict[str, str]:
-    """Return the ports without a name at a module and at its instances, by the wires that carry them."""
+    """Return the RTLIL names of the unnamed ports at a module and at its instances, by the wire that each carries."""
     ports = {wire: wire for wire in module.wires if is_partial(wire)}
     for cell in module.cells:
         for port, sig in cell.ports.items():
@@ -78,7 +78,7 @@ def _ports(module: Module) -> dict[str, str]:
 
 
 def _parts(wire: str, right: Sig, ports: Mapping[str, str]) -> Iterator[tuple[str, SignalPart]]:
-    """Yield each port without a name whose bits a wire has, with the part of the wire's signal that these bits are."""
+    """Yield each unnamed port that shares bits with a wire, with the part of the wire's signal that these bits are."""
     signal, *fields = (step.partition("$")[0] for step in wire.removeprefix("\\").split("."))
     size, low = sum(chunk.width for chunk in right), 0
     for chunk in right:
@@ -88,7 +88,7 @@ def _parts(wire: str, right: Sig, ports: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def _named_bits(module: Module, sig: Sig) -> Iterator[SignalPart]:
-    """Yield the parts of named signals at a port without a name."""
+    """Yield the parts of named signals that are connected to an unnamed port."""
     at = 0
     for chunk in sig:
         if chunk.wire.startswith("\\") and not is_partial(chunk.wire):
@@ -102,7 +102,7 @@ def _part_of(module: Module, chunk: WireBits, at: int) -> SignalPart:
 
 
 def part_name(width: int, carried: Mapping[str, Sequence[SignalPart]], module: str, members: Collection[str]) -> str:
-    """Return the name of a port that has none in RTLIL; empty if it carries no bits of a signal with a name.
+    """Return a name for an unnamed port, after what it carries; empty if it carries no bits of a named signal.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def part_name(width: int, carried: Mapping[str, Sequence[SignalPart]], module: s
     module : str
         Module of the port.
     members : collection of str
-        Names of the component's ports with the same direction. The port is a part of one of them, if its name is known.
+        Names of the component's ports with the same direction. The port is part of one of them, if its name is known.
     """
     own_first = sorted(carried.items(), key=lambda entry: entry[0] != module)
     candidates = [part for _, each in own_first for part in each]
@@ -124,7 +124,7 @@ def part_name(width: int, carried: Mapping[str, Sequence[SignalPart]], module: s
 
 
 def _of_fields(width: int, candidates: Sequence[SignalPart]) -> str:
-    """Return the name of a port that carries some whole fields of a signal; empty if it does not."""
+    """Return a name for a port that carries some whole fields of one signal; empty for any other port."""
     for signal in dict.fromkeys(part.signal for part in candidates):
         fields = {part.at: part for part in candidates if part.signal == signal and len(part.fields) == 1}
         whole = [fields[at] for at in sorted(fields) if fields[at].width == fields[at].size]
@@ -140,7 +140,7 @@ def _of_signals(width: int, candidates: Sequence[SignalPart]) -> str:
 
 
 def _of_slice(width: int, candidates: Sequence[SignalPart]) -> str:
-    """Return the name of a port that carries some bits of one signal; empty if there is none."""
+    """Return a name for a port that carries a slice of one signal; empty for any other port."""
     return next(
         (name_of_slice(part.signal, part.low, width) for part in candidates if not part.fields and part.width == width),
         "",

@@ -1,7 +1,7 @@
-"""Netlist of a module, made from RTLIL and arranged like handwritten Verilog: logic, memories, registers by clock.
+"""Netlist of a module, simplified from RTLIL and arranged like handwritten Verilog, with registers grouped by clock.
 
 Unused operators are dropped, equal operators are merged, and results are cut to the bits that are used. All registers
-of a clock are assigned in one block, in which statements under the same condition are grouped.
+of a clock are assigned in one block, which groups statements under the same condition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODULAR = {"$add", "$sub", "$mul", "$neg", "$not", "$and", "$or", "$xor", "$mux"
 
 @dataclass(frozen=True, slots=True)
 class Multiplexer:
-    """Multiplexer of a netlist: the node of the first arm whose signal matches one of its patterns, or ``other``."""
+    """Multiplexer in a netlist: selects the first arm with a pattern that its signal matches, otherwise ``other``."""
 
     arms: tuple[tuple[Sig, tuple[str, ...], Sig | Multiplexer], ...]
     other: Sig | Multiplexer
@@ -30,7 +30,7 @@ class Multiplexer:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Driver of ``width`` bits of a wire, from bit ``low`` on: a signal, or a choice among signals."""
+    """Driver of ``width`` bits of a wire, starting at bit ``low``: a signal or a multiplexer."""
 
     low: int
     width: int
@@ -39,9 +39,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Statements that assign all registers of one clock edge.
+    """Statements that assign all registers of a netlist on one clock edge.
 
-    The edge is one of ``signal``. Later statements take precedence.
+    The clock is ``signal``. Later statements take precedence.
     """
 
     signal: Sig
@@ -51,7 +51,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class StoredMemory:
-    """Memory of a module with its initial contents and its read and write ports."""
+    """Memory in a netlist, with its initial words and its read and write ports."""
 
     memory: RtlilMemory
     words: tuple[int, ...]
@@ -61,7 +61,7 @@ class StoredMemory:
 
 @dataclass(frozen=True)
 class Netlist:
-    """Netlist of a module, arranged for the Verilog writer.
+    """Netlist of one module, arranged for the Verilog writer.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Netlist:
     operators : dict of str to Cell
         Operators, by the wire that they drive.
     logic : dict of str to tuple of Piece
-        Drivers of all other wires that are no registers.
+        Drivers of all other wires that are not registers.
     clocks : tuple of Clock
         Statements of each clock edge.
     registers : tuple of str
@@ -138,7 +138,7 @@ def value_of(sig: Sig) -> int:
 
 
 def cut(sig: Sig, low: int, width: int) -> Sig:
-    """Return ``width`` bits of a netlist signal from bit ``low`` on, or fewer if the signal ends before."""
+    """Return ``width`` bits of a netlist signal starting at bit ``low``, or fewer if the signal ends earlier."""
     chunks = []
     for chunk in sig:
         skip = min(low, chunk.width)
@@ -178,7 +178,7 @@ _READ = ("DATA", "$memrd_v2")
 
 
 def node_sigs(node: Sig | Multiplexer) -> Iterator[Sig]:
-    """Yield the signals of a netlist node: the signal itself, or a choice's tests and the signals of its arms."""
+    """Yield the signals of a netlist node: the signal itself, or a multiplexer's tests and the signals of its arms."""
     if isinstance(node, Multiplexer):
         for test, _, arm in node.arms:
             yield test
@@ -202,7 +202,7 @@ def _body_sigs(body: Body) -> Iterator[Sig]:
 
 
 def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> Netlist:
-    """Simplify an RTLIL module, and return its netlist, arranged for the Verilog writer.
+    """Return the netlist of an RTLIL module, simplified and arranged for the Verilog writer.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]
 
 
 class _Arrangement:
-    """State of an RTLIL module while it is simplified step by step to a netlist for the Verilog writer."""
+    """RTLIL module while it is simplified step by step to a netlist for the Verilog writer."""
 
     def __init__(self, module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> None:
         self.module = module
@@ -325,7 +325,7 @@ class _Arrangement:
         self.bodies = {wire: settled(body) for wire, body in self.bodies.items()}
 
     def _move_processes(self) -> None:
-        """Merge each process whose result only one register reads into the register's statements."""
+        """Merge each process whose result is read by only one register into the register's statements."""
         uses = self._uses()
         for wire, cell in self.flip_flops.items():
             data = cell.ports["D"]
@@ -387,7 +387,7 @@ class _Arrangement:
         yield from _body_sigs(self.bodies.get(wire, ()))
 
     def _narrow(self) -> None:
-        """Shorten unnamed results of operators to the bits that are read, and then their operands, repeatedly."""
+        """Shorten unnamed results of operators, and then their operands, to the bits that are read."""
         for _ in range(8):
             top: dict[str, int] = {}
 
@@ -434,14 +434,14 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _number(cell: Cell, port: str) -> int:
-    """Return the value of a netlist operator's constant operand, with its sign."""
+    """Return the value of an operator's constant operand, negative if the operator is signed and its top bit is set."""
     sig = cell.ports[port]
     value, width = value_of(sig), width_of(sig)
     return value - (1 << width) if cell.parameters["A_SIGNED"] and width and value >> (width - 1) else value
 
 
 def _decided(cell: Cell) -> bool | None:
-    """Return the result of a comparison if it is equal for all values of its operands, or None."""
+    """Return a comparison's result if it is the same for all values of its operands; otherwise ``None``."""
     ranges = []
     for port in "AB":
         sig = cell.ports[port]
@@ -460,7 +460,10 @@ def _decided(cell: Cell) -> bool | None:
 
 
 def simpler(cell: Cell) -> Cell:
-    """Return an equal netlist operator of a simpler kind, or the operator itself. ``$pos`` stands for a plain wire."""
+    """Return an equivalent netlist operator of a simpler type, ``$pos`` for a plain wire, or the operator itself.
+
+    ``$pos`` stands for a plain wire.
+    """
     ports, width = cell.ports, width_of(cell.ports["Y"])
     a, b = ports.get("A", ()), ports.get("B", ())
     if cell.kind == "$mux":
@@ -512,7 +515,7 @@ def _unary(cell: Cell, kind: str, operand: Sig) -> Cell:
 
 
 def _outputs_of(cell: Cell, design: Design, outputs: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the names of the output ports of an instance of a module."""
+    """Return the names of the output ports of an instance."""
     child = design.get(cell.kind[1:])
     if child is None:
         return outputs[cell.kind[1:]]
@@ -540,7 +543,7 @@ def _changed_body(body: Body, change: Callable[[Sig], Sig]) -> Body:
 
 
 def settled(body: Body) -> Body:
-    """Return RTLIL statements without the cases of switches that constant bits of the tested signal exclude."""
+    """Return RTLIL statements without switch cases that cannot match because tested bits are constant."""
     return tuple(statement if isinstance(statement, Assign) else _settled_switch(statement) for statement in body)
 
 
@@ -569,7 +572,7 @@ def _settled_switch(switch: Switch) -> Switch:
 def _retargeted(body: Body, wire: str, part: WireBits) -> Body:
     """Return statements that assign a wire as statements that assign the register ``wire`` instead.
 
-    Only the bits ``part`` count, which become bit 0 and up.
+    Only the bits ``part`` are kept, which become bit 0 and up.
     """
     statements: list[Assign | Switch] = []
     for statement in body:
@@ -587,7 +590,7 @@ def _retargeted(body: Body, wire: str, part: WireBits) -> Body:
 
 
 def _without_hold(body: Body) -> Body:
-    """Return a register's statements without a first assignment of the register to itself.
+    """Return a register's statements without an initial assignment of the register to itself.
 
     Registers keep their values.
     """
@@ -599,7 +602,7 @@ def _without_hold(body: Body) -> Body:
 
 
 def together(bodies: Iterable[Body]) -> Body:
-    """Join the statements of several registers to one sequence, with statements under the same condition grouped.
+    """Return the statements of several registers as one sequence that groups statements under equal conditions.
 
     Unconditional assignments are first, then conditional ones, and last the final switch that all registers share: the
     reset.
@@ -645,7 +648,7 @@ def _merged(group: list[Switch]) -> Switch:
 
 
 def pieces(body: Body) -> tuple[Piece, ...]:
-    """Return the drivers of the bits of a wire, as adjacent pieces, from the statements that assign the wire."""
+    """Return the drivers of a wire as pieces of adjacent bits, from the statements that assign the wire."""
     bounds = sorted({bound for low, width in _assigned(body) for bound in (low, low + width)})
     result: list[Piece] = []
     for low, high in pairwise(bounds):
@@ -669,7 +672,7 @@ def _assigned(body: Body) -> Iterator[tuple[int, int]]:
 
 
 def _node(body: Body, low: int, width: int, before: Sig | Multiplexer) -> Sig | Multiplexer:
-    """Return the value that some bits of a wire have after statements, if they had the value ``before``."""
+    """Return what drives some bits of a wire after the statements, if ``before`` drove them until then."""
     for each in body:
         if isinstance(each, Assign):
             start = each.left[0].low
@@ -707,14 +710,14 @@ def _switch_node(switch: Switch, low: int, width: int, before: Sig | Multiplexer
 
 
 def distinct(arms: Sequence[tuple[Sig, tuple[str, ...], Sig | Multiplexer]]) -> bool:
-    """Return whether a choice's arms exclude each other: all test one signal, each for other single values."""
+    """Return whether a multiplexer's arms exclude each other: all test one signal for different single values."""
     patterns = [pattern for _, patterns, _ in arms for pattern in patterns]
     whole = not any("-" in pattern for pattern in patterns)
     return whole and len({*patterns}) == len(patterns) and len({test for test, *_ in arms}) == 1
 
 
 def _complete(switch: Switch) -> bool:
-    """Return whether a switch statement's cases list each value of its tested signal, of at most 16 bits."""
+    """Return whether the cases of a switch statement cover every value of its tested signal, of at most 16 bits."""
     bits = width_of(switch.test)
     patterns = {pattern for patterns, _ in switch.cases for pattern in patterns}
     return bits <= 16 and not any("-" in pattern for pattern in patterns) and len(patterns) == 1 << bits

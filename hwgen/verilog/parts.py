@@ -1,6 +1,6 @@
-"""Writer of a design's `Part` components, whose Verilog modules are written separately, and come from a cache.
+"""Verilog of `Part` components: submodules that are written separately, and reused from a cache by other designs.
 
-The design has an instance of each part's module. An equal part of another design comes from the cache.
+The design has an instance of each part's module. A part that equals another design's comes from the cache.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _TEXT, _PORTS, _PRIMITIVES = "part.v", "ports.json", "primitives.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Written(SeparateModule):
-    """Module of a `Part` component with its finished Verilog.
+    """Verilog module of a `Part` component, finished but for its name and comment.
 
     Parameters
     ----------
     text : str
-        Verilog of the module, from behind the module's name on.
+        Verilog of the module after the module's name.
     primitives : mapping of str to str
         Verilog of the primitives that the module instantiates, by name (`PrimitivePlatform`).
     """
@@ -43,12 +43,12 @@ class Written(SeparateModule):
     primitives: Mapping[str, str]
 
     def module(self, outside: Face) -> str:
-        """Return the complete Verilog of the part's module, with the name and comment of the face ``outside``."""
+        """Return the complete Verilog of the part's module, with the name and comment lines of ``outside``."""
         return "\n".join([*(f"// {line}".rstrip() for line in outside.head), f"module {outside.name}{self.text}"])
 
 
 def instance(part: Part[Any], cell_type: str) -> Instance:
-    """Return an Amaranth instance of a `Part` component, as a module that is written separately.
+    """Return an Amaranth `Instance` of a `Part` component, whose module is written separately.
 
     ``cell_type`` is a name that no module of the design has.
     """
@@ -64,7 +64,7 @@ def written(
     device: Device,
     tick: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Written]:
-    """Return the Verilog modules of a design's `Part` components, from the cache if they were written before.
+    """Return the Verilog modules of a design's `Part` components by cell type, cached ones if they exist.
 
     Parameters
     ----------
@@ -101,9 +101,9 @@ def written(
 
 
 def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
-    """Return, by port name, the direction, ``i`` or ``o``, and the signal of each port of a `Part` component.
+    """Return direction (``i`` or ``o``) and signal of each port of a `Part` component, by port name.
 
-    Constants (always ready) are no ports.
+    Constants, such as a ready signal that is always high, are not ports.
     """
     ports = {}
     for path, member, value in part.signature.flatten(part):
@@ -114,12 +114,12 @@ def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
 
 
 def ports_of(part: Part[Any]) -> list[tuple[str, Any, None]]:
-    """Return name and signal of each port of a `Part` component, as Amaranth's RTLIL writer expects them."""
+    """Return name and signal of each port of a `Part` component, as tuples for Amaranth's RTLIL writer."""
     return [(port, signal, None) for port, (_, signal) in _ports(part).items()]
 
 
 def _part_files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
-    """Return the files of a `Part` component's module, from the cache if a class of hwgen was written before."""
+    """Return the cache files of a `Part` component's module, written now if the cache has none."""
     write = partial(_files, part, name, device)
     if type(part).__module__.partition(".")[0] != "hwgen":  # the cache can't know whether the class changed
         return write()
@@ -127,9 +127,9 @@ def _part_files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
 
 
 def _files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
-    """Return a `Part`'s cache files: its Verilog from behind the module's name on, its ports, and its primitives.
+    """Return a `Part` component's cache files: Verilog after the module's name, port names, and primitives.
 
-    ``name`` names its instances.
+    ``name`` is the name of its instances.
     """
     platform = PrimitivePlatform(device)
     _, outside, writer = text_of(part, name, platform)
@@ -143,10 +143,10 @@ def _files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
 
 
 def text_of(part: Part[Any], name: str, platform: PrimitivePlatform | None = None) -> tuple[str, Face, ModuleText]:
-    """Return a `Part` component's RTLIL, its module's name and ports, and its Verilog writer.
+    """Return a `Part` component's RTLIL text, the `Face` of its module, and the writer of its Verilog.
 
-    ``name`` names its instances. The platform receives the primitives of the part; without a platform the part must
-    have none.
+    ``name`` is the name of its instances. The platform receives the primitives of the part; without a platform the
+    part must have none.
     """
     elaborated = Elaborated(part)
     design = parse(text := rtlil_of_amaranth.convert(elaborated, name, platform, ports=ports_of(part)))

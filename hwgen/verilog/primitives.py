@@ -1,6 +1,6 @@
-"""Writer of modules with two forms: one for simulators, and one for synthesis.
+"""Verilog modules with two forms, one for simulation and one for synthesis, which the macro ``SYNTHESIS`` selects.
 
-Synthesis tools define the Verilog macro ``SYNTHESIS``, which selects a form. A primitive has a behavioural form and a
+Synthesis tools define this Verilog macro. A primitive has a behavioural form and a
 form in a family's cells; a `Modelled` component has a model and its circuit.
 """
 
@@ -27,12 +27,12 @@ from hwgen.verilog.rtlil import parse
 
 _MARK = "hwgen-primitive-"
 
-#: Port of a module that is a register with a value at power-up.
+#: Pattern of a Verilog output port that is a register, with an optional value at power-up.
 _OUTPUT_REGISTER = re.compile(r"^( +output )reg( +[^=]*?\w)(?: = [^,/]*?)?(?=,|$|  //)")
 
 
 class PrimitivePlatform:
-    """Amaranth platform that collects the primitives of a design, whose modules are written separately.
+    """Amaranth platform that collects a design's primitives, whose Verilog modules are written separately.
 
     Parameters
     ----------
@@ -43,17 +43,17 @@ class PrimitivePlatform:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.primitives: dict[str, str] = {}
-        """Verilog of each primitive's module, by the module's name without the design's."""
+        """Verilog module of each primitive, by the module's name without the design's name."""
 
     def get_primitive(self, this: Primitive[Any]) -> Any:
-        """Return an instance of a primitive, and keep the text of its module."""
+        """Return an Amaranth instance of a primitive, and collect its Verilog module."""
         name = this.module_name
         if name not in self.primitives:
             self.primitives[name] = text_of(this, self.device)
         return _instance(this, name, **({"i_clk": ClockSignal()} if this.has_clock else {}))
 
     def get_modelled(self, this: Modelled[Any]) -> Any:
-        """Return an instance of a component with a model, and keep the text of its module."""
+        """Return an Amaranth instance of a component with a simulation model, and collect its Verilog module."""
         if this.module_name not in self.primitives:
             files = kept.written((repr(this.config), self.device.name), lambda: _modelled_files(this, self.device))
             self.primitives |= json.loads(files[_MODULES])
@@ -61,7 +61,7 @@ class PrimitivePlatform:
 
 
 def text_of(primitive: Primitive[Any], device: Device) -> str:
-    """Return the Verilog of a primitive's module, with both forms or the only one; `named_modules` names it."""
+    """Return the Verilog of a primitive's module, with one or both forms and a placeholder for its name."""
     _, writer = behaviour(primitive)
     lines = writer.lines()
     body = lines.index(");") + 1
@@ -76,7 +76,7 @@ def text_of(primitive: Primitive[Any], device: Device) -> str:
 
 
 def behaviour(primitive: Primitive[Any]) -> tuple[str, ModuleText]:
-    """Return a primitive's RTLIL, and the writer of its behavioural form."""
+    """Return a primitive's RTLIL text and the Verilog writer of its behavioural form."""
     name = primitive.module_name
     fragment = Fragment.get(primitive, None)
     ports = [(port, signal, None) for port, (_, signal) in _ports(primitive).items()]
@@ -90,7 +90,7 @@ def behaviour(primitive: Primitive[Any]) -> tuple[str, ModuleText]:
 
 
 def _instance(component: ConfiguredComponent[Any], name: str, **clocks: Any) -> Instance:
-    """Return an instance of the module of a primitive, or of a component with a model, by the module's name."""
+    """Return an Amaranth instance of the module of a primitive, or of a component with a simulation model."""
     ports: dict[str, Any] = {f"{direction}_{port}": signal for port, (direction, signal) in _ports(component).items()}
     return Instance(f"{_MARK}{name}", **clocks, **ports)
 
@@ -99,7 +99,7 @@ _MODULES = "modules.json"
 
 
 def _modelled_files(component: Modelled[Any], device: Device) -> dict[str, bytes]:
-    """Return the Verilog of a component with a model and of its primitives, by module name, as a file of JSON."""
+    """Return the Verilog of a component with a simulation model and of its primitives, as a JSON file by name."""
     platform = PrimitivePlatform(device)
     circuit, model = (form(component, make(), platform)[1].lines() for make in (component.circuit, component.model))
     text = "\n".join(["`ifdef SYNTHESIS", *circuit, "`else", *model, "`endif"])
@@ -107,7 +107,7 @@ def _modelled_files(component: Modelled[Any], device: Device) -> dict[str, bytes
 
 
 def form(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform) -> tuple[str, ModuleText]:
-    """Return the RTLIL of one form of a component's module, which has the given circuit, and the form's writer."""
+    """Return RTLIL text and Verilog writer of one form, model or circuit, of a component's module."""
     name = component.module_name
     clock: Any = ClockDomain("sync")
     circuit.domains.sync = clock
@@ -120,7 +120,7 @@ def form(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform)
 
 
 def _ports(primitive: ConfiguredComponent[Any]) -> dict[str, tuple[str, Any]]:
-    """Return, by port name, the direction, ``i`` or ``o``, and the signal of each port of a primitive."""
+    """Return direction (``i`` or ``o``) and signal of each port of a primitive, by port name."""
     return {
         "__".join(map(str, path)): ("i" if member.flow == In else "o", Value.cast(value))
         for path, member, value in primitive.signature.flatten(primitive)
@@ -128,7 +128,7 @@ def _ports(primitive: ConfiguredComponent[Any]) -> dict[str, tuple[str, Any]]:
 
 
 def named_modules(text: str, primitives: Mapping[str, str], name: str, taken: Iterable[str]) -> str:
-    """Return a design's Verilog with the modules of its primitives, all of them named after the design.
+    """Return a design's Verilog with its primitives' modules appended, all named after the design.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Reader of RTLIL, the netlist language of Yosys in which Amaranth writes a design.
+"""Reader of RTLIL, the netlist language of Yosys that Amaranth writes.
 
-The reader accepts the constructs that Amaranth writes, of
+The reader accepts the constructs that Amaranth writes; for the language see
 https://yosyshq.readthedocs.io/projects/yosys/en/latest/appendix/rtlil_text.html
 """
 
@@ -27,12 +27,12 @@ class WireBits:
 
 
 Sig = tuple[WireBits, ...]
-"""Type of an RTLIL signal: bits of wires and constants, the lowest first."""
+"""RTLIL signal: a sequence of bits of wires and constants, the lowest first."""
 
 
 @dataclass(slots=True)
 class Wire:
-    """Wire of an RTLIL module.
+    """Wire of an RTLIL module: its name, width, port direction, attributes, and initial value if it is a register.
 
     ``port`` is ``input``, ``output`` or empty. ``init`` is the initial value of a register.
     """
@@ -57,9 +57,9 @@ class RtlilMemory:
 
 @dataclass(slots=True)
 class Cell:
-    """Cell of an RTLIL module: an operator, register, memory port, or instance of a module.
+    """Cell of an RTLIL module: an operator, a register, a memory port, or an instance of a module.
 
-    ``kind`` is the cell's type, which begins with a backslash for an instance. ``source`` is the cell's place in the
+    ``kind`` is the cell's type, which starts with a backslash for an instance. ``source`` is the cell's place in the
     source code, ``file:line``.
     """
 
@@ -80,7 +80,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """RTLIL switch statement, which selects the first case with a pattern that the signal ``test`` matches.
+    """RTLIL switch statement, which selects the first case with a pattern that matches the signal ``test``.
 
     A pattern has a ``0``, ``1`` or ``-`` (any bit) per bit. A case without patterns always matches.
     """
@@ -90,7 +90,7 @@ class Switch:
 
 
 Body = tuple["Assign | Switch", ...]
-"""Type of a sequence of RTLIL statements, of which later ones take precedence."""
+"""Sequence of RTLIL statements; later ones take precedence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,11 @@ class Module:
 
 
 Design = dict[str, Module]
-"""Type of a design: its RTLIL modules by name, the top module first."""
+"""RTLIL modules of a design by name, the top module first."""
 
 
 def parse(text: str) -> Design:
-    """Parse an RTLIL text, and return its modules by name.
+    """Return the modules of an RTLIL text by name.
 
     Raises
     ------
@@ -215,7 +215,7 @@ class _Reader:
         raise ValueError(f"no RTLIL of a cell: {cell_type} {name}")
 
     def _body(self, *ends: str) -> tuple[Body, str]:
-        """Read RTLIL statements up to a line that begins with one of ``ends``, and return them with this line."""
+        """Read RTLIL statements up to a line whose first word is in ``ends``; return them and this line."""
         body: list[Assign | Switch] = []
         for line in self._words():
             word, _, rest = line.partition(" ")
@@ -265,12 +265,12 @@ class _Reader:
 
 
 def _filled(body: Body) -> Body:
-    """Return RTLIL statements without assignments to no bits."""
+    """Return RTLIL statements without assignments to zero bits."""
     return tuple(statement for statement in body if not isinstance(statement, Assign) or statement.left)
 
 
 def _first_sig(words: list[str]) -> int:
-    """Return how many words of an RTLIL ``connect`` line belong to the first of its two signals."""
+    """Return how many words of an RTLIL assignment belong to the first of its two signals."""
     if words[0] == "{":
         return words.index("}") + 1
     return 2 if words[1][0] == "[" else 1

@@ -1,4 +1,4 @@
-"""Writer of the Verilog and memory files of any Amaranth component, which are equal for equal components."""
+"""Conversion of any Amaranth component to Verilog and memory files; equal components give equal files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hwgen.verilog.primitives import named_modules
 
 
 def convert(component: wiring.Component, name: str, *, head: str = "", device: Device = DEFAULT) -> dict[str, bytes]:
-    """Write an Amaranth component as Verilog, and return its Verilog and memory files by file name.
+    """Write an Amaranth component as Verilog; return the contents of its Verilog and memory files by name.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def convert(component: wiring.Component, name: str, *, head: str = "", device: D
     name : str
         Name of the top module. The Verilog is ``NAME.v``.
     head : str
-        Text of the comment at the beginning of the Verilog.
+        Text of the comment at the start of the Verilog.
     device : Device
         Device family whose cells the design's primitives can use (`hwgen.verilog.primitives`).
 
@@ -79,10 +79,7 @@ def convert(component: wiring.Component, name: str, *, head: str = "", device: D
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Disable garbage collection in the body of a ``with`` statement, which saves a third of the time.
-
-    This is true for large designs.
-    """
+    """Disable garbage collection in the body of a ``with`` statement; large designs take a third less time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -92,13 +89,13 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-#: Cells without a path from an input to an output in the same cycle. Amaranth takes instances for such cells.
+#: Cells without a combinational path from an input to an output. Amaranth treats instances as such cells.
 _PATHLESS = (_nir.Top, _nir.FlipFlop, _nir.SyncReadPort, _nir.Instance)
 
 
 @contextmanager
 def checked_by_cell() -> Iterator[None]:
-    """Replace Amaranth's check of netlists for combinational cycles in the body of a ``with`` statement.
+    """Replace Amaranth's slow check for combinational cycles by a faster one, in the body of a ``with`` statement.
 
     The cells of a netlist form a graph, and a netlist whose graph of cells has no cycle has no cycle of bits either.
     Amaranth's own check, which follows each bit and takes much longer, decides the rest, such as a signal whose bits
@@ -119,10 +116,10 @@ def checked_by_cell() -> Iterator[None]:
 
 
 def _has_cycle(netlist: Any) -> bool:
-    """Return whether combinational cells of a netlist, or signals that are connected, depend on each other in a cycle.
+    """Return whether combinational cells of a netlist, or connected signals, depend on each other in a cycle.
 
-    The nodes of the graph are cells, by their index from 0 on, and nets that no cell drives directly, by their negative
-    number. Constants count as outputs of cell 0, the top, which has no inputs here.
+    The nodes of the graph are cells, by their index starting at 0, and nets that no cell drives directly, by their
+    negative number. Constants count as outputs of cell 0, the top, which has no inputs here.
     """
     inputs: dict[int, set[int]] = {net: {_node(source)} for net, source in netlist.connections.items()}
     for index, cell in enumerate(netlist.cells):
@@ -136,5 +133,5 @@ def _has_cycle(netlist: Any) -> bool:
 
 
 def _node(net: Any) -> int:
-    """Return the graph's node that drives a net."""
+    """Return the node of the dependency graph, a cell or a late-connected net, that drives a net."""
     return net if net.is_late else net >> 16

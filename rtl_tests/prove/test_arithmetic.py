@@ -218,7 +218,7 @@ def test_a_memory_that_is_written_begins_with_any_contents():
     module = VerilogModule("ram", "module ram #(\n    parameter W0_PARTS = 1\n);\n"
                            "            initial $readmemh(INIT, memory);\nendmodule")  # fmt: skip
     assert not module.is_rom
-    assert "readmemh" not in module.begun
+    assert "readmemh" not in module.uninitialised
 
 
 @needs_icarus

@@ -287,7 +287,7 @@ DESIGNS: dict[str, Callable[[], Design]] = {
 QUICK = ("chain", "chain, a channel in LUTs", "select", "blocks", "tiles")
 
 
-def covered(config: Any, top: str, verilog: str) -> tuple[PortCover, dict[str, coverage.Covered]]:
+def covered(config: Any, top: str, verilog: str) -> tuple[PortCover, dict[str, coverage.CoveredInstance]]:
     """Return what the obligations of a design cover: its ports, and its instances by path."""
     modules, ports = modules_of(verilog), PortCover(top, verilog)
     sites = list(catalogue.sites(config, top, modules))

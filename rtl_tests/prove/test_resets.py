@@ -52,7 +52,7 @@ _MODULE = read_text("resets.v")
 def test_registers_without_a_reset_begin_with_any_value():
     module = VerilogModule("m", _MODULE)
     assert module.reset_values == {"o": "4'd9", "level": "1'b0"}
-    begun = module.begun
+    begun = module.uninitialised
     for line in ("[3:0] o = 4'd9,  // 4 bits", "output reg  last\n", "[1:0] data;", "level = 1'b0;", "table [0:2];"):
         assert line in begun
     assert "initial for" not in begun

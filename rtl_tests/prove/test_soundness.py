@@ -96,8 +96,8 @@ def test_circuits_have_all_assertions():
     stated = Obligation(kind="x", module="m", path="", statement=".", methods=("pdr",), asserts={"a": "1", "b": "1"})
     assert translation.num_bad(b"aig 3 2 1 0 0 2 1\n\x00") == 2
     assert translation.num_bad(b"aig 3 2 1 0 0\n") == 0
-    assert translation.unlike(2, stated) == ""
-    assert translation.unlike(0, stated) == "the circuit has 0 assertions, not 2"
+    assert translation.mismatch(2, stated) == ""
+    assert translation.mismatch(0, stated) == "the circuit has 0 assertions, not 2"
 
 
 def _counter(fact, cycles=1):
@@ -156,7 +156,7 @@ def _folder(tmp_path, change=lambda entry: entry, verilog=None):
 @pytest.mark.parametrize(("changes", "line"), refusals_in("soundness_obligations.txt"))
 def test_obligations_that_no_method_can_read_are_refused(changes, line, tmp_path):
     with pytest.raises(InputError, match=line):
-        lists.obligations_of(lists.lists_of(_folder(tmp_path, lambda entry: entry.update(changes))))
+        lists.obligations_of(lists.read_lists(_folder(tmp_path, lambda entry: entry.update(changes))))
 
 
 def test_a_fact_that_replaces_another_is_refused():
@@ -196,28 +196,28 @@ def test_an_instance_of_another_module_is_refused(instantiated, path, line, tmp_
     (tmp_path / "top.v").write_text(_nested(instantiated))
     (tmp_path / "top.proofs.json").write_bytes(documents.write("top.v", [stated]))
     if not line:
-        assert len(lists.obligations_of(lists.lists_of(tmp_path))) == 1
+        assert len(lists.obligations_of(lists.read_lists(tmp_path))) == 1
         return
     with pytest.raises(InputError, match=rf"top\.proofs\.json, {line}"):
-        lists.obligations_of(lists.lists_of(tmp_path))
+        lists.obligations_of(lists.read_lists(tmp_path))
 
 
 def test_verilog_that_is_no_text_is_refused(tmp_path):
     with pytest.raises(InputError, match="is not UTF-8 text"):
-        lists.obligations_of(lists.lists_of(_folder(tmp_path, verilog=b"\xff")))
+        lists.obligations_of(lists.read_lists(_folder(tmp_path, verilog=b"\xff")))
 
 
 def test_verilog_that_is_missing_is_refused(tmp_path):
     _folder(tmp_path)
     (tmp_path / "top.v").unlink()
     with pytest.raises(InputError, match=r"top\.v can't be read: No such file or directory; build the design again"):
-        lists.obligations_of(lists.lists_of(tmp_path))
+        lists.obligations_of(lists.read_lists(tmp_path))
 
 
 def test_a_folder_in_the_place_of_obligations_is_refused(tmp_path):
     (tmp_path / "top.proofs.json").mkdir()
     with pytest.raises(InputError, match=r"top\.proofs\.json can't be read: Is a directory; build"):
-        lists.obligations_of(lists.lists_of(tmp_path))
+        lists.obligations_of(lists.read_lists(tmp_path))
 
 
 @pytest.mark.parametrize("start", [0, 200, 400])
@@ -225,7 +225,7 @@ def test_obligations_that_are_cut_off_are_refused(start, tmp_path):
     path = _folder(tmp_path) / "top.proofs.json"
     path.write_bytes(path.read_bytes()[:start])
     with pytest.raises(InputError, match=r"top\.proofs\.json is not JSON: .*; build the design again$"):
-        lists.obligations_of(lists.lists_of(tmp_path))
+        lists.obligations_of(lists.read_lists(tmp_path))
 
 
 def test_each_structure_has_a_form():
@@ -333,11 +333,11 @@ def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch
     """The proofs are of the changed text. Properties of the user's own are proved beside those of the build."""
     proved = []
 
-    def discharged(pairs, **options):
+    def discharge_one(pairs, **options):
         proved.append(len(pairs))
         return [Proof(obligation, Verdict("proved", ""), 0.0) for obligation, _ in pairs]
 
-    monkeypatch.setattr(discharge, "discharge", discharged)
+    monkeypatch.setattr(discharge, "discharge", discharge_one)
     folder = _built(tmp_path)
     assert prove.run(_arguments(folder)) == 0
     assert "changed" not in capsys.readouterr().out
@@ -386,7 +386,7 @@ def test_what_is_decided_is_known_when_the_work_ends(monkeypatch):
             raise Stopped(signal.SIGINT)
         return Proof(task[1], Verdict("proved", "a solver", is_covered=True), 0.0)
 
-    monkeypatch.setattr(discharge, "discharged", verdict_of)
+    monkeypatch.setattr(discharge, "discharge_one", verdict_of)
     base, wrapper = _pair()
     stated = [replace(base, kind=kind) for kind in ("stream", "tokens", "occupancy", "last")]
     stated[1] = replace(stated[1], rests_on="occupancy")
@@ -404,7 +404,7 @@ def test_proofs_that_rest_on_an_unproved_one_are_undecided(monkeypatch):
     def verdict_of(seconds, task):
         return Proof(task[1], Verdict(results[task[1].kind], "a solver", is_covered=True), 0.0)
 
-    monkeypatch.setattr(discharge, "discharged", verdict_of)
+    monkeypatch.setattr(discharge, "discharge_one", verdict_of)
     base, wrapper = _pair()
     base = replace(base, kind="occupancy")
     pairs = [
@@ -483,7 +483,7 @@ def test_a_tool_that_fails_leaves_an_obligation_undecided(monkeypatch, tmp_path)
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
     monkeypatch.setattr(tools, "versions", lambda: "none")
     monkeypatch.setitem(registry.METHODS, "pdr", fail)
-    proof = discharge.discharged(9, ("key", *_pair()))
+    proof = discharge.discharge_one(9, ("key", *_pair()))
     assert (proof.verdict.result, proof.verdict.detail) == ("undecided", "Yosys can't read an obligation: ERROR")
 
 
@@ -506,9 +506,9 @@ def test_traces_of_one_instance_have_folders_of_their_own(tmp_path):
 
 
 def test_the_key_has_the_code_of_hwgen(monkeypatch):
-    before = discharge._key(*_pair())
+    before = discharge._cache_key(*_pair())
     monkeypatch.setattr("hwgen.digest.source", lambda: "other")
-    assert discharge._key(*_pair()) != before
+    assert discharge._cache_key(*_pair()) != before
 
 
 def test_versions_need_no_package_of_yices(monkeypatch, tmp_path):
@@ -537,7 +537,7 @@ def test_a_run_that_does_not_reach_the_cover_proves_nothing(tmp_path, monkeypatc
     for valid in ("1'b1", "1'b0"):
         guided = replace(stated, run={"i__valid": valid, "o__ready": "1'b1"})
         task = (valid, guided, wrapped(guided, modules_of(verilog)))
-        results[valid] = discharge.discharged(60, task).verdict.result
+        results[valid] = discharge.discharge_one(60, task).verdict.result
     assert results == {"1'b1": "proved", "1'b0": "vacuous"}
 
 
@@ -564,7 +564,7 @@ def test_a_cover_that_the_deadline_ends_is_undecided(tmp_path, monkeypatch):
     monkeypatch.setattr(tools, "abc", late)
     monkeypatch.setitem(registry.METHODS, "pdr", proves)
     stated, wrapper = _pair()
-    proof = discharge.discharged(0.2, ("key", replace(stated, methods=("pdr",)), wrapper))
+    proof = discharge.discharge_one(0.2, ("key", replace(stated, methods=("pdr",)), wrapper))
     assert (proof.verdict.result, proof.verdict.detail) == ("undecided", "not decided within 0.2 s")
 
 
@@ -585,7 +585,7 @@ def test_methods_share_the_time_limit(tmp_path, monkeypatch):
     for name, used in (("structure", 0), ("induction", 1), ("pdr", 0)):
         monkeypatch.setitem(registry.METHODS, name, method(name, used))
     stated, wrapper = _pair()
-    proof = discharge.discharged(2, ("key", replace(stated, methods=("structure", "induction", "pdr")), wrapper))
+    proof = discharge.discharge_one(2, ("key", replace(stated, methods=("structure", "induction", "pdr")), wrapper))
     assert proof.verdict.detail == "it gave up"
     assert [parts[name] for name in ("structure", "induction", "pdr")] == pytest.approx([2 / 3, 1, 1], abs=0.3)
     assert sum(parts.values()) - parts["structure"] <= 2
@@ -619,7 +619,7 @@ def test_induction_decides_fifos_of_any_depth(depth, tmp_path, monkeypatch):
     found = {obligation.kind: obligation for obligation in of_component(config, verilog) if obligation.kind in kinds}
     assert set(found) == set(kinds)
     for kind, stated in found.items():
-        proof = discharge.discharged(60, (kind, stated, wrapped(stated, modules_of(verilog))))
+        proof = discharge.discharge_one(60, (kind, stated, wrapped(stated, modules_of(verilog))))
         assert (proof.verdict.result, proof.verdict.engine) == ("proved", "Yices induction")
 
 
@@ -631,7 +631,7 @@ def test_a_guard_of_long_frames_reaches_its_cover(packets, tmp_path, monkeypatch
     config = GuardConfig(beat=beat, beats=9216, packets=packets)
     verilog = emitted(config)
     (stated,) = [obligation for obligation in of_component(config, verilog) if obligation.kind == "tokens"]
-    proof = discharge.discharged(60, ("guard", stated, wrapped(stated, modules_of(verilog))))
+    proof = discharge.discharge_one(60, ("guard", stated, wrapped(stated, modules_of(verilog))))
     assert proof.verdict.result == "proved"
 
 
@@ -648,7 +648,7 @@ def _covered(tmp_path, obligations, reasons=None):
     (tmp_path / "top.proofs.json").write_bytes(documents.write("top.v", obligations, reasons))
     contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     (tmp_path / manifest.NAME).write_bytes(manifest.of(contents))
-    return {covered.path: covered for covered in lists.coverage_of(lists.lists_of(tmp_path))}
+    return {covered.path: covered for covered in lists.coverage_of(lists.read_lists(tmp_path))}
 
 
 def _stated(kind, path="part", **fields):

@@ -20,7 +20,7 @@ from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools, trace
 from hwgen.prove.methods import algebra, chance, model_checking
-from hwgen.prove.methods.chance import Runs
+from hwgen.prove.methods.chance import RandomRuns
 from hwgen.prove.methods.polynomial import ONE, Polynomial
 from hwgen.prove.methods.words import Words
 from hwgen.prove.verdict import Deadline
@@ -366,7 +366,7 @@ def _number(rows):
 def test_each_rule_computes_what_yosys_evaluates(name, tmp_path):
     text = _operators() if name == "operators" else netlist(int(name[1:]))
     (found,) = evaluated({name: text}, tmp_path)
-    runs = Runs(found.document, np.random.default_rng(0))
+    runs = RandomRuns(found.document, np.random.default_rng(0))
     nets = {net: entry["bits"] for net, entry in found.document["netnames"].items()}
     number = {each: _number(runs.words(nets[each])) for each in INPUTS}
     # Yosys counts through the inputs, the last one first.
@@ -451,13 +451,13 @@ def test_runs_begin_at_reset_and_keep_the_rules(rule, fact, found, tmp_path):
 def test_what_no_rule_computes_is_left_to_others(tmp_path):
     document = {"ports": {}, "netnames": {}, "cells": {"c": {"type": "$div", "connections": {}, "parameters": {}}}}
     with pytest.raises(ValueError, match=r"cell \$div"):
-        Runs(document, np.random.default_rng(0))
+        RandomRuns(document, np.random.default_rng(0))
     loop = {"type": "$not", "connections": {"A": [2], "Y": [2]}, "parameters": {"A_SIGNED": "0"}}
     with pytest.raises(ValueError, match="a combinational loop"):
-        Runs({**document, "cells": {"c": loop}}, np.random.default_rng(0))
+        RandomRuns({**document, "cells": {"c": loop}}, np.random.default_rng(0))
     wide = {"type": "$neg", "connections": {"A": [2], "Y": [*range(3, 67)]}, "parameters": {"A_SIGNED": "0"}}
     with pytest.raises(ValueError, match="a number is too wide"):
-        Runs({**document, "cells": {"c": wide}}, np.random.default_rng(0))
+        RandomRuns({**document, "cells": {"c": wide}}, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("fault", [("level != 3'd0", "level != 3'd1"), ("storage[read__addr]", "storage[write__addr]")])

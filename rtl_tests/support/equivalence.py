@@ -114,7 +114,7 @@ def compare(
         (folder / file).write_bytes(content)
     (folder / "gold.il").write_text("\n".join(gold.texts))
     instantiated = [module for module in modules_of(outside).values() if not module.has_parameters]
-    (folder / "outside.v").write_text("\n".join(module.replaced("") for module in instantiated))
+    (folder / "outside.v").write_text("\n".join(module.with_body("") for module in instantiated))
     script = f"read_verilog outside.v; read_rtlil gold.il; {_NETLIST.format(name='gold')}"
     for form, option in (("simulated", "-nosynthesis"), ("synthesised", "")):
         script += f"read_verilog {option} outside.v {name}.v; hierarchy; {_NETLIST.format(name=form)}"

@@ -127,9 +127,7 @@ class WindowGrid:
         return self._columns(self.row_steps * self.pixels, self.stride[1] - self.padding[1], self.map_size[1])
 
     def _columns(self, last: int, offset: int, limit: int) -> np.ndarray:
-        """Return the image column ``n * stride + offset`` of each group's last window ``n``, within 0 .. ``limit``.
-
-        ``limit``.
+        """Return the image column ``n * stride + offset`` of each group's last window ``n``, within 0 to ``limit``.
 
         Only the first ``last`` windows of a row count.
         """

@@ -1,1 +1,1 @@
-"""Methods that discharge obligations: one file for each, with what it needs."""
+"""Methods that prove or refute obligations: one file each, and the circuits and formulas that they work on."""

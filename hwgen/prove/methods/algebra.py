@@ -1,4 +1,4 @@
-"""Method ``algebra``: two words of a pipeline are equal, because both are the same polynomial over bits of inputs.
+"""Proof method ``algebra``: two words of a pipeline are equal because both are the same polynomial over input bits.
 
 The method follows registers back through the pipeline, and writes every word as a polynomial. It knows when a sum
 fits its word, from the range of the polynomial, so that widths are checked as well. It proves sums of hundreds of
@@ -13,7 +13,7 @@ from pathlib import Path
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import trace
 from hwgen.prove.methods import chance
-from hwgen.prove.methods.translation import is_covered, translate, unlike
+from hwgen.prove.methods.translation import is_covered, mismatch, translate
 from hwgen.prove.methods.words import Words
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
@@ -23,9 +23,9 @@ __all__ = ["check"]
 _ENGINE = "algebra"
 _TOO_LONG = "the polynomials take too long"
 _FIRST_SECONDS = 20
-"""Seconds of the processor after which random inputs are tried."""
+"""CPU seconds of polynomial algebra after which random inputs are tried."""
 _TRACE_SECONDS = 20.0
-"""Time limit of the search for the trace of a refutation."""
+"""Time limit in seconds of the search for a refutation's trace."""
 _SCRIPT = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} "
     "setattr -unset init w:*; opt_expr; opt_clean; memory -nomap; opt_clean; memory_map -formal; "
@@ -34,11 +34,11 @@ _SCRIPT = (
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove an obligation, whose assertions are equations that hold after ``structure["cycles"]`` cycles.
+    """Prove an obligation whose assertions are equations that hold after ``structure["cycles"]`` cycles.
 
-    ``structure["held"]`` names accumulators, with the number of cycles back to which each is followed. What is not
-    proved after some seconds is simulated with random inputs: the polynomials of a wrong circuit can grow and grow.
-    The computation takes at most as many seconds of the processor as are left, whatever else the machine does.
+    ``structure["held"]`` names accumulators, with the number of past cycles to follow each. What is not proved after
+    some seconds is simulated with random inputs: the polynomials of a wrong circuit can grow and grow. The computation
+    takes at most as many CPU seconds as are left, whatever else the machine does.
     """
     translate(_SCRIPT, obligation, wrapped, folder, deadline.left)
     reason = _reason(obligation, folder, min(deadline.processor_end, time.thread_time() + _FIRST_SECONDS))
@@ -54,11 +54,11 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def _reason(obligation: Obligation, folder: Path, end: float) -> str:
-    """Return why the assertions are not proved until ``end``, of ``time.thread_time``; empty if they are."""
+    """Return why polynomials do not prove the assertions by the CPU time ``end``; empty if they do."""
     parameters = obligation.structure
     try:
         words = Words.read(folder / f"{PROOF}.json", PROOF, parameters["cycles"], end, parameters.get("held", {}))
-        if reason := unlike(len(words.assertions), obligation):
+        if reason := mismatch(len(words.assertions), obligation):
             return reason
         return "" if all(words.holds(assertion["A"][0]) for assertion in words.assertions) else "the polynomials differ"
     except TimeoutError:

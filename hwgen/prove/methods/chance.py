@@ -1,10 +1,10 @@
-"""Refutation by chance: runs of an obligation's wrapper with random inputs, which NumPy simulates word by word.
+"""Refutation by chance: random runs of an obligation's wrapper, which NumPy simulates word by word.
 
 Most faults of arithmetic show at once. A method that only proves asks here before it spends all of its time. Words stay
-whole, so that hundreds of products take seconds, where the translation into gates alone takes minutes.
+whole, so that hundreds of products take seconds, while just the translation into gates takes minutes.
 
-All runs begin as the emitted registers do. A register without a first value, an input, and a net that nothing drives
-have random values. Where a rule is broken, the cycle is drawn again, and after some draws the run is over.
+All runs start from the registers' initial values. A register without one, an input, and a net that nothing drives have
+random values. If a rule is broken, the cycle is drawn again, and after some draws the run is over.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import numpy as np
 from hwgen.errors import ToolError
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
-from hwgen.prove.methods.translation import unlike
+from hwgen.prove.methods.translation import mismatch
 from hwgen.prove.verdict import Deadline
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["Runs", "refutation"]
+__all__ = ["RandomRuns", "refutation"]
 
 _SCRIPT = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} "
@@ -35,40 +35,40 @@ _SCRIPT = (
     "write_json {top}.json"
 )
 _RUNS = 256
-"""Number of runs side by side."""
+"""Number of random runs that are simulated in parallel."""
 _MORE_CYCLES = 8
-"""Number of cycles of a run after the first one in which an obligation's assertions count."""
+"""Number of cycles of a random run from the first cycle with checked assertions."""
 _DRAWS = 4
-"""Number of draws of a cycle's inputs, before a run that breaks a rule is over."""
+"""Number of draws of a cycle's random inputs before a run that breaks an assumption is over."""
 _SECONDS = 30.0
-"""Most seconds of the processor that a simulation takes."""
+"""Maximum CPU seconds that a random simulation takes."""
 _FACTS = {"$assert", "$assume"}
 _OTHERS = {"$dff", "$anyseq", "$anyconst", *_FACTS}
-"""Cells that are not logic."""
-#: Line of the wrapper in which a fact is stated, in the attribute of its cell.
+"""Types of netlist cells that are not combinational logic."""
+#: Pattern of the wrapper's line that states a fact, in the ``src`` attribute of the fact's cell.
 _LINE = re.compile(r"wrappers\.v:(\d+)")
 
 Bits = np.ndarray
-"""Type of words: a row of truth values for each bit, the lowest first, and a column for each run."""
+"""Words of all runs as an array of truth values: a row for each bit, the lowest first, and a column for each run."""
 Rule = Callable[..., Bits]
-"""Type of the rule of cells: from parameters, width of the result, and the words at the ports A, B and S."""
+"""Function that simulates cells of a type: from parameters, output width, and the words at ports A, B and S."""
 
 
 def refutation(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> tuple[int, str] | None:
-    """Return the cycle in which a fact fails in a random run, and the fact in words; ``None`` if none is known to fail.
+    """Return cycle and description of an assertion that fails in a random run; ``None`` if none is found.
 
-    Facts that only help a proof are left out.
+    Invariants, which only help a proof, are left out.
     """
     inner, own = folder / "chance", wrapped.without(obligation.invariants)
     inner.mkdir()
     try:
         tools.yosys(_SCRIPT.format(top=PROOF, connect=own.written(inner)), inner, deadline.left)
         document = json.loads((inner / f"{PROOF}.json").read_text(encoding="utf-8"))["modules"][PROOF]
-        runs = Runs(document, np.random.default_rng(1))
+        runs = RandomRuns(document, np.random.default_rng(1))
     except (subprocess.TimeoutExpired, ToolError, ValueError):
         return None
     num_facts = len(obligation.invariants) + sum(kind == "$assert" for _, kind in runs.facts)
-    if unlike(num_facts, obligation):
+    if mismatch(num_facts, obligation):
         return None
     end = time.thread_time() + min(deadline.left, _SECONDS)
     for cycle in range(obligation.structure.get("cycles", 0) + _MORE_CYCLES):
@@ -80,8 +80,8 @@ def refutation(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline:
     return None
 
 
-class Runs:
-    """Random runs of one module, side by side.
+class RandomRuns:
+    """Random simulation runs of one netlist module, in parallel.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Runs:
 
     @property
     def facts(self) -> list[tuple[int, str]]:
-        """Line of the wrapper, and kind of cell, of each fact."""
+        """Line of the wrapper and cell type, ``$assert`` or ``$assume``, of each assertion and assumption."""
         return [
             (int(line[1]), cell["type"])
             for cell in self._cells.values()
@@ -133,11 +133,11 @@ class Runs:
         ]
 
     def words(self, bits: Sequence[int]) -> Bits:
-        """Return the words of nets in this cycle."""
+        """Return the current words of some nets in all runs."""
         return self._values[self._rows(bits)]
 
     def failing(self) -> int | None:
-        """Return the line of a fact that fails now, in a run that has kept all rules; ``None`` if none fails."""
+        """Return the wrapper's line of an assertion that fails now in a run that kept all assumptions, if any."""
         for cell in self._cells.values():
             line = _LINE.search(cell["attributes"].get("src", "")) if cell["type"] == "$assert" else None
             if line and (self._are_lawful & self._broken(cell)).any():
@@ -145,12 +145,12 @@ class Runs:
         return None
 
     def step(self) -> None:
-        """Move all registers, and draw the values of the next cycle."""
+        """Advance all registers by one clock cycle, and draw the random values of the next cycle."""
         self._values[self._outputs] = self._values[self._inputs]
         self._draw()
 
     def _sorted(self, drivers: Mapping[Any, str]) -> list[tuple[Rule, list[np.ndarray], np.ndarray, Any]]:
-        """Return the cells of logic in an order in which each one's operands come before it."""
+        """Return the combinational cells in topological order, with rule, input rows, output rows and parameters."""
         logic = {name: cell for name, cell in self._cells.items() if cell["type"] in _LOGIC}
         before = {
             name: {
@@ -174,19 +174,22 @@ class Runs:
         return order
 
     def _rows(self, bits: Sequence[Any]) -> np.ndarray:
-        """Return the rows of bits in the table of values. Each use of a bit without a value is a bit of its own."""
+        """Return the row indices of bits in the table of values; each use of a bit without a value gets its own.
+
+        Each use of a bit without a value is a bit of its own.
+        """
         keys = [(bit, len(self._nets), index) if bit in ("x", "z") else bit for index, bit in enumerate(bits)]
         return np.array([self._nets.setdefault(key, len(self._nets)) for key in keys], np.intp)
 
     def _initialise_registers(self, document: Mapping[str, Any]) -> None:
-        """Give registers their first values."""
+        """Set registers to their initial values in all runs."""
         for net in document["netnames"].values():
             for bit, value in zip(net["bits"], reversed(net["attributes"].get("init", "")), strict=False):
                 if value in "01" and bit in self._nets:
                     self._values[self._nets[bit]] = value == "1"
 
     def _draw(self) -> None:
-        """Draw the free values of a cycle, and compute all others; draw again where a rule is broken."""
+        """Draw the random values of a cycle, and compute all others; draw again in runs that break an assumption."""
         wrong = np.ones(_RUNS, bool)
         for _ in range(_DRAWS):
             for rows in self._free:
@@ -202,7 +205,7 @@ class Runs:
         self._are_lawful &= ~wrong
 
     def _word(self, width: int) -> Bits:
-        """Return words of random bits; every fourth one is a smallest or largest number, signed or unsigned."""
+        """Return a random word per run; every fourth one is a smallest or largest number, signed or unsigned."""
         word = self._rng.integers(0, 2, (width, _RUNS)).astype(bool)
         low, sign = self._rng.integers(0, 2, (2, _RUNS)).astype(bool)
         word[:, ::4] = low[::4]
@@ -221,35 +224,35 @@ def _output(cell: Mapping[str, Any]) -> list[Any]:
 # Cells
 
 
-#: Most bits of a number.
+#: Width in bits of the integers that compute numbers; all numbers must be narrower.
 _MAX_BITS = 64
 
 
 def _resized(bits: Bits, width: int, *, signed: bool) -> Bits:
-    """Return words of another width: cut, or extended by their signs or by 0."""
+    """Return words cut to another width, or extended by their signs or by 0."""
     above = np.repeat(bits[-1:] & signed, max(width - len(bits), 0), axis=0)
     return np.concatenate([bits[:width], above])
 
 
 def _numbers(bits: Bits) -> np.ndarray:
-    """Return the signed numbers that words stand for."""
+    """Return the signed numbers that the words of all runs represent, as a 64-bit integer array."""
     words = _resized(bits, _MAX_BITS, signed=True)
     return np.packbits(words, axis=0, bitorder="little").T.copy().view("<i8")[:, 0]
 
 
 def _words(numbers: np.ndarray, width: int) -> Bits:
-    """Return the words of the lowest bits of numbers."""
+    """Return the words of the lowest ``width`` bits of an integer array."""
     parts = np.ascontiguousarray(numbers, "<i8").view(np.uint8).reshape(-1, 8).T
     return np.unpackbits(parts, axis=0, bitorder="little", count=width).astype(bool)
 
 
 def _are_signed(parameters: Mapping[str, Any]) -> bool:
-    """Return whether all operands of a cell are signed."""
+    """Return whether all operands of a cell are signed, from its parameters."""
     return all(int(value, 2) for name, value in parameters.items() if name.endswith("_SIGNED"))
 
 
 def _arithmetic(operation: Callable[..., np.ndarray]) -> Rule:
-    """Return the rule of cells that compute the lowest bits of a number, which no higher bits of operands change."""
+    """Return the rule of arithmetic cells, whose result depends only on the operands' bits within its width."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed = _are_signed(parameters)
@@ -259,7 +262,7 @@ def _arithmetic(operation: Callable[..., np.ndarray]) -> Rule:
 
 
 def _bitwise(operation: Callable[..., Bits]) -> Rule:
-    """Return the rule of cells that work by bits."""
+    """Return the rule of cells that apply an operation to each bit of their operands."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed = _are_signed(parameters)
@@ -269,7 +272,7 @@ def _bitwise(operation: Callable[..., Bits]) -> Rule:
 
 
 def _compared(operation: Callable[..., np.ndarray]) -> Rule:
-    """Return the rule of cells that compare two words."""
+    """Return the rule of cells that compare two words with an operation."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed, most = _are_signed(parameters), max(map(len, operands)) + 1  # unsigned words stay above 0
@@ -284,7 +287,7 @@ def _ordered(operation: Callable[..., np.ndarray]) -> Rule:
 
 
 def _reduced(operation: Callable[..., np.ndarray]) -> Rule:
-    """Return the rule of cells whose result is one bit of all bits of a word, or of two."""
+    """Return the rule of cells that reduce all bits of a word, or of two words, to one bit."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         return _resized(operation(*operands)[None], width, signed=False)
@@ -293,15 +296,15 @@ def _reduced(operation: Callable[..., np.ndarray]) -> Rule:
 
 
 def _select_words(parameters: Mapping[str, Any], width: int, first: Bits, others: Bits, selects: Bits) -> Bits:
-    """Return the first words, or those that selecting bits choose; of several, each bit that one of them has."""
+    """Return the output words of a multiplexer: the first input's, or the OR of the selected inputs'."""
     words = others.reshape(len(selects), width, -1)
     return np.where(selects.any(axis=0), (words & selects[:, None]).any(axis=0), first)
 
 
 def _shifted(direction: int, *, fills: bool = False, both: bool = False) -> Rule:
-    """Return the rule of cells that shift words, up if ``direction`` is -1.
+    """Return the rule of cells that shift words, right, or left if ``direction`` is -1.
 
-    ``fills`` says whether the signs of signed words follow from above, and ``both`` whether an amount can be below 0.
+    ``fills`` says whether signs of signed words are shifted in, and ``both`` whether an amount can be negative.
     """
 
     def rule(parameters: Mapping[str, Any], width: int, word: Bits, amount: Bits) -> Bits:
@@ -321,7 +324,7 @@ def _or_bits(word: Bits) -> np.ndarray:
     return np.logical_or.reduce(word, axis=0)
 
 
-#: Rules of the cells of logic, by their type.
+#: Simulation rules of the combinational cells, by type.
 _LOGIC: dict[str, Rule] = {
     "$add": _arithmetic(np.add),
     "$sub": _arithmetic(np.subtract),
@@ -357,4 +360,4 @@ _LOGIC: dict[str, Rule] = {
     "$shiftx": _shifted(1, both=True),
 }
 _NUMBERS = {"$add", "$sub", "$mul", "$neg", "$lt", "$le", "$gt", "$ge"}
-"""Cells whose words must be less than `_MAX_BITS` wide."""
+"""Types of netlist cells whose words must be less than `_MAX_BITS` wide."""

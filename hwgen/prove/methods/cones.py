@@ -1,4 +1,4 @@
-"""Cones of outputs in sequential circuits: an output after some cycles as a function of earlier inputs."""
+"""Logic cones of a sequential circuit: an output after some cycles as a function of earlier inputs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import reduce
 
 __all__ = ["FALSE", "TRUE", "Circuit", "Cone"]
 
-#: Constant literals. A literal is ``2 * node``, plus 1 if it is inverted.
+#: Literals of the constants. A literal is ``2 * node``, plus 1 if it is inverted.
 FALSE, TRUE = 0, 1
 
 
 @dataclass(frozen=True)
 class Circuit:
-    """Sequential circuit of AND gates in AIGER's numbering, whose registers begin with 0.
+    """Sequential circuit of AND gates and registers in AIGER's numbering; registers start with 0.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Circuit:
     gates : dict of int to tuple of int
         Two operands, as literals, by the gate's node. Every other node is an input.
     bad, rules : list of int
-        Literals that are true where an assertion fails, and where an assumption holds.
+        Literals that are true while an assertion fails, and while an assumption holds.
     """
 
     registers: Mapping[int, int]
@@ -48,7 +48,7 @@ class Circuit:
         return cls(nexts, {out >> 1: (one, other) for out, one, other in take(gates)}, failing, kept)
 
     def failures(self, cycles: int) -> Iterator[tuple[Cone, int]]:
-        """Yield a cone and its literal for each assertion: it fails after ``cycles`` cycles in which all rules hold."""
+        """Yield a cone and its literal per assertion: true if it fails after ``cycles`` cycles that keep all rules."""
         whole = Cone()
         rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in self.rules]
         literals = whole.unrolled(self, [*((bad, cycles) for bad in self.bad), *rules])
@@ -59,7 +59,7 @@ class Circuit:
 
 @dataclass
 class Cone:
-    """Combinational circuit of AND gates, in which equal gates are one.
+    """Combinational circuit of AND gates over variables, without duplicate gates.
 
     Node 0 is the constant 0. The operands of a gate come before it. Nodes without operands are variables.
     """
@@ -68,12 +68,12 @@ class Cone:
     _known: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def variable(self) -> int:
-        """Add a variable, and return its literal."""
+        """Add a variable to the circuit, and return its literal."""
         self.operands.append(None)
         return 2 * (len(self.operands) - 1)
 
     def both(self, one: int, other: int) -> int:
-        """Return the literal of the conjunction of two literals."""
+        """Return the literal of the AND of two literals; the gate is added if it is new."""
         one, other = min(one, other), max(one, other)
         if one == FALSE or one ^ 1 == other:
             return FALSE
@@ -85,7 +85,7 @@ class Cone:
         return self._known[one, other]
 
     def unrolled(self, circuit: Circuit, roots: Sequence[tuple[int, int]]) -> list[int]:
-        """Return a circuit's literals, each in a cycle, as literals of this cone; earlier inputs are its variables."""
+        """Return the values of a sequential circuit's literals in given cycles, as literals over earlier inputs."""
         values: dict[tuple[int, int], int] = {}
         stack = [(literal >> 1, cycle) for literal, cycle in roots]
         while stack:
@@ -98,7 +98,7 @@ class Cone:
             elif node in circuit.registers and now:
                 needs = [(circuit.registers[node], now - 1)]
             else:
-                # Registers begin with 0. A register that begins with any value reads an input in the first cycle.
+                # Registers start with 0. A register that starts with any value reads an input in the first cycle.
                 values[point] = FALSE if node == 0 or node in circuit.registers else self.variable()
                 continue
             missing = [(literal >> 1, at) for literal, at in needs if (literal >> 1, at) not in values]
@@ -110,7 +110,7 @@ class Cone:
         return [values[literal >> 1, cycle] ^ literal & 1 for literal, cycle in roots]
 
     def conjuncts(self, literal: int) -> set[int]:
-        """Return the literals whose conjunction a literal is."""
+        """Return the literals whose AND equals a literal, after expanding all non-inverted AND gates."""
         parts, stack = set(), [literal]
         while stack:
             part = stack.pop()
@@ -122,9 +122,9 @@ class Cone:
         return parts
 
     def simplified(self, literal: int) -> tuple[Cone, int]:
-        """Return a cone of one literal alone. Variables that must have one value, if it is true, have this value.
+        """Return a new cone of one literal, with variables replaced by the values that the literal implies.
 
-        Nodes are numbered in the order in which a walk from the literal meets them, so that equal cones are equal.
+        Nodes are numbered in the order of a walk from the literal, so that cones of the same structure are equal.
         """
         cone = self
         while True:
@@ -136,7 +136,7 @@ class Cone:
                 return cone, literal
 
     def _rebuilt(self, literal: int, fixed: Mapping[int, int]) -> tuple[Cone, int]:
-        """Return a cone of one literal, in which some variables are constant: inverted if the number is 1."""
+        """Return a new cone of one literal with the variables in ``fixed`` constant: 0 if their entry is 1, else 1."""
         cone, values = Cone(), {node: TRUE ^ inverted for node, inverted in fixed.items()} | {0: FALSE}
         stack = [literal >> 1]
         while stack:

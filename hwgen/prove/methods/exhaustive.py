@@ -1,9 +1,9 @@
-"""Method ``exhaustive``: an assertion about a pipeline holds for every value of the inputs that it depends on.
+"""Proof method ``exhaustive``: evaluates an assertion about a pipeline for every value of the inputs it depends on.
 
 A pipeline without feedback forgets its past. After ``cycles`` cycles, its outputs are functions of inputs in these
-cycles, whatever its registers held before. The method lets all registers of the module begin with any value, writes the
+cycles, whatever its registers held before. The method lets all registers of the module start with any value, writes the
 assertion in cycle ``cycles`` as a function of inputs, and evaluates it for all of their values, 64 at a time. A result
-that still depends on a register's first value depends on one more variable. So nothing is assumed about the past.
+that still depends on a register's first value depends on one more variable, so that nothing is assumed about the past.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import trace
 from hwgen.prove.methods.cones import FALSE, Circuit, Cone
-from hwgen.prove.methods.translation import asserted_facts, is_covered, translate, unlike
+from hwgen.prove.methods.translation import asserted_facts, is_covered, mismatch, translate
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["check", "circuit_of", "is_satisfiable", "is_true_by_chance", "refuted"]
 
-#: Maximum number of variables, each of one bit. All values of so many take minutes.
+#: Maximum number of one-bit variables that an assertion may depend on. To evaluate all their values takes minutes.
 MAX_VARIABLES = 30
 _CHUNK_BITS = 18
-"""Number of variables whose values are evaluated at once, because the words then fit a processor's cache."""
+"""Number of variables whose values are evaluated at once, so that the words fit a processor's cache."""
 _WORD_BITS = 6
 _RANDOM_WORDS = 1 << 12
-"""Number of words of random values that are tried first, because they refute most faults at once."""
+"""Number of 64-bit words of random values per variable that are tried first, as they refute most faults."""
 _PATTERNS = (
     0xAAAAAAAAAAAAAAAA,
     0xCCCCCCCCCCCCCCCC,
@@ -37,9 +37,9 @@ _PATTERNS = (
     0xFFFF0000FFFF0000,
     0xFFFFFFFF00000000,
 )
-"""Values of the first variables in the 64 bits of a word."""
+"""Values of the first six variables, as 64-bit words that hold all their combinations."""
 _ENGINE = "all values"
-#: Commands of Yosys that write a wrapper as a circuit of gates, whose registers begin with any value.
+#: Yosys commands that write a wrapper as a circuit of gates whose registers start with any value.
 _SCRIPT = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} "
     "setattr -unset init w:dut.*; setundef -anyseq; opt_clean; memory -nomap; opt_clean; memory_map -formal; "
@@ -50,12 +50,12 @@ _SCRIPT = (
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove or refute an obligation, whose assertions hold after ``structure["cycles"]`` cycles.
+    """Prove or refute an obligation whose assertions must hold after ``structure["cycles"]`` cycles.
 
-    The evaluation takes at most as many seconds of the processor as are left, whatever else the machine does.
+    The evaluation takes at most as many CPU seconds as are left, whatever else the machine does.
     """
     circuit = circuit_of(obligation, wrapped, folder, deadline)
-    if reason := unlike(len(circuit.bad), obligation):
+    if reason := mismatch(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
     end = deadline.processor_end
     cycles, proved, undecided = obligation.structure["cycles"], set(), ""
@@ -76,13 +76,13 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def circuit_of(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Circuit:
-    """Return an obligation's wrapper as a circuit of gates, whose registers begin with any value."""
+    """Return an obligation's wrapper as a circuit of gates whose registers start with any value."""
     translate(_SCRIPT, obligation, wrapped, folder, deadline.left)
     return Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
 
 
 def refuted(engine: str, obligation: Obligation, wrapped: Wrapped, folder: Path, index: int) -> Verdict:
-    """Return the verdict of an obligation whose assertion at an index fails after ``structure["cycles"]`` cycles."""
+    """Return the verdict ``refuted`` for the assertion with an index, which fails in cycle ``structure["cycles"]``."""
     cycles = obligation.structure["cycles"]
     files = trace.files(obligation, wrapped, folder, cycles + 1)
     return Verdict("refuted", engine, f"in cycle {cycles}: {asserted_facts(wrapped, folder)[index]}", files=files)
@@ -102,7 +102,7 @@ def _decided(cone: Cone, literal: int, deadline: float) -> str:
 
 
 def is_true_by_chance(cone: Cone, literal: int) -> bool:
-    """Return whether a literal is true for one of many random values of a cone's variables."""
+    """Return whether a cone's literal is true for one of many random values of its variables."""
     if literal >> 1 == 0:
         return literal != FALSE
     rng = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def is_true_by_chance(cone: Cone, literal: int) -> bool:
 
 
 def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
-    """Return whether some values of a cone's variables make a literal true.
+    """Return whether any values of a cone's variables make a literal true, by evaluating all of them.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
 
 
 class _Plan:
-    """Order of a cone's gates, with the gates after which a value is not read again."""
+    """Evaluation order of a cone's gates, which notes when each intermediate value is no longer needed."""
 
     def __init__(self, cone: Cone, root: int) -> None:
         self._root = root
@@ -161,7 +161,7 @@ class _Plan:
                 self._ends.setdefault(reader, []).append(node)
 
     def evaluated(self, variables: dict[int, np.ndarray]) -> np.ndarray:
-        """Return the words of the root, from the words of the variables."""
+        """Return the 64-bit words of the root literal's node, from the words of the variables."""
         values, free = dict(variables), []
         for node, one, other in self._gates:
             first, second = values[one >> 1], values[other >> 1]

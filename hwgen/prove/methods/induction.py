@@ -1,8 +1,8 @@
-"""Method ``induction``: the assertions and invariants hold at first, and after each step if they held before it.
+"""Proof method ``induction``: assertions hold at first, and after each step if they held before; solved by Yices.
 
 The solver is Yices 2. It works on words, which suits sums of counters. It proves one fact at a time, from all facts in
 the cycles before, so that each query has only the logic that this fact depends on. The method never refutes: a step
-that fails can begin in a state that no run reaches.
+that fails can start in a state that no run reaches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
-from hwgen.prove.methods.translation import is_reached, to_formulas, unlike
+from hwgen.prove.methods.translation import is_reached, mismatch, to_formulas
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
@@ -22,16 +22,16 @@ __all__ = ["check"]
 _ENGINE = "Yices induction"
 #: Name of the file with the solver's commands, and the logic of the formulas: bit vectors and arrays.
 _QUERIES, _LOGIC = "queries.smt2", "QF_AUFBV"
-#: Index of each assertion in the formulas, and the line of the wrapper that states it.
+#: Pattern of an assertion in the formulas: its index, and the line of the wrapper that states it.
 _ASSERTION = re.compile(r"^; yosys-smt2-assert (\d+) .*wrappers\.v:(\d+)", re.MULTILINE)
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove an obligation by induction over one step, or over the number of cycles that it states."""
+    """Prove an obligation by induction over one step, or over ``structure["cycles"]`` steps; never refute it."""
     to_formulas(obligation, wrapped, folder, deadline.left)
     formulas = (folder / f"{PROOF}.smt2").read_text(encoding="utf-8")
     lines = {int(index): int(line) for index, line in _ASSERTION.findall(formulas)}
-    if reason := unlike(len(lines), obligation):
+    if reason := mismatch(len(lines), obligation):
         return Verdict("undecided", _ENGINE, reason)
     cycles = obligation.structure.get("cycles", 1)
     facts = [wrapped.fact_at(line) for line in lines.values()]
@@ -45,7 +45,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def _first_cycles(assertions: Iterable[int], cycles: int) -> Iterator[str]:
-    """Yield commands that ask the solver whether a fact is false in one of the first ``cycles`` cycles."""
+    """Yield SMT-LIB commands that ask whether an assertion can fail in one of the first ``cycles`` cycles."""
     for cycle in range(cycles):
         yield from _cycle(cycle, is_first=cycle == 0)
         yield from _is_false(assertions, cycle)
@@ -53,7 +53,7 @@ def _first_cycles(assertions: Iterable[int], cycles: int) -> Iterator[str]:
 
 
 def _step(assertions: Iterable[int], cycles: int) -> Iterator[str]:
-    """Yield commands that ask whether a fact is false in the cycle after ``cycles`` cycles in which all facts hold."""
+    """Yield SMT-LIB commands that ask whether an assertion can fail after ``cycles`` cycles without a failure."""
     for cycle in range(cycles + 1):
         yield from _cycle(cycle, is_first=False)
         if cycle < cycles:
@@ -62,7 +62,7 @@ def _step(assertions: Iterable[int], cycles: int) -> Iterator[str]:
 
 
 def _cycle(cycle: int, *, is_first: bool) -> Iterator[str]:
-    """Yield commands that declare a cycle's state: the first one, or the one after the cycle before."""
+    """Yield SMT-LIB commands that declare a cycle's state: the initial state, or the previous cycle's successor."""
     yield f"(declare-fun s{cycle} () |{PROOF}_s|)"
     yield f"(assert (|{PROOF}_h| s{cycle}))"
     yield f"(assert (|{PROOF}_u| s{cycle}))"
@@ -76,12 +76,12 @@ def _cycle(cycle: int, *, is_first: bool) -> Iterator[str]:
 
 
 def _is_false(assertions: Iterable[int], cycle: int) -> Iterator[str]:
-    """Yield a query for each assertion, which asks whether it can be false in a cycle."""
+    """Yield one SMT-LIB query per assertion, which asks whether the assertion can be false in a cycle."""
     for index in assertions:
         yield f"(push 1)\n(assert (not (|{PROOF}_a {index}| s{cycle})))\n(check-sat)\n(pop 1)"
 
 
 def _reason(answers: list[str], facts: list[str]) -> str:
-    """Return why the answers are no proof: the first fact that is not inductive, or that the solver gave up."""
+    """Return why the solver's answers prove nothing: the first assertion that is not inductive, or that it gave up."""
     refuted = next((position for position, answer in enumerate(answers) if answer == "sat"), None)
     return "the solver gave up" if refuted is None else f"not inductive: {facts[refuted % len(facts)]}"

@@ -1,9 +1,9 @@
-"""Method ``pdr``: an obligation's wrapper as a circuit of AND gates, on which ABC proves or refutes the assertions.
+"""Proof method ``pdr``: ABC proves or refutes an obligation's assertions on a circuit of AND gates.
 
 ABC merges registers that are equal in all runs (``scorr``), and searches for an inductive invariant (``pdr``,
-property-directed reachability). Where that takes long, or where induction gave up, random runs (``sim3``) and all
-short ones (``bmc3``) are searched for one that refutes. Invariants of the obligation are asserted too, so that the
-search can begin with them.
+property-directed reachability). If that takes long, or if induction gave up, random runs (``sim3``) and all short ones
+(``bmc3``) are searched for one that refutes. Invariants of the obligation are asserted too, so that the search can
+start with them.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools, trace
-from hwgen.prove.methods.translation import asserted_facts, is_reached, num_bad, to_gates, unlike
+from hwgen.prove.methods.translation import asserted_facts, is_reached, mismatch, num_bad, to_gates
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["check"]
 
 _ENGINE = "ABC scorr, pdr"
-#: Texts that ABC prints: of a proof, and before the cycle in which an assertion fails.
+#: Texts that ABC prints for a proof, and before the index of the cycle whose assertion fails.
 _PROVED, _ASSERTED = "Property proved", "was asserted in frame"
 _INVARIANT = "scorr; orpos; pdr -T {}"
-"""Commands of ABC that search an inductive invariant for a number of seconds."""
+"""ABC commands that search for an inductive invariant for a number of seconds."""
 _FIRST_SECONDS = 10
-"""Seconds of this search after which runs that refute are searched."""
+"""Seconds of search for an invariant, after which runs that refute are searched."""
 _SECONDS = 20
-"""Time limit of the search for all short runs."""
+"""Time limit in seconds of the search among all short runs."""
 _RUNS = ("sim3 -F 64 -W 16 -N 1 -T 1", f"bmc3 -F 30 -T {_SECONDS}")
-"""Commands of ABC that search a run that refutes: 1,024 random ones of 64 cycles, then all of 30 cycles."""
+"""ABC commands that search for a run that refutes: 1,024 random runs of 64 cycles, then all runs of 30 cycles."""
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove or refute an obligation with ABC. The search of a refutation's trace has a time limit of its own."""
+    """Prove or refute an obligation with ABC; a refutation's trace has a time limit of its own."""
     to_gates(obligation, wrapped, folder, deadline.left)
-    if reason := unlike(num_bad((folder / f"{PROOF}.aig").read_bytes()), obligation):
+    if reason := mismatch(num_bad((folder / f"{PROOF}.aig").read_bytes()), obligation):
         return Verdict("undecided", _ENGINE, reason)
     text = _decision(obligation, folder, deadline)
     if _PROVED in text:
@@ -49,9 +49,9 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def _decision(obligation: Obligation, folder: Path, deadline: Deadline) -> str:
-    """Return what ABC prints when it decides, or gives up.
+    """Return what ABC prints when it decides about the assertions, or gives up.
 
-    Where induction came first, runs that refute are searched at once: its invariants did not suffice, and a false one
+    If induction came first, runs that refute are searched at once: its invariants did not suffice, and a false one
     fails soon.
     """
     if obligation.methods[0] != "induction":
@@ -66,7 +66,7 @@ def _decision(obligation: Obligation, folder: Path, deadline: Deadline) -> str:
 
 
 def _refuted(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline, cycle: int) -> Verdict:
-    """Return the verdict of an obligation of which a fact fails in a cycle.
+    """Return the verdict on an obligation with an assertion or invariant that fails in ``cycle``.
 
     If the fact only helps the proof, the property is decided without such facts.
     """
@@ -78,8 +78,8 @@ def _refuted(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: D
         return Verdict("refuted", _ENGINE, f"in cycle {cycle}: {fact}", files=shown)
     inner = folder / "without"
     inner.mkdir()
-    alone = replace(obligation, invariants={})
-    verdict = check(alone, wrapped.without(obligation.invariants), inner, deadline)
+    without_invariants = replace(obligation, invariants={})
+    verdict = check(without_invariants, wrapped.without(obligation.invariants), inner, deadline)
     if verdict.result != "undecided":
         return verdict
     detail = f"a fact that helps the proof fails in cycle {cycle}: {fact}; without such facts {verdict.detail}"
@@ -87,7 +87,7 @@ def _refuted(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: D
 
 
 def _abc(commands: str, folder: Path, deadline: Deadline) -> str:
-    """Run commands of ABC on the circuit, and return what ABC prints; nothing if the deadline ends it."""
+    """Run ABC commands on the circuit ``proof.aig``, and return what ABC prints; empty if the deadline ends it."""
     try:
         return tools.abc(f"read_aiger {PROOF}.aig; fold; {commands}", folder, deadline.left)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Netlist of a module as Yosys reads it: which bits each bit depends on, in one cycle or over all cycles."""
+"""Dependencies between the bits of a Yosys netlist: within one cycle, or over all cycles."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 __all__ = ["BitDependencies"]
 
 _PART = re.compile(r"(.*)\[(\d+):(\d+)\]")
-"""Some bits of a port."""
+"""Pattern of a slice of a port, ``PORT[HIGH:LOW]``."""
 _BITWISE = {"$and", "$or", "$xor", "$xnor", "$not", "$pos", "$mux", "$bwmux"}
-"""Cells in which bit n of the output depends on bit n of each wide input, and on all bits of selection inputs."""
+"""Yosys cell types whose output bit n depends on bit n of each wide input and on all bits of selection inputs."""
 _REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
-"""Cells whose output changes at a clock edge only. Latches and registers with asynchronous inputs count as logic."""
+"""Yosys cell types whose output changes only at a clock edge. Latches and registers with asynchronous inputs count as
+logic."""
 _WRITES = ("$memwr", "$meminit")
-"""Beginnings of the names of cells that write memories."""
+"""Prefixes of the Yosys cell types that write memories."""
 _SELECTS = {"S", "EN", "CLK", "SRST", "ADDR"}
-"""Inputs, each of which decides on all bits of a bitwise cell, a register or a word that is written."""
+"""Names of cell inputs that decide on all bits of a bitwise cell, a register or a memory's written word."""
 
 
 class BitDependencies:
@@ -44,13 +45,13 @@ class BitDependencies:
 
     @classmethod
     def read(cls, path: Path, module: str) -> BitDependencies:
-        """Return the netlist of ``module`` from a file that Yosys wrote."""
+        """Return the bit dependencies of ``module`` in a netlist file that Yosys' ``write_json`` wrote."""
         return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module])
 
     def bits(self, port: str) -> list[Any]:
-        """Return the bits of a port of the module, or of a port of an instance (``INSTANCE.PORT``), lowest first.
+        """Return the netlist bits of a port of the module or of an instance (``INSTANCE.PORT``), lowest first.
 
-        ``PORT[HIGH:LOW]`` is a part of them.
+        ``PORT[HIGH:LOW]`` selects a slice of them.
         """
         if part := _PART.fullmatch(port):
             return self.bits(part[1])[int(part[3]) : int(part[2]) + 1]
@@ -64,12 +65,12 @@ class BitDependencies:
 
     @property
     def drivers(self) -> set[str]:
-        """Names of the module's inputs, and of the outputs of its instances (``INSTANCE.PORT``)."""
+        """Names of the ports that drive nets: the module's inputs, and instances' outputs (``INSTANCE.PORT``)."""
         return (set(self._ports) - set(self._outputs)) | self._instance_ports("output")
 
     @property
     def sinks(self) -> set[str]:
-        """Names of the module's outputs, and of the inputs of its instances (``INSTANCE.PORT``)."""
+        """Names of the ports that nets drive: the module's outputs, and instances' inputs (``INSTANCE.PORT``)."""
         return set(self._outputs) | self._instance_ports("input")
 
     def _instance_ports(self, direction: str) -> set[str]:
@@ -82,9 +83,9 @@ class BitDependencies:
         }
 
     def after_reset(self, register: str, reset: str) -> str:
-        """Return the value, in binary digits, that a register has after a cycle with ``reset`` high.
+        """Return a register's value after a cycle with ``reset`` high, in binary digits, ``x`` if not reset.
 
-        A bit that a multiplexer with the selection ``reset`` does not set to a constant is ``x``.
+        A bit is reset if a multiplexer that ``reset`` selects sets it to a constant.
         """
         (selection,), next_values = self.bits(reset), {}
         for cell in self._cells.values():
@@ -131,7 +132,7 @@ class BitDependencies:
 
     @staticmethod
     def _connect(inputs: Mapping[str, list[Any]], output: list[Any], edges: dict[Any, set[Any]], bitwise: bool) -> None:
-        """Add an edge from each bit of a cell's output to the bits of the inputs that it depends on."""
+        """Add edges from each bit of a cell's output to the input bits that it depends on."""
         for name, bits in inputs.items():
             if bitwise and name not in _SELECTS and len(bits) % len(output) == 0:
                 for index, bit in enumerate(bits):

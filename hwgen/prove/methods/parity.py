@@ -1,8 +1,8 @@
-"""Method ``parity``: both sides of an assertion are the same sum, modulo 2, of products of earlier inputs' bits.
+"""Proof method ``parity``: both sides of an assertion have the same algebraic normal form over earlier inputs' bits.
 
-Each function of bits is exactly one such sum (its algebraic normal form; Zhegalkin, 1927). So two functions are equal
-if and only if their sums are. An exclusive or adds sums, which suits checksums: there, each sum has few products. A
-solver that works on cases doubles them with each exclusive or.
+The algebraic normal form is a sum, modulo 2, of products of bits (Zhegalkin, 1927). Each function of bits has exactly
+one, so that two functions are equal if and only if their sums are. An exclusive or adds sums, which suits checksums:
+there, each sum has few products. A solver that works on cases doubles them with each exclusive or.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from pathlib import Path
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove.methods import exhaustive
 from hwgen.prove.methods.cones import Cone
-from hwgen.prove.methods.translation import is_covered, unlike
+from hwgen.prove.methods.translation import is_covered, mismatch
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
 __all__ = ["MAX_TERMS", "check", "parity"]
 
-#: Maximum number of products of terms that one gate may need.
+#: Maximum number of products of terms to compute for one gate.
 MAX_TERMS = 1 << 20
 _ENGINE = "sums modulo 2"
 _ONE = 0
-"""Product of no variables. A product is a number whose bits are its variables."""
+"""Product of no variables, which is 1; a product is a number whose set bits are its variables. A product is a number
+whose bits are its variables."""
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove or refute an obligation, whose assertions hold after ``structure["cycles"]`` cycles.
+    """Prove or refute an obligation whose assertions must hold after ``structure["cycles"]`` cycles.
 
-    As with `hwgen.prove.methods.exhaustive`, all registers of the module begin with any value. The sums take at most
-    as many seconds of the processor as are left.
+    As with `hwgen.prove.methods.exhaustive`, all registers of the module start with any value. The sums take at most
+    as many CPU seconds as are left.
     """
     circuit = exhaustive.circuit_of(obligation, wrapped, folder, deadline)
-    if reason := unlike(len(circuit.bad), obligation):
+    if reason := mismatch(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
     end = deadline.processor_end
     undecided = False
@@ -49,7 +50,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[int] | None:
-    """Return the products whose sum modulo 2 is a literal of a cone.
+    """Return a cone literal's algebraic normal form: the products of variables whose sum modulo 2 it is.
 
     A product is a number: bit n is set if the variable of node n is a factor. The result is ``None`` if a gate needs
     too many products, or if the time is past ``deadline``, of ``time.thread_time``.
@@ -85,7 +86,7 @@ def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[in
 
 
 def _exclusive(cone: Cone, node: int) -> tuple[int, int] | None:
-    """Return the literals whose exclusive or a gate is; ``None`` if it is none: ``!(a & b) & !(!a & !b)``."""
+    """Return the two literals whose exclusive or a gate computes; ``None`` if it computes no exclusive or."""
     gate = cone.operands[node]
     if gate is None or not (gate[0] & gate[1] & 1):
         return None
@@ -96,7 +97,10 @@ def _exclusive(cone: Cone, node: int) -> tuple[int, int] | None:
 
 
 def _product(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
-    """Return the product of two sums. A term that occurs an even number of times is 0."""
+    """Return the product of two sums modulo 2, as a set of products; a term that occurs twice is 0.
+
+    A term that occurs an even number of times is 0.
+    """
     terms: set[int] = set()
     for first in one:
         for second in other:

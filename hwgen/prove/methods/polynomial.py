@@ -1,4 +1,4 @@
-"""Polynomials over bits, with which the method ``algebra`` describes words exactly, and their ranges of values.
+"""Polynomials over bits, which describe words exactly for the proof method ``algebra``, and their ranges of values.
 
 A bit is 0 or 1, so that its square is itself, and every polynomial is linear in each bit. Coefficients are multiples of
 ``2**-64``: the upper bits of a word are the word, less its lower bits, divided by a power of two.
@@ -16,22 +16,22 @@ import numpy as np
 __all__ = ["ONE", "Monomial", "Polynomial"]
 
 Monomial = frozenset[int]
-"""Type of a product of bits: the set of their indices."""
+"""Product of bits, as the set of their indices."""
 
 FRACTION = 64
 #: Coefficient that stands for 1.
 ONE = 1 << FRACTION
 _NO_BITS: Monomial = frozenset()
 """Monomial of the constant term."""
-#: Maximum number of bits of which all values are evaluated, to find the range of a polynomial.
+#: Maximum number of bits to evaluate all values of, to find the range of a polynomial.
 MAX_BITS = 17
-#: Maximum number of bits of one factor of products of two words, of which all values are evaluated.
+#: Maximum number of bits of one factor in products of two words, to evaluate all its values.
 MAX_FACTOR_BITS = 12
 
 
 @dataclass(frozen=True)
 class Polynomial:
-    """Polynomial over bits, whose value is known exactly, or only up to multiples of a power of two.
+    """Polynomial over bits, whose value is known exactly or up to multiples of a power of two.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Polynomial:
 
     @classmethod
     def constant(cls, value: int) -> Polynomial:
-        """Return the polynomial of an integer."""
+        """Return the constant polynomial of an integer."""
         return cls({_NO_BITS: value * ONE} if value else {})
 
     def plus(self, other: Polynomial, factor: int = ONE) -> Polynomial:
@@ -85,13 +85,13 @@ class Polynomial:
         return Polynomial({monomial: value for monomial, value in terms.items() if value})
 
     def modulo(self, modulus: int) -> Polynomial:
-        """Return the polynomial, of which only the value up to multiples of ``modulus / ONE`` is known."""
+        """Return the same polynomial, with its value known only up to multiples of ``modulus / ONE``."""
         return Polynomial(self.terms, _coarser(self.modulus, modulus))
 
     def remainders(self, modulus: int) -> Iterator[Polynomial]:
-        """Yield exact polynomials whose values differ from this one's by a multiple of ``modulus / ONE``.
+        """Yield exact polynomials whose values differ from this one's by multiples of ``modulus / ONE``.
 
-        Each coefficient is its remainder: with the coefficient's sign, then the remainder that is nearest to 0.
+        Their coefficients are remainders: first those with the coefficients' signs, then the remainders nearest to 0.
         """
         half = modulus >> 1
         for remainder in (
@@ -102,13 +102,13 @@ class Polynomial:
             yield Polynomial({bits: value for bits, value in terms.items() if value})
 
     def is_multiple(self, modulus: int) -> bool:
-        """Return whether the value is a multiple of ``modulus / ONE``, whatever the bits are."""
+        """Return whether the value is a multiple of ``modulus / ONE`` for all values of the bits."""
         known = not self.modulus or self.modulus >= modulus
         return known and all(value % modulus == 0 for value in self.terms.values())
 
     @property
     def range(self) -> tuple[int, int]:
-        """Bounds of the terms' integer value over all values of the bits, exact where few bits are in products."""
+        """Bounds of the polynomial's integer value over all values of the bits, exact if few bits are in products."""
         low = high = self.terms.get(_NO_BITS, 0)
         for group in _groups(self.terms):
             smallest, largest = _range_of_group(group)
@@ -117,7 +117,7 @@ class Polynomial:
 
 
 def _exact(product: int) -> int:
-    """Return a product of two coefficients as a coefficient.
+    """Return a scaled product of two coefficients; raise ArithmeticError if it is not a multiple of ``2**-64``.
 
     Raises
     ------
@@ -130,12 +130,12 @@ def _exact(product: int) -> int:
 
 
 def _coarser(one: int, other: int) -> int:
-    """Return the modulus up to whose multiples a sum is known, from the moduli of its terms; 0 is exact."""
+    """Return the modulus that a sum is known up to, from the moduli of two addends; 0 means exact."""
     return min(one, other) if one and other else one or other
 
 
 def _groups(terms: Mapping[Monomial, int]) -> Iterator[dict[Monomial, int]]:
-    """Yield groups of terms without a common bit, so that each group has its own smallest and largest value."""
+    """Yield groups of terms that share no bit, so that the range of a sum is the sum of the groups' ranges."""
     joined = {bit for monomial in terms if len(monomial) > 1 for bit in monomial}
     groups: list[tuple[Monomial, dict[Monomial, int]]] = []
     for monomial, coefficient in terms.items():
@@ -156,7 +156,7 @@ def _groups(terms: Mapping[Monomial, int]) -> Iterator[dict[Monomial, int]]:
 
 
 def _range_of_group(terms: Mapping[Monomial, int]) -> tuple[int, int]:
-    """Return the smallest and largest value of a group of terms."""
+    """Return the smallest and largest value of a sum of terms over all values of their bits."""
     if len(terms) == 1:
         (value,) = terms.values()
         return min(value, 0), max(value, 0)
@@ -169,21 +169,21 @@ def _range_of_group(terms: Mapping[Monomial, int]) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 14)
 def _range_of_terms(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> tuple[int, int]:
-    """Return the smallest and largest value of terms of ``count`` bits: indices of bits, and coefficient."""
+    """Return bounds of the value of terms (indices of bits, coefficient) over ``count`` bits, exact if feasible."""
     values = [value for _, value in terms]
     if sum(map(abs, values)) < 1 << 62:
-        first = _factor(terms, count)
+        first = _two_sides(terms, count)
         if first is not None and len(first) <= MAX_FACTOR_BITS:
             return _range_of_products(terms, first)
         if count <= MAX_BITS:
-            return _range_of_all(terms, count)
+            return _range_by_enumeration(terms, count)
     return sum(value for value in values if value < 0), sum(value for value in values if value > 0)
 
 
-def _factor(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> list[int] | None:
-    """Return the smaller set of bits of which each term has one at most, so that the other bits have also one at most.
+def _two_sides(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> list[int] | None:
+    """Return the smaller side of a division of the bits in two such that no term has two bits of one side.
 
-    Return ``None`` if there is no such set.
+    Return ``None`` if there is no such division.
     """
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for bits, _ in terms:
@@ -227,8 +227,8 @@ def _range_of_products(terms: tuple[tuple[tuple[int, ...], int], ...], first: li
     return int(low.min()), int(high.max())
 
 
-def _range_of_all(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> tuple[int, int]:
-    """Return the smallest and largest value of terms over all values of ``count`` bits."""
+def _range_by_enumeration(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> tuple[int, int]:
+    """Return the smallest and largest value of terms, by evaluating all values of ``count`` bits."""
     index = np.arange(1 << count)
     values = [(index >> bit & 1).astype(bool) for bit in range(count)]
     total = np.zeros(1 << count, np.int64)

@@ -1,4 +1,4 @@
-"""Table of the methods that discharge obligations, by name."""
+"""Table of the proof methods, by the name that obligations use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hwgen.prove.wrapper import Wrapped
 __all__ = ["METHODS", "Method"]
 
 Method = Callable[[Obligation, Wrapped, Path, Deadline], Verdict]
-"""Type of a method: ``method(obligation, wrapped, folder, deadline)``, which writes its files into ``folder``."""
+"""Function of a proof method: ``method(obligation, wrapped, folder, deadline)``, which may write into ``folder``."""
 
-#: Methods by the name that an obligation gives. An addition is a new file and a line here.
+#: Proof methods by the name that obligations use. To add one, write a new file, and a line here.
 METHODS: dict[str, Method] = {
     "structure": structure.check,
     "induction": induction.check,

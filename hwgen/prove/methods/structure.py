@@ -1,4 +1,4 @@
-"""Method ``structure``: properties of a module's netlist that hold in whatever way it behaves."""
+"""Proof method ``structure``: properties of a module's netlist, such as wires, that hold whatever its behaviour."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SCRIPT = "read_verilog -formal modules.v; {cut} hierarchy -top m0; proc; flatten
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Check the structure that an obligation states, on the netlist that Yosys reads from the emitted module.
+    """Prove or refute statements on a module's structure, such as wires, by Yosys' netlist of the emitted module.
 
-    An instance that is cut counts as logic in which every output depends on every input in the same cycle.
+    A cut instance counts as logic whose outputs all depend on every input in the same cycle.
     """
     (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
     cut = "".join(f"setattr -mod -set blackbox 1 {name}; " for name in wrapped.cut)
@@ -37,7 +37,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def _no_path(netlist: BitDependencies, ends: Mapping[str, Any]) -> list[str]:
-    """Return the outputs that depend on an input of ``from`` in the same cycle; no output of ``to`` must."""
+    """Return, as error texts, the ports in ``to`` with a combinational path from a port in ``from``."""
     sources = {bit for port in ends["from"] for bit in netlist.bits(port)}
     return [
         f"{sink} depends on {' or '.join(ends['from'])} in the same cycle"
@@ -47,12 +47,12 @@ def _no_path(netlist: BitDependencies, ends: Mapping[str, Any]) -> list[str]:
 
 
 def _wires(netlist: BitDependencies, pairs: Mapping[str, str]) -> list[str]:
-    """Return the ports that are not the same wires as another port, as they must be."""
+    """Return, as error texts, the ports that are not the same net as the port that they must equal."""
     return [f"{one} is not {other}" for one, other in pairs.items() if netlist.bits(one) != netlist.bits(other)]
 
 
 def _composition(netlist: BitDependencies, rules: Mapping[str, Any]) -> list[str]:
-    """Return the ports that are not wired as they must be, and those that have no rule.
+    """Return, as error texts, the ports with a wrong source, and the ports without a stated source.
 
     Each input of each instance, and each output of the module, must be one wire with an input of the module or with an
     output of an instance, or must be in the list ``logic``. For the ports in that list, another obligation states the
@@ -68,13 +68,13 @@ def _composition(netlist: BitDependencies, rules: Mapping[str, Any]) -> list[str
 
 
 def _reset(netlist: BitDependencies, values: Mapping[str, str]) -> list[str]:
-    """Return the registers that have other values after a cycle of reset than ``values``, binary digits by name."""
+    """Return, as error texts, the registers whose value after a cycle of reset differs from ``values``."""
     after = {name: netlist.after_reset(name, "rst") for name in values}
     return [f"{name} is {after[name]} after a reset" for name, value in values.items() if after[name] != value]
 
 
 def _bits(netlist: BitDependencies, values: Mapping[str, Any]) -> list[str]:
-    """Return the outputs that depend on other bits of the input values than they may.
+    """Return, as error texts, the outputs that depend on bits of the input values that they must not depend on.
 
     Bit n of a value in ``to`` may depend on bits n of the values in ``from``; no other output on any of them.
     """
@@ -97,7 +97,7 @@ def _bits(netlist: BitDependencies, values: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-#: Checks by the name of the structure that an obligation states.
+#: Functions that check a netlist, by the kind of structure that an obligation states.
 CHECKS = {"bits": _bits, "composition": _composition, "no_path": _no_path, "reset": _reset, "wires": _wires}
 
 
@@ -106,7 +106,7 @@ def _are_names(value: Any) -> bool:
 
 
 def _is_part(value: Any) -> bool:
-    """Return whether a JSON value is the name of a port and the number of its bits."""
+    """Return whether a JSON value is a list of a port's name and a number of bits."""
     return isinstance(value, list | tuple) and [type(item) for item in value] == [str, int] and value[1] >= 0
 
 
@@ -128,7 +128,7 @@ def _are_values(value: Any) -> bool:
     return type(value.get("width")) is int and value["width"] >= 1
 
 
-#: Checks of the form of a structure's JSON value, by its name.
+#: Predicates that check the form of a structure's JSON value, by the kind of structure.
 FORMS: dict[str, Callable[[Any], bool]] = {
     "bits": _are_values,
     "composition": _are_rules,

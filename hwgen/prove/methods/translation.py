@@ -1,6 +1,6 @@
-"""Translation of an obligation's wrapper, by Yosys, into circuits of AND gates and into formulas.
+"""Translation of an obligation's Verilog wrapper by Yosys: into AND-gate circuits (AIGER) and SMT-LIB formulas.
 
-All logic that the assertions do not depend on is cut before words become bits.
+Logic that the assertions do not depend on is cut before words become bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hwgen.prove import tools
 from hwgen.prove.verdict import Deadline
 from hwgen.prove.wrapper import COVER, PROOF, Wrapped
 
-__all__ = ["asserted_facts", "is_covered", "is_reached", "num_bad", "to_formulas", "to_gates", "translate", "unlike"]
+__all__ = ["asserted_facts", "is_covered", "is_reached", "mismatch", "num_bad", "to_formulas", "to_gates", "translate"]
 
 _READ = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} {free} "
@@ -24,31 +24,31 @@ _READ = (
     "async2sync; opt -fast; setundef -anyseq; opt_clean; "
 )
 _FREE_MEMORIES = "cutpoint t:$memrd*; delete t:$memwr* t:$meminit*;"
-"""Commands of Yosys that free the words that are read from memories, and remove the memories."""
+"""Yosys commands that free the words read from memories, and remove the memories."""
 _MAPPED = "memory -nomap; opt_clean; memory_map -formal;"
-"""Commands of Yosys that turn memories into registers."""
+"""Yosys commands that turn memories into registers."""
 _ARRAYS = "memory -nordff -nomap; memory_map -rom-only;"
-"""Commands of Yosys that leave memories as arrays, for a solver that knows them. Constant tables become selections."""
+"""Yosys commands that leave memories as arrays, for SMT solvers, and turn constant tables into selections."""
 _GATES = (
     "formalff -clk2ff -ff2anyinit -hierarchy; dffunmap; opt_clean; write_rtlil {top}.il; techmap; opt -fast; aigmap; "
     "opt_clean; write_aiger -zinit -ywmap {top}.ywm {top}.aig"
 )
 _FORMULAS = "dffunmap; opt_clean; write_smt2 -wires {top}.smt2"
 _SEARCHES = ("bmc3 -F 30 -T 5", "sim3 -F 20000 -W 4 -N 1 -T 10", "bmc3 -F 400 -T 60")
-"""Commands of ABC that search a run to an obligation's cover: a short one, one by chance, then cycle by cycle."""
+"""ABC commands that search for a run that reaches an obligation's cover: briefly, at random, then exhaustively."""
 _GUIDED_SEARCHES = ("sim3 -F 200000 -W 1 -N 1 -T 60", *_SEARCHES)
-"""Commands of ABC for an obligation that fixes the inputs of the run: a long simulation is first."""
+"""ABC commands that search for a run whose inputs the obligation fixes: a long simulation comes first."""
 _SECONDS = 180.0
-"""Longest time that a search may take."""
+"""Maximum seconds that one search for a run to the cover may take."""
 
 
 def to_gates(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
-    """Write the wrapper's modules as circuits of AND gates, ``proof.aig`` and ``cover_reached.aig``."""
+    """Write the wrapper's modules as AND-gate circuits in AIGER format: ``proof.aig`` and ``cover_reached.aig``."""
     _write_both(obligation, wrapped, folder, seconds, _MAPPED, _GATES)
 
 
 def to_formulas(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
-    """Write the property as formulas, ``proof.smt2``, and the cover as a circuit, ``cover_reached.aig``."""
+    """Write the property as SMT-LIB formulas, ``proof.smt2``, and the cover as AIGER, ``cover_reached.aig``."""
     _write_both(obligation, wrapped, folder, seconds, _ARRAYS, _FORMULAS)
 
 
@@ -64,17 +64,18 @@ def _write_both(
 
 
 def _script(obligation: Obligation, connect: str, top: str, memories: str, output: str) -> str:
-    """Return the commands of Yosys that read the wrapper ``top``, and write it by the commands ``output``."""
+    """Return the Yosys commands that read the wrapper ``top`` and write it with the commands ``output``."""
     is_free = obligation.free_memories or (top == COVER and bool(obligation.probes))
     read = _READ.format(top=top, connect=connect, free=_FREE_MEMORIES if is_free else "", memories=memories)
     return read + output.format(top=top)
 
 
 def translate(script: str, obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
-    """Write the property with Yosys' commands ``script``, and the cover as a circuit, ``cover_reached.aig``.
+    """Run Yosys: write an obligation's assertions with the commands ``script``, and its cover, if any, as AIGER.
 
-    The commands name the wrapper ``{top}``, and ``{connect}`` connects the seen signals. An obligation without
-    assumptions and without a cover can't hold in a void, and no cover is written.
+    The commands name the wrapper ``{top}``, and ``{connect}`` connects the seen signals. The cover's file is
+    ``cover_reached.aig``. An obligation without assumptions and without a cover can't hold vacuously, and no cover is
+    written.
     """
     connect = wrapped.written(folder)
     scripts = [script.format(top=PROOF, connect=connect)]
@@ -84,28 +85,28 @@ def translate(script: str, obligation: Obligation, wrapped: Wrapped, folder: Pat
 
 
 def is_covered(obligation: Obligation, folder: Path, deadline: Deadline) -> bool:
-    """Return whether a run reaches the cover that `translate` wrote, if the obligation has one or assumes a rule."""
+    """Return whether a run reaches the obligation's cover, as `translate` wrote it, or it needs no cover."""
     return not (obligation.assumes or obligation.cover) or is_reached(obligation, folder, deadline)
 
 
 def asserted_facts(wrapped: Wrapped, folder: Path) -> list[str]:
-    """Return the facts, in words, that the outputs of a circuit stand for, from the map that Yosys wrote with it."""
+    """Return the descriptions of the facts that a circuit's outputs assert, from the map that Yosys wrote with it."""
     document = json.loads((folder / f"{PROOF}.ywm").read_text(encoding="utf-8"))
     lines = [re.search(r"wrappers\.v:(\d+)", path[-1]) for path in document["asserts"]]
     return [wrapped.fact_at(int(line[1])) if line else "" for line in lines]
 
 
 def num_bad(content: bytes) -> int:
-    """Return the number of bad literals, one for each assertion, of a circuit in AIGER's format.
+    """Return the number of assertions (bad-state literals) in an AIGER file.
 
-    The first line is ``aig M I L O A B C``, where B is the number. Fields at the end that are 0 can be missing.
+    The first line is ``aig M I L O A B C``, and B is the number. Fields at the end that are 0 can be missing.
     """
     counts = content.split(b"\n", 1)[0].split()
     return int(counts[6]) if len(counts) > 6 else 0
 
 
-def unlike(bad: int, obligation: Obligation) -> str:
-    """Return why a circuit with ``bad`` assertions is not the obligation's; empty if it has all of its assertions."""
+def mismatch(bad: int, obligation: Obligation) -> str:
+    """Return why a circuit with ``bad`` assertions does not match the obligation; empty if it has all of them."""
     expected = len({**obligation.invariants, **obligation.asserts})
     if expected == 0:
         return "the obligation asserts nothing"
@@ -113,7 +114,7 @@ def unlike(bad: int, obligation: Obligation) -> str:
 
 
 def is_reached(obligation: Obligation, folder: Path, deadline: Deadline) -> bool:
-    """Return whether ABC finds a run, from the reset state, in which the obligation's cover holds.
+    """Return whether ABC finds a run from the reset state that reaches the obligation's cover.
 
     All searches end at the deadline. Each of them ends after `_SECONDS` at the latest.
 

@@ -1,14 +1,14 @@
-"""Words of a netlist as polynomials over bits: what adders, multipliers and selections compute, cycle by cycle.
+"""Words of a Yosys netlist as polynomials over bits: what adders, multipliers and selections compute per cycle.
 
 A *word* is the output of one cell in one cycle, or one bit of it, if the cell works by bits. A *variable* is a bit
-of a word, or a bit that no rule here computes: of an input, of another cell, or of a register that is too old. In
+of a word, or a bit that no rule here computes: an input's, another cell's, or a register's from too long ago. In
 each run of the circuit, every variable has one value, 0 or 1.
 
 A *reading* of a word is a claim: the number that its bits stand for, signed or unsigned, is the value of a polynomial,
 exactly or up to multiples of a power of two, in every run. All proofs rest on these claims, so that each rule below
 must keep them true:
 
-- A number is the weighted sum of its bits, and a register holds what it read in the cycle before.
+- A number is the weighted sum of its bits, and a register holds what it read in the previous cycle.
 - A sum, a difference and a product of true claims are true. A product needs exact factors. An adder's word is the sum
   of its operands, up to multiples of ``2**width``.
 - The weighted sum of all bits of a word, as the word's reading weighs them, may be replaced by the reading's polynomial
@@ -16,8 +16,8 @@ must keep them true:
 - Up to multiples of ``2**n``, the lowest ``n`` bits of a word are the word (`Words._replace_lower_bits`). If that
   leaves a number of ``n`` bits, signed or unsigned, they are this number (`Words._lowest`).
 - A value that is known up to multiples of ``2**width``, and lies in the range of words of this width, is exact
-  (`Words._fitting`). Ranges are those of the polynomial over all values of its variables, which are more than occur in
-  runs; or sums of the ranges of operands, if the polynomial is exactly the sum of the operands.
+  (`Words._fitting`). Its range covers all values of the polynomial's variables, which are more than occur in runs; or
+  it is the sum of the operands' ranges, if the polynomial is exactly the sum of the operands.
 - A multiplexer whose selecting bits are never 1 at once adds, for each choice, the bit times what the choice changes.
 
 ``rtl_tests/prove/test_words.py`` compares all claims about random netlists with an evaluation by Yosys.
@@ -38,8 +38,8 @@ from hwgen.prove.methods.polynomial import FRACTION, ONE, Monomial, Polynomial
 __all__ = ["Reading", "Word", "Words"]
 
 Bit = int | str
-"""Type of a bit in Yosys' JSON netlist: the number of a net, or a constant ``0``, ``1`` or ``x``."""
-#: Maximum number of terms of a polynomial. A longer one is not computed, and its word's bits are variables.
+"""Bit in Yosys' JSON netlist: the number of a net, or a constant ``0``, ``1`` or ``x``."""
+#: Maximum number of terms of a polynomial. Longer ones are not computed, and their words' bits are variables.
 MAX_TERMS = 1 << 13
 #: Maximum number of terms of a polynomial whose range is always computed.
 FEW_TERMS = 1 << 6
@@ -51,7 +51,7 @@ _FOLLOWED = {"$dff"} | _ARITHMETIC | _SELECTIONS | _BITWISE | _CONDITIONS
 
 
 class Word(NamedTuple):
-    """Output of a cell in a cycle, at most 0; one bit of it, which has the ``index``, if the cell works by bits."""
+    """Output of a netlist cell in a cycle, 0 or negative; or one bit of it, ``index``, if the cell works bit by bit."""
 
     cell: str
     cycle: int
@@ -59,7 +59,7 @@ class Word(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Number that a word's bits stand for: the value of a polynomial, and bounds of the number."""
+    """Number that a word's bits represent: the value of a polynomial, and bounds of the number."""
 
     value: Polynomial
     low: int
@@ -67,7 +67,7 @@ class Reading(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """Replacement of a word's lowest bits by a polynomial: weights of the bits, factor of both, remaining bits."""
+    """Replacement of a word's lowest bits by a polynomial: weights of the bits, factor, remaining coefficients."""
 
     weights: Sequence[int]
     factor: int
@@ -75,24 +75,23 @@ class _Step(NamedTuple):
     left: Mapping[int, int]
 
 
-#: Reading of no bits.
+#: Reading of a word without bits.
 ZERO = Reading(Polynomial.constant(0), 0, 0)
 
 
 class Words:
-    """Polynomials of the words of one module, whose registers hold what they read in the cycle before.
+    """Polynomials of the words of one netlist module, whose registers hold what they read in the previous cycle.
 
     Parameters
     ----------
     document : dict
         The module's entry in the file that Yosys' ``write_json`` wrote, without processes, hierarchy and memories.
     cycles : int
-        Number of cycles back to which registers are followed. Older values are variables.
+        Number of past cycles to follow registers. Older values are variables.
     deadline : float
-        Time, of ``time.thread_time``, at which the computation gives up.
+        Time, of ``time.thread_time``, when the computation gives up.
     held : dict of str to int, optional
-        Registers of accumulators, by net: the number of cycles back to which each is followed, so that older values of
-        it are variables.
+        Registers of accumulators, by net: the number of past cycles to follow each. Older values of it are variables.
 
     Raises
     ------
@@ -133,27 +132,27 @@ class Words:
     def read(
         cls, path: Path, module: str, cycles: int, deadline: float, held: Mapping[str, int] | None = None
     ) -> Words:
-        """Return the words of ``module`` from a file that Yosys wrote."""
+        """Return the words of ``module`` in a netlist file that Yosys' ``write_json`` wrote."""
         return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module], cycles, deadline, held)
 
     @property
     def assertions(self) -> list[Mapping[str, Any]]:
-        """Connections of the cells that assert."""
+        """Connections (nets by port) of the netlist's ``$assert`` cells."""
         return [cell["connections"] for cell in self._cells.values() if cell["type"] == "$assert"]
 
     @property
     def readings(self) -> Mapping[Word, Mapping[bool, Reading]]:
-        """Claims about the words that were computed, unsigned (false) and signed (true)."""
+        """Computed readings (polynomial and bounds) of each word, unsigned (``False``) and signed (``True``)."""
         return self._readings
 
     @property
     def lowest(self) -> Mapping[tuple[Word, int], Mapping[bool, Reading]]:
-        """Claims about the lowest bits of words, by word and number of bits, unsigned (false) and signed (true)."""
+        """Computed readings (polynomial and bounds) of words' lowest bits, by word and number of bits."""
         return self._lower
 
     @property
     def variables(self) -> Mapping[Monomial, tuple[Bit, int]]:
-        """Net and cycle of each variable; a net ``x`` is a bit without a value, of which each use has its own."""
+        """Net and cycle of each variable of the polynomials; each use of a net ``x`` is a variable of its own."""
         return {
             variable: (self._cells[key[0].cell]["connections"]["Y"][key[0].index or key[1]], key[0].cycle)
             if isinstance(key[0], Word)
@@ -162,7 +161,7 @@ class Words:
         }
 
     def holds(self, bit: Bit) -> bool:
-        """Return whether a bit is true because one of the equations that it joins by "or" holds in every run."""
+        """Return whether a bit is true in every run, as an equation or an "or" of equations of words."""
         if bit == "1":
             return True
         name, index = self._drivers.get(bit, ("", 0))
@@ -174,7 +173,7 @@ class Words:
         return cell_type == "$eq" and self.are_equal(connections["A"], connections["B"])
 
     def are_equal(self, one: Sequence[Bit], other: Sequence[Bit]) -> bool:
-        """Return whether two numbers of equal widths are equal in every run."""
+        """Return whether two numbers of equal width, given as nets, are proved equal in every run."""
         if len(one) != len(other):
             return False
         modulus = ONE << len(one)
@@ -185,7 +184,7 @@ class Words:
     # Numbers
 
     def polynomial(self, bits: Sequence[Bit], *, signed: bool) -> Polynomial:
-        """Return the number that bits stand for in cycle 0, the lowest first.
+        """Return the number that some nets represent in cycle 0, lowest first, as a polynomial.
 
         Raises
         ------
@@ -212,7 +211,7 @@ class Words:
         return self._number(bits, signed=signed, cycle=0)
 
     def _origin(self, bit: Bit, cycle: int) -> tuple[Bit, int]:
-        """Return the bit, and the cycle, from which registers have a bit; the oldest register if it is too old."""
+        """Return the net and cycle that a bit comes from through registers, as far back as they are followed."""
         while cycle > self._oldest and cycle >= self._ends.get(bit, cycle) and bit in self._drivers:
             name, index = self._drivers[bit]
             cell = self._cells[name]
@@ -222,19 +221,19 @@ class Words:
         return bit, cycle
 
     def _source(self, bit: Bit, cycle: int) -> tuple[Word, int] | None:
-        """Return the word to which a bit belongs, and the bit's position in it; ``None`` if it belongs to no word."""
+        """Return the word that contains a bit, and the bit's position in it; ``None`` if no word does."""
         name, index = self._drivers.get(bit, ("", 0))
         if not name or self._cells[name]["type"] == "$dff":
             return None
         return (Word(name, cycle, index), 0) if self._works_by_bits(name) else (Word(name, cycle), index)
 
     def _words_of(self, bits: Iterable[Bit], cycle: int) -> list[Word]:
-        """Return the words to which bits belong in a cycle."""
+        """Return the words that contain the given bits in a cycle, registers followed back."""
         sources = (self._source(*self._origin(bit, cycle)) for bit in bits)
         return [source[0] for source in sources if source is not None]
 
     def _works_by_bits(self, name: str) -> bool:
-        """Return whether each output bit of a cell is a word: of a bitwise cell, and of a selection of constants."""
+        """Return whether each output bit of a cell is a word: for bitwise cells, and for selections of constants."""
         if name not in self._by_bits:
             cell = self._cells[name]
             self._by_bits[name] = cell["type"] in _BITWISE
@@ -248,7 +247,7 @@ class Words:
         return self._by_bits[name]
 
     def _inputs(self, word: Word) -> list[Word]:
-        """Return the words that a word is computed from."""
+        """Return the words that a word is directly computed from."""
         cell = self._cells[word.cell]
         connections = cell["connections"]
         if word.index is not None and cell["type"] in _BITWISE:
@@ -260,7 +259,7 @@ class Words:
         return self._words_of(bits, word.cycle)
 
     def _variable(self, key: Any) -> Monomial:
-        """Return the variable of a key: a word and a position in it, or a bit and a cycle."""
+        """Return the variable of a word's bit (word and position), or of a net in a cycle."""
         if key not in self._variables:
             self._variables[key] = variable = frozenset((len(self._variables),))
             if isinstance(key[0], Word):
@@ -268,7 +267,7 @@ class Words:
         return self._variables[key]
 
     def _number(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> Polynomial:
-        """Return the number that bits stand for, whose words are computed."""
+        """Return the number that bits represent in a cycle as a polynomial; their words must be computed."""
         total: dict[Monomial, int] = {}
         for index, bit in enumerate(bits):
             weight = -ONE << index if signed and index == len(bits) - 1 else ONE << index
@@ -284,10 +283,11 @@ class Words:
         return self._replace_bits(Polynomial({variable: weight for variable, weight in total.items() if weight}))
 
     def _bounds(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> tuple[int, int]:
-        """Return bounds of the number that bits stand for.
+        """Return the bounds of the number that bits represent in a cycle.
 
-        The highest bits can be the upper bits of a word: their number is the word's, shifted to the right. Of the bits
-        below, constants are known. A highest bit that repeats the one below it changes nothing, nor does a 0 above all.
+        The highest bits can be the upper bits of a word: their number is the word's, shifted to the right. Constants
+        among the bits below are known. A highest bit that repeats the one below it changes nothing, nor does a 0 above
+        all.
         """
         bits = list(bits)
         while len(bits) > 1 and (bits[-1] == bits[-2] if signed else bits[-1] == "0"):
@@ -314,7 +314,7 @@ class Words:
         return low, high
 
     def _reading_of(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> Reading:
-        """Return the reading of bits, whose words are computed."""
+        """Return polynomial and bounds of the number that bits represent in a cycle; their words must be computed."""
         value = self._number(bits, signed=signed, cycle=cycle)
         low, high = self._bounds(bits, signed=signed, cycle=cycle)
         if not value.modulus and len(value.terms) <= FEW_TERMS:
@@ -325,7 +325,7 @@ class Words:
     # Replacements
 
     def _coefficients(self, polynomial: Polynomial, modulus: int = 0) -> Iterator[tuple[Word, dict[int, int]]]:
-        """Yield each word with bits in linear terms, and their coefficients that are no multiples of ``modulus``."""
+        """Yield each word with bits in linear terms, and these bits' coefficients that ``modulus`` does not divide."""
         by_word: dict[Word, dict[int, int]] = {}
         for monomial, coefficient in polynomial.terms.items():
             if monomial in self._owners and (not modulus or coefficient % modulus):
@@ -334,13 +334,13 @@ class Words:
         yield from by_word.items()
 
     def _bits_of(self, word: Word, weights: Iterable[int]) -> Polynomial:
-        """Return the sum of the lowest bits of a word, each times its weight, as a polynomial of the bits."""
+        """Return the weighted sum of a word's lowest bits as a polynomial over the bits."""
         return Polynomial({self._variable((word, index)): weight for index, weight in enumerate(weights)})
 
     def _replace_bits(self, polynomial: Polynomial, *, singles: bool = False) -> Polynomial:
-        """Return a polynomial in which words replace their bits, where fewer variables remain.
+        """Return a polynomial with words' polynomials in place of their bits wherever fewer variables remain.
 
-        A lower bit alone is replaced only if ``singles`` is set: with its neighbours, it can be part of a number.
+        A single lower bit is replaced only if ``singles`` is set: with its neighbours, it can be part of a number.
         """
         while True:
             for word, coefficients in self._coefficients(polynomial):
@@ -354,9 +354,9 @@ class Words:
                 return polynomial
 
     def _replaced(self, polynomial: Polynomial, word: Word, coefficients: Mapping[int, int]) -> Polynomial | None:
-        """Return a polynomial with a word in the place of its bits; ``None`` if this leaves no fewer variables.
+        """Return a polynomial with a word's polynomial in place of its bits; ``None`` if no fewer variables remain.
 
-        Upper bits are the word less its lower bits, which are a number of their own. So there are one or two steps.
+        Upper bits are the word minus its lower bits, which are a number of their own. This takes one or two steps.
         """
         one = [(step,) for step in self._steps(word, coefficients)]
         two = [(first, second) for (first,) in one for second in self._steps(word, first.left)]
@@ -369,7 +369,7 @@ class Words:
         return None
 
     def _steps(self, word: Word, coefficients: Mapping[int, int]) -> list[_Step]:
-        """Return replacements of a word's lowest bits, up to the highest one with a coefficient, the best ones first.
+        """Return possible replacements of a word's lowest bits, up to its highest one in use, the best first.
 
         A factor times the bits' number is subtracted, and the factor times the number's polynomial is added. Both are
         equal, whatever the factor is. With these the highest bit vanishes, or the lowest one.
@@ -393,14 +393,14 @@ class Words:
         return sorted(steps, key=lambda step: len(step.left))
 
     def _stepped(self, polynomial: Polynomial, word: Word, steps: Sequence[_Step]) -> Polynomial:
-        """Return a polynomial after replacements of a word's lowest bits."""
+        """Return a polynomial after the given replacements of a word's lowest bits."""
         for step in steps:
             bits = self._bits_of(word, step.weights)
             polynomial = polynomial.plus(bits, -step.factor).plus(step.value, step.factor)
         return polynomial
 
     def _lowest(self, word: Word, count: int) -> Mapping[bool, Reading]:
-        """Return the readings of the number that a word's lowest ``count`` bits stand for, as far as they are known.
+        """Return the known readings (polynomial and bounds) of a word's lowest ``count`` bits as a number.
 
         Up to multiples of ``2**count``, the number is the word. If the remainders of the coefficients leave a
         polynomial whose range fits ``count`` bits, signed or unsigned, the number is that polynomial.
@@ -423,10 +423,10 @@ class Words:
         return 1 if word.index is not None else len(self._cells[word.cell]["connections"]["Y"])
 
     def _replace_lower_bits(self, polynomial: Polynomial, modulus: int) -> Polynomial:
-        """Return a polynomial in which words also replace their lower bits alone, up to multiples of ``modulus``.
+        """Return a polynomial with words' polynomials also in place of single lower bits, modulo ``modulus``.
 
-        The lowest ``n`` bits are the word up to multiples of ``2**n``. So ``lowest`` times these bits is ``lowest``
-        times the word up to multiples of ``reach``, which is a multiple of the modulus.
+        The lowest ``n`` bits are the word up to multiples of ``2**n``. Therefore ``lowest`` times these bits is
+        ``lowest`` times the word up to multiples of ``reach``, which is a multiple of the modulus.
         """
         assert 0 < polynomial.modulus <= modulus
         while True:
@@ -445,7 +445,7 @@ class Words:
     # Cells
 
     def _computed(self, word: Word) -> dict[bool, Reading]:
-        """Return the readings of a word, unsigned (false) and signed (true), as far as they are known."""
+        """Return a word's known readings (polynomial and bounds), unsigned (``False``) and signed (``True``)."""
         cell = self._cells[word.cell]
         cell_type, width = cell["type"], len(cell["connections"]["Y"])
         try:
@@ -462,10 +462,10 @@ class Words:
             return {}
 
     def _fitting(self, reading: Reading, width: int) -> dict[bool, Reading]:
-        """Return the readings of a word that equals a number up to multiples of ``2**width``.
+        """Return the readings of a ``width``-bit word that equals a number modulo ``2**width``: polynomial and bounds.
 
-        If the number lies in the range of such words, signed or unsigned, the word is the number. The bounds are those
-        of the number if its value is exact. An inexact value's polynomial has bounds of its own, and so has the one
+        If the number lies in the range of such words, signed or unsigned, the word is the number. The number's
+        bounds hold if its value is exact. An inexact value's polynomial has its own bounds, and so has the polynomial
         without multiples of ``2**width`` in its coefficients.
         """
         value, span = reading.value, 1 << width
@@ -489,10 +489,10 @@ class Words:
         return unknown
 
     def _calculated(self, cell: Mapping[str, Any], cycle: int) -> dict[bool, Reading]:
-        """Return the readings of an arithmetic cell's word.
+        """Return an arithmetic cell's output as signed and unsigned numbers: polynomials with bounds.
 
-        Bits above the word's width don't matter. So an operand that is as wide as the word can be read in either way.
-        Several numbers then equal the word up to multiples of ``2**width``, of which one may fit the word.
+        Bits above the word's width don't matter, so that an operand as wide as the word can be read in either way.
+        Several numbers then equal the word up to multiples of ``2**width``, and one of them may fit the word.
         """
         connections, width = cell["connections"], len(cell["connections"]["Y"])
         signed = all(_is_signed(cell, port) for port in "AB" if port in connections)
@@ -507,7 +507,7 @@ class Words:
         return min(fitting, key=lambda readings: any(reading.value.modulus for reading in readings.values()))
 
     def _result(self, cell_type: str, one: Reading, other: Reading = ZERO) -> Reading:
-        """Return the result of an arithmetic cell without a limit of its width."""
+        """Return polynomial and bounds of an arithmetic cell's result before it is cut to the output's width."""
         if cell_type == "$mul":
             corners = [first * second for first in (one.low, one.high) for second in (other.low, other.high)]
             return Reading(_limit_polynomial(one.value.times(other.value)), min(corners), max(corners))
@@ -519,7 +519,7 @@ class Words:
         return Reading(self._replace_bits(one.value.plus(other.value)), one.low + other.low, one.high + other.high)
 
     def _exclusive_choices(self, name: str, cycle: int) -> list[Polynomial]:
-        """Return the selecting bits of a multiplexer, of which never two are 1.
+        """Return the selecting bits of a multiplexer as polynomials, after a check that no two can be 1 at once.
 
         Raises
         ------
@@ -536,7 +536,7 @@ class Words:
         return self._choices[name, cycle]
 
     def _selected(self, word: Word, *, signed: bool) -> Reading | None:
-        """Return the reading of a multiplexer; ``None`` if it is known, but does not fit a signed or unsigned word."""
+        """Return polynomial and bounds of a multiplexer's output word; ``None`` if they don't fit its width."""
         connections = self._cells[word.cell]["connections"]
         width, cycle = len(connections["Y"]), word.cycle
         options = [
@@ -548,7 +548,7 @@ class Words:
         return self._fitting(Reading(self._replace_bits(total), low, high), width).get(signed)
 
     def _choice(self, word: Word, options: Sequence[Polynomial]) -> Polynomial:
-        """Return the one of a multiplexer's ``options`` that its selecting bits choose; without any, the first one."""
+        """Return a multiplexer's output as a polynomial of its ``options`` and selecting bits."""
         base, *others = options
         terms = Polynomial(base.terms)
         for choice, other in zip(self._exclusive_choices(word.cell, word.cycle), others, strict=True):
@@ -558,12 +558,12 @@ class Words:
         return Polynomial(_limit_polynomial(terms).terms, modulus)
 
     def _selected_bit(self, word: Word) -> Polynomial:
-        """Return one bit of a multiplexer."""
+        """Return one output bit of a multiplexer as a polynomial."""
         bits = _data_bits(self._cells[word.cell], word.index or 0)
         return self._choice(word, [self._number([bit], signed=False, cycle=word.cycle) for bit in bits])
 
     def _bitwise(self, word: Word) -> Polynomial:
-        """Return one bit of a cell that works by bits."""
+        """Return one output bit of a bitwise cell as a polynomial."""
         cell = self._cells[word.cell]
         bits = [
             self._number([_extended_input(cell, port)[word.index or 0]], signed=False, cycle=word.cycle)
@@ -573,7 +573,7 @@ class Words:
         return _inverted(bits[0]) if cell["type"] == "$not" else _JOINED[cell["type"]](*bits)
 
     def _condition(self, cell: Mapping[str, Any], cycle: int) -> Polynomial:
-        """Return the bit that says whether a condition holds."""
+        """Return the output bit of a comparison or a logic reduction cell as a polynomial."""
         cell_type, connections = cell["type"], cell["connections"]
         if cell_type in ("$eq", "$ne"):
             width = max(len(connections["A"]), len(connections["B"]))
@@ -599,7 +599,7 @@ class Words:
 
 
 def _undriven(document: Mapping[str, Any]) -> set[Bit]:
-    """Return the bits that are constant, or that nothing drives, such as those beyond the last word of a table."""
+    """Return the bits that are constant, or that nothing drives, such as bits beyond the last word of a table."""
     cells = document["cells"].values()
     read = {bit for cell in cells for bits in cell["connections"].values() for bit in bits}
     driven = {bit for port in document["ports"].values() for bit in port["bits"]}
@@ -615,7 +615,7 @@ def _is_signed(cell: Mapping[str, Any], port: str) -> bool:
 
 
 def _extended_input(cell: Mapping[str, Any], port: str, width: int | None = None) -> list[Bit]:
-    """Return the bits of a cell's input, extended to the width of the output, or to ``width``."""
+    """Return the bits of a cell's input, sign- or zero-extended to the output's width, or to ``width``."""
     bits = list(cell["connections"][port])
     width = len(cell["connections"]["Y"]) if width is None else width
     signed = all(_is_signed(cell, name) for name in "AB" if name in cell["connections"])
@@ -623,19 +623,19 @@ def _extended_input(cell: Mapping[str, Any], port: str, width: int | None = None
 
 
 def _pieces(bits: Sequence[Bit], width: int) -> list[Sequence[Bit]]:
-    """Return the words of ``width`` bits that are side by side in ``bits``."""
+    """Return the words of ``width`` bits that ``bits`` concatenates."""
     return [bits[first : first + width] for first in range(0, len(bits), width)]
 
 
 def _data_bits(cell: Mapping[str, Any], index: int) -> list[Bit]:
-    """Return the bits of a multiplexer's options that its output bit of an index selects from."""
+    """Return the bits of a multiplexer's options among which its output bit ``index`` selects."""
     connections = cell["connections"]
     width = len(connections["Y"])
     return [connections["A"][index], *(piece[index] for piece in _pieces(connections["B"], width))]
 
 
 def _limit_polynomial(polynomial: Polynomial) -> Polynomial:
-    """Return a polynomial.
+    """Return a polynomial unchanged, or raise ArithmeticError if it has more than `MAX_TERMS` terms.
 
     Raises
     ------
@@ -668,4 +668,4 @@ _JOINED = {
     "$xor": _exclusive,
     "$xnor": lambda one, other: _inverted(_exclusive(one, other)),
 }
-"""Functions of two bits by the type of the cell that computes them."""
+"""Functions of two bits, as polynomials, by the type of the bitwise cell that computes them."""
