@@ -15,7 +15,7 @@ from pieces import RARELY, Piece, check, compared
 from referees import UsualSession, integer_session
 
 import hwgen
-from hwgen.network.onnx.float_operands import by_runtime
+from hwgen.network.onnx.float_operands import as_runtime_quantises
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv
 
@@ -236,13 +236,13 @@ def test_integers(size: float, offset: float, seed: int) -> None:
     piece = Piece((4, 6, 6))
     model = piece.model(piece.quantise(piece.node("Conv", piece.real(), values), 0.05 * size))
     theirs = _runtime_weights(model)
-    integers, scale, zero = by_runtime(values)
+    integers, scale, zero = as_runtime_quantises(values)
     assert (scale, zero) == (theirs["weight_scale"], theirs["weight_zp"])
     np.testing.assert_array_equal(integers, theirs["weight_q"])
 
 
 def test_no_weights_at_all() -> None:
-    integers, scale, zero = by_runtime(np.zeros((3, 2), np.float32))
+    integers, scale, zero = as_runtime_quantises(np.zeros((3, 2), np.float32))
     assert (integers == zero).all()
     assert scale == 1
 

@@ -1,4 +1,4 @@
-"""Adaptive average pools whose windows differ, as PyTorch exports them: AdaptiveAvgPool2d from 2x2 to 7x7 pixels.
+"""Import of adaptive average pools with windows of different sizes, such as PyTorch's AdaptiveAvgPool2d of 2x2 to 7x7.
 
 Each output pixel averages a window of rows and columns of its own. The exporter reads every pixel of the largest window
 by a GatherND, sets those beyond a smaller window to 0, adds all, and divides by the number of each window's pixels.
@@ -23,16 +23,16 @@ from hwgen.network.onnx.infer import BATCHES, Shape
 from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 
 _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
-"""ONNX operators that the exporter uses to read one pixel of each window."""
+"""ONNX operators that PyTorch's exporter emits to read one pixel of each window of an adaptive pool."""
 _MAX_SIDE = 1024
-"""Largest number of rows or columns of all windows together, with pixels repeated until windows are of one size."""
+"""Maximum total rows, and columns, of an adaptive pool's windows after repeating pixels to make all windows equal."""
 
 _PAIR = _QUANTISE, _DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
-"""ONNX operators that change no value after a DequantizeLinear of the same scale and zero point."""
-_MAX_NUMBERS = 16
-"""Maximum number of groups of pixels that are divided by different numbers."""
+"""QuantizeLinear and DequantizeLinear, which change no value after a DequantizeLinear of equal scale and zero point."""
+_MAX_DIVISORS = 16
+"""Maximum number of pixel groups, with one divisor each, that a Div by per-pixel constants is split into."""
 _EXACT = 1 << 24
-"""Bound of integers that float32 holds exactly."""
+"""Limit of exact integers in float32: every integer up to 2**24 is represented exactly."""
 
 
 def _summands(at: Rewriter, tensor: str) -> Iterator[str]:
@@ -46,7 +46,7 @@ def _summands(at: Rewriter, tensor: str) -> Iterator[str]:
 
 
 def _map_before(at: Rewriter, tensor: str) -> str:
-    """Return the tensor whose values operators of `_PICKING`, and quantisers that change none, pick for ``tensor``."""
+    """Return the feature map that ``tensor`` was picked from by `_PICKING` operators and quantisers without effect."""
     node = at.graph.producers.get(tensor)
     while node is not None and node.op_type in _PICKING:
         tensor = next((name for name in node.input if not at.graph.is_constant(name)), "")
@@ -61,7 +61,7 @@ def _map_before(at: Rewriter, tensor: str) -> str:
 
 
 def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) -> np.ndarray | None:
-    """Return the index of the map's pixel that each summand reads for each output pixel, starting at 1; 0 for a zero.
+    """Return the pixel of the map that each summand reads per output pixel: index from 1, or 0 if it reads a zero.
 
     The result, ``(summands, rows, columns)``, is ``None`` if they don't read each channel alike. ``shape``: shape of
     the map ``source``.
@@ -87,7 +87,7 @@ def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) ->
 
 
 class _Windows(NamedTuple):
-    """Windows of an adaptive pool: size of the map, rows of each output row, and columns of each output column.
+    """Windows of an adaptive pool: map size, map rows that each output row averages, and columns per output column.
 
     A window without rows or columns gives 0.
     """
@@ -98,7 +98,7 @@ class _Windows(NamedTuple):
 
     @classmethod
     def of(cls, at: Rewriter, source: str, summands: Sequence[str]) -> _Windows | None:
-        """Return the windows of the map ``source`` over which tensors sum; ``None`` if they sum other values."""
+        """Return the windows of the map ``source`` that ``summands`` add up; ``None`` if they add other values."""
         shape = at.graph.shapes.for_batch(BATCHES[0]).of(source)
         if shape is None or len(shape) != 4 or prod(shape) >= _EXACT:
             return None
@@ -144,7 +144,7 @@ def _adaptive_pool(at: Rewriter, node: onnx.NodeProto) -> Made:
 def _gathers(
     at: Rewriter, source: str, sizes: Sequence[int], chosen: Sequence[Sequence[int]], output: str
 ) -> list[onnx.NodeProto]:
-    """Return nodes that read rows and columns of a map; an index past the end, equal to the size, reads 0."""
+    """Return Gather nodes that select the rows and columns ``chosen`` of a map; an index equal to the size reads 0."""
     nodes, names = list[onnx.NodeProto](), [source, at.unused(f"{output}_rows"), output]
     if any(size in indices for size, indices in zip(sizes, chosen, strict=True)):
         names[0] = at.unused(f"{output}_padded")
@@ -183,7 +183,7 @@ def _divisors_of_pixels(at: Rewriter, node: onnx.NodeProto) -> Made:
         return None
     divisors = divisors.reshape(shape[2:])
     groups = [np.unique(divisors, axis=axis, return_inverse=True)[1].ravel() for axis in (0, 1)]
-    if not 1 < (max(groups[0]) + 1) * (max(groups[1]) + 1) <= _MAX_NUMBERS:
+    if not 1 < (max(groups[0]) + 1) * (max(groups[1]) + 1) <= _MAX_DIVISORS:
         return None
     nodes, summands = list[onnx.NodeProto](), list[str]()
     for numbers in product(*(range(max(group) + 1) for group in groups)):
@@ -206,4 +206,4 @@ def _divisors_of_pixels(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 RULES = (_adaptive_pool, _picked_pixels, _divisors_of_pixels)
-"""Rules that read an adaptive pool as selections of rows and columns, average pools, and divisions by one number."""
+"""Rewrite rules that turn an exported adaptive pool into Gathers, average pools and divisions by one number."""

@@ -1,12 +1,12 @@
 """Folding of arithmetic with constants into convolutions: BatchNormalization, Mul, Div, Add and Sub in floats.
 
-Behind a convolution, a factor is multiplied into the scale of the sums, and an added constant into the bias. A negative
-factor changes the sign of the weights. In front of a convolution the same is done where that is exact. All channels
-that meet in one output must then have the same factor. Nothing may be added in front of a window with padding, because
-padding stays zero.
+After a convolution, a factor is multiplied into the scale of the sums, and a constant is added to the bias. A negative
+factor changes the sign of the weights. Before a convolution the same is done if it is exact. All channels that meet in
+one output must then have the same factor. Nothing may be added before a window with padding, because padding stays
+zero.
 
-Less and Where choose between two floats: the step function that a BipolarQuant becomes. Behind a convolution, the
-choice is a threshold of its sums. Behind DequantizeLinear it is a function of one value.
+Less and Where choose between two floats: the step function that a BipolarQuant becomes. After a convolution, the
+choice is a threshold of its sums. After DequantizeLinear it is a function of one value.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.rescale import MAX_BIAS
 
 AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
-"""ONNX operators whose arithmetic with constants can be folded into a convolution behind them."""
+"""ONNX operators whose arithmetic with constants can be folded into the convolution that follows them."""
 _CLOSE = 2.0**-15
-"""Largest tolerated rounding error of a convolution's bias, as a fraction of one output step."""
+"""Maximum accepted rounding error of a convolution's bias, as a fraction of one output step."""
 _SATURATING = np.float32(32)
-"""Factor with which half a step of a sum is more than all outputs of 4 bits."""
-_FAR = 14
-"""Largest distance of two outputs, in steps, between which a comparison chooses: they must be in range of 4 bits."""
+"""Requantisation factor at which a sum half a step from its threshold already saturates a 4-bit output."""
+_MAX_DISTANCE = 14
+"""Maximum distance, in output steps, between the two values that a Where chooses from: both must fit 4 bits."""
 _MAX_FRACTION = 20
-"""Largest number of fractional bits that `settled` gives to a convolution's bias; products have none."""
+"""Maximum number of fraction bits that `settled` gives to a convolution's bias; products have none."""
 
 
 def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
     """Return the affine function (gain and offset per channel) that a node with constants applies to a map.
 
-    The node must have the map as one input, and constants as all others. Raises ModelError if it is no such node.
+    The node must have the map as one input, and constants as all others; otherwise ModelError is raised.
     """
     if node.op_type == "BatchNormalization":
         return _normalisation(build, node, channels)
@@ -74,7 +74,7 @@ def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affin
     for name, values in zip(names, parameters, strict=True):
         if values.shape != (channels,):
             raise build.refusal(node, f"{name} must have the shape ({channels},), not {values.shape}")
-    along = (channels, *[1] * (build.view.rank - 2))  # the channels must be the first dimension behind the batch
+    along = (channels, *[1] * (build.view.rank - 2))  # the channels must be the first dimension after the batch
     scale, bias, mean, variance = (
         build.constants.by_channel(node, values.reshape(along), build.view) for values in parameters
     )
@@ -88,7 +88,7 @@ def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affin
 def _apply(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Mul, Div or Sub: fold it into a convolution before it, or import it as a function or join.
 
-    Behind sums, an operator with a constant is folded into the sums. Otherwise it is a function of one value, or joins
+    After sums, an operator with a constant is folded into the sums. Otherwise it is a function of one value, or joins
     maps.
     """
     state = build.state
@@ -99,7 +99,7 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _normalise(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a BatchNormalization: fold it into the sums of a convolution, or apply it to dequantised values."""
+    """Import a BatchNormalization: fold it into the preceding convolution's sums, or apply it to dequantised values."""
     state = build.state
     if isinstance(state, AccumulatorState):
         apply_to_sums(build, node, state)
@@ -124,7 +124,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
     if state.bounded and not affine.uniform:
         raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between, but by one number")
     if state.pools and not (affine.gain > 0).all():
-        raise build.refusal(node, "turns the order of values that a MaxPool chose from; quantise them before")
+        raise build.refusal(node, "reverses the order of values that a MaxPool compared; quantise them before it")
     if state.bounded:
         gain, offset = float(affine.gain[0]), float(affine.offset[0])
         # A bound can be infinite, and 0 * infinity is not a number.
@@ -133,11 +133,11 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
     state.affine = affine if state.affine is None else affine.behind(state.affine)
 
 
-# In front of a convolution.
+# Before a convolution.
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """Return the affine function that a node applies to the current map; ``None`` if the node has no such function."""
+    """Return the affine function per channel that a node applies to the current map; ``None`` if it is not affine."""
     if node.op_type not in AFFINE or not any(build.constants.holds(name) for name in node.input):
         return None
     try:
@@ -147,14 +147,14 @@ def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
 
 
 def note_step(build: Builder, steps: int, step: Affine | None) -> None:
-    """Combine the present node's affine function ``step`` with that of all operators since the DequantizeLinear.
+    """Compose a node's affine function ``step`` with the arithmetic since the DequantizeLinear, in the builder's state.
 
     Parameters
     ----------
     steps : int
-        Number of operators that stood behind the DequantizeLinear before the present node.
+        Number of operators between the DequantizeLinear and the node.
     step : Affine or None
-        Affine function of the present node; ``None`` if it is none. The whole then is no affine function, either.
+        Affine function of the node; ``None`` if it has none. The composition is then not affine, either.
     """
     state = build.state
     if not isinstance(state, Reals) or len(state.steps) == steps:
@@ -166,29 +166,28 @@ def note_step(build: Builder, steps: int, step: Affine | None) -> None:
 
 
 def fold_before(build: Builder, sums: AccumulatorState, operand: Reals, first: Affine) -> None:
-    """Fold arithmetic in front of a convolution, the affine function ``first``, into the convolution's sums.
+    """Fold the arithmetic before a convolution (the affine function ``first``) into the convolution's sums.
 
-    ``operand``: dequantised map in front of the arithmetic. Raises ModelError where no integer weights can include
-    ``first``.
+    ``operand``: dequantised map before the arithmetic. Raises ModelError if no integer weights can include ``first``.
     """
     channels, groups, node = len(first.gain), sums.groups, sums.node
     gains = first.gain.reshape(groups, channels // groups)
     if (gains != gains[:, :1]).any():
         raise build.refusal(
             node,
-            "must take a quantised input: its channels come with different factors, which no integer weights can "
-            "take in; quantise it behind them",
+            "must take a quantised input: its channels are multiplied by different factors, which can't be folded into "
+            "integer weights; quantise the product",
         )
     if first.offset.any() and any(sums.window.padding):
         raise build.refusal(
-            node, "must take a quantised input: what is added to its values is not added to its padding, which is zero"
+            node, "must take a quantised input: the constant added to its values is not added to its padding of zeros"
         )
     outputs = len(sums.weights) // groups
     offsets = np.repeat(first.offset.reshape(groups, 1, -1), outputs, axis=1).reshape(len(sums.weights), -1)
     taps = sums.weights.sum(axis=(2, 3))
     alpha = np.float64(sums.x_scale) / np.float64(operand.scale)  # a factor of the node's own
     offset = (taps * offsets).sum(axis=1) * sums.w_scale.astype(np.float64) * alpha
-    # The factor applies to the products alone, not to the bias.
+    # The factor applies only to the products, not to the bias.
     gain = np.repeat(gains[:, 0], outputs)
     unit = sums.unit
     sums.affine = Affine(gain, offset + sums.bias * unit + sums.residue)
@@ -196,14 +195,14 @@ def fold_before(build: Builder, sums: AccumulatorState, operand: Reals, first: A
 
 
 def first_reals(sums: AccumulatorState) -> Affine:
-    """Return the real values of a convolution's sums, for its accumulators without bias: gain and offset a channel."""
-    steps = (sums.x_scale * sums.w_scale).astype(np.float64)  # float32 numbers, in which the bias was counted
+    """Return a convolution's affine function (gain and offset per channel) from bias-free accumulators to reals."""
+    steps = (sums.x_scale * sums.w_scale).astype(np.float64)  # float32 numbers: the units of the bias
     own = Affine(sums.unit, sums.bias * steps + sums.residue)
     return own if sums.affine is None else sums.affine.behind(own)
 
 
 def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse a MaxPool behind arithmetic (``for_sums``) that only a convolution right behind could include."""
+    """Refuse a MaxPool after arithmetic that only the next convolution could include (``Reals.for_sums``)."""
     state = build.state
     if isinstance(state, Reals) and state.for_sums:
         raise build.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")
@@ -213,7 +212,7 @@ def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def settled(build: Builder, sums: AccumulatorState, scale: np.float32, close: float = _CLOSE) -> AccumulatorState:
-    """Include folded arithmetic in a convolution's integer weights, bias and factor, and return the new sums.
+    """Return a convolution's sums with the folded arithmetic included in its integer weights, bias and factor.
 
     The bias gets as many fraction bits as the output's step asks for. Sums without folded arithmetic are returned as
     they are, if ONNX Runtime rounds their bias, too.
@@ -262,14 +261,14 @@ def settled(build: Builder, sums: AccumulatorState, scale: np.float32, close: fl
 
 
 def _compared(build: Builder, sums: AccumulatorState, scale: np.float32) -> AccumulatorState:
-    """Return the sums of a convolution that are compared with a threshold, with weights of which the output rises.
+    """Return a convolution's sums that a Less compares with a threshold, weights signed so that outputs rise with sums.
 
-    The factor makes any two neighbouring sums saturate to different outputs. The bias is the threshold's part, which is
+    The factor makes any two neighbouring sums saturate to different outputs. The bias represents the threshold and is
     found when the bounds of the outputs are known (`hwgen.network.onnx.levels`).
     """
     outputs, (below, above) = len(sums.weights), sums.chosen or (0.0, 0.0)
-    if abs(above - below) > _FAR * scale:
-        raise build.refusal(sums.node, f"is followed by a choice between outputs more than {_FAR} steps apart")
+    if abs(above - below) > _MAX_DISTANCE * scale:
+        raise build.refusal(sums.node, f"is followed by a choice between outputs more than {_MAX_DISTANCE} steps apart")
     gain = np.ones(outputs) if sums.affine is None else sums.affine.gain
     sign = np.sign(gain * (above - below)).astype(np.int64)
     return replace(
@@ -284,18 +283,18 @@ def _compared(build: Builder, sums: AccumulatorState, scale: np.float32) -> Accu
 
 
 def _less(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Less of a feature map and a constant."""
+    """Import an ONNX Less that compares a feature map with a constant."""
     state = build.state
     if not isinstance(state, AccumulatorState) or state.first is None:
         functions.apply(build, node)
         return
     if not build.constants.holds(node.input[1]) or state.chosen is not None:
-        raise build.refusal(node, "must compare a feature map with a constant, a greater one")
+        raise build.refusal(node, "must compare a feature map with a constant")
     functions.follow_sums(build, node, state)
 
 
 def _where(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Where that chooses between two constants by a comparison of a feature map."""
+    """Import an ONNX Where that chooses between two constants according to a Less of a feature map."""
     state = build.state
     if not isinstance(state, AccumulatorState):
         functions.apply(build, node)

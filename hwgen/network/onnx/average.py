@@ -1,8 +1,8 @@
-"""Average pools and means of ONNX models.
+"""Import of ONNX average pools and means.
 
 ONNX Runtime computes the mean of a function of one value, for example of a Softplus, in floats. The floats that the
 function makes of the integers become fixed-point numbers of 32 bits. Each number is divided into digits, and a lookup
-per digit gives them. The digits of a channel are summed apart. A convolution weighs the sums by the places of the
+per digit gives them. The digits of a channel are summed separately. A convolution weighs the sums by the places of the
 digits, and rounds the mean:
 
     f(x) = unit * (d0(x) + base * d1(x) + ..)      mean = unit / count * (sum of d0 + base * sum of d1 + ..)
@@ -35,17 +35,17 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import fit_mean, multiplier
 
 _PRECISION = 32
-"""Number of bits of the fixed-point numbers, with the sign.
+"""Width, in bits with the sign, of the fixed-point numbers that stand for the floats which a pool averages.
 
-Of values that are 256 times the mean, 24 bits of the mean are left: as many as float32 has.
+If values are 256 times the mean, 24 bits of the mean are left: as many as float32 has.
 """
 _DIGIT_BITS = 8
-"""Largest number of bits of a digit."""
+"""Maximum width, in bits, of the signed digits that the averaged fixed-point numbers are split into."""
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Fixed-point form of a table of floats.
+    """Table of floats in fixed point, split into signed digits: float = unit * sum of ``digit[i] * 2**(bits * i)``.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Digits:
 
     @classmethod
     def of(cls, table: np.ndarray, bits: int) -> Digits:
-        """Return the digits, ``bits`` wide, of a table of finite floats."""
+        """Return a table of finite floats, converted to fixed point and split into digits of ``bits`` bits."""
         count = -(-_PRECISION // bits)
         limit = sum((1 << bits - 1) - 1 << bits * index for index in range(count))
         largest = float(np.abs(table).max())
@@ -101,14 +101,14 @@ class Geometry:
 
 
 def refuse_uncounted(build: Builder, node: onnx.NodeProto, geometry: Geometry) -> None:
-    """Refuse an average of floats whose windows have taps that do not count.
+    """Refuse an average of floats whose windows include padding taps that the divisor does not count.
 
     ONNX Runtime's float kernel never counts taps past the padded map; its integer kernel counts them as padding.
     """
     if geometry.exceeds_padding:
         raise build.refusal(
             node,
-            "averages floats, and with ceil_mode its last window reaches past the padded map, where taps do not count; "
+            "averages floats, and with ceil_mode its last window reaches past the padded map, where taps don't count; "
             "quantise its input and output to one 8-bit type (ForceQuantizeNoInputCheck of ONNX Runtime's quantiser), "
             "or set ceil_mode to 0",
         )
@@ -121,7 +121,7 @@ def refuse_uncounted(build: Builder, node: onnx.NodeProto, geometry: Geometry) -
 
 
 def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, geometry: Geometry) -> AccumulatorState:
-    """Return the mean of a function of the current map as sums of a convolution, and append the layers before it.
+    """Append layers that sum a function of the current map per channel, and return its mean as a convolution's sums.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, g
 def _mean(build: Builder, node: onnx.NodeProto, x_scale: np.float32, geometry: Geometry) -> AccumulatorState:
     """Return the mean of the current map, or its sum for a ReduceSum, as sums of a convolution whose weights are 1.
 
-    Where sums over a whole map fit 16 bits, a layer of their own gives them, and the convolution has no window.
+    If sums over a whole map fit 16 bits, a separate layer computes them, and the convolution's window is 1x1.
     """
     refuse_uncounted(build, node, geometry)
     here, window = build.map, geometry.window
@@ -164,9 +164,9 @@ def _mean(build: Builder, node: onnx.NodeProto, x_scale: np.float32, geometry: G
 def _sums(
     build: Builder, node: onnx.NodeProto, geometry: Geometry, weights: np.ndarray, unit: float
 ) -> AccumulatorState:
-    """Return sums of a convolution of the current map in which each channel is a group.
+    """Return the accumulators of a depthwise convolution of the current map, as the builder's state.
 
-    ``unit``: real value of a step.
+    ``unit``: real value of one step of the sums.
     """
     channels, one = len(weights), np.ones(1, np.float32)
     bias, affine = np.zeros(channels, np.int64), Affine(np.full(channels, unit), np.zeros(channels))
@@ -176,12 +176,12 @@ def _sums(
 
 
 def _covers(build: Builder, window: Window) -> bool:
-    """Return whether a window is the current map."""
+    """Return whether a window covers exactly the current map, without padding."""
     return window.kernel == (build.map.height, build.map.width) and not any(window.padding)
 
 
 def _digit_bits(build: Builder, node: onnx.NodeProto, pixels: int) -> int:
-    """Return the width of digits whose sum over a whole map of ``pixels`` pixels fits 16 bits."""
+    """Return the width, in bits, of digits whose sum over a map of ``pixels`` pixels fits 16 bits."""
     bits = min(_DIGIT_BITS, INT16.bits - (pixels - 1).bit_length())
     if bits < _DIGIT_BITS // 2:
         raise build.refusal(
@@ -191,7 +191,7 @@ def _digit_bits(build: Builder, node: onnx.NodeProto, pixels: int) -> int:
 
 
 def _emit_digits(build: Builder, node: onnx.NodeProto, digits: Digits) -> None:
-    """Append a lookup per digit of a function, and their concatenation, lowest digits first."""
+    """Append a lookup layer per digit of a function of the current map, and concatenate them, lowest digits first."""
     whole, digit = build.value, IntegerType(bits=digits.bits, signed=True)
     maps = []
     for table in digits.values:
@@ -206,7 +206,7 @@ def _emit_digits(build: Builder, node: onnx.NodeProto, digits: Digits) -> None:
 
 
 def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> Window:
-    """Append a layer that sums each channel of the current map, in 16 bits; return the window of one such sum."""
+    """Append a layer that sums each channel of the current map into one 16-bit pixel; return the 1x1 window left."""
     channels = build.map.channels
     significand, shift = multiplier(np.ones(channels, np.float32), 1 << INT16.bits)
     rule = Requantisation(significand=significand, shift=shift, zero_point=0, low=INT16.minimum, high=INT16.maximum)
@@ -216,7 +216,7 @@ def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> Window:
 
 
 _FACTORS = (2.0**-32, 256.0)
-"""Range of requantisation factors that ONNX Runtime's kernel for global average pools accepts.
+"""Range of requantisation factors (x_scale / (y_scale * pixels)) that ONNX Runtime's global average pool accepts.
 
 The upper end is excluded.
 """
@@ -224,7 +224,7 @@ The upper end is excluded.
 
 def _pool(build: Builder, node: onnx.NodeProto) -> None:
     """Import an AveragePool, GlobalAveragePool or ReduceMean between DequantizeLinear and QuantizeLinear."""
-    if _is_of_pixels(build, node):
+    if _drops_only_ones(build, node):
         return
     state = _operand(build, node)
     if state.steps:
@@ -241,7 +241,7 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def as_sums(state: Joined) -> AccumulatorState | None:
-    """Return an average's floats as sums of a convolution; ``None`` if they are no average's, or a MaxPool follows."""
+    """Return an average as sums of a convolution; ``None`` if ``state`` is not an average, or a MaxPool follows it."""
     if state.sums is None or state.pools:
         return None
     sums = state.sums()
@@ -251,15 +251,15 @@ def as_sums(state: Joined) -> AccumulatorState | None:
 
 
 def _reduce_sum(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a ReduceSum over all pixels of a dequantised map."""
-    if _is_of_pixels(build, node):
+    """Import a ReduceSum that sums all pixels of each channel of a dequantised map."""
+    if _drops_only_ones(build, node):
         return
     state = plain_operand(build, node)
     build.state = _mean(build, node, state.scale, geometry_of(build, node))
 
 
-def _is_of_pixels(build: Builder, node: onnx.NodeProto) -> bool:
-    """Return whether a node only drops dimensions of size 1 behind an average, and set the new layout."""
+def _drops_only_ones(build: Builder, node: onnx.NodeProto) -> bool:
+    """Return whether a node after an average only drops dimensions of size 1; if so, set the new layout."""
     if not isinstance(build.state, AccumulatorState) or build.view.sizes[1:] != (1, 1):
         return False
     build.view = build.whole_maps(node)
@@ -267,7 +267,7 @@ def _is_of_pixels(build: Builder, node: onnx.NodeProto) -> bool:
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the state of an average's dequantised input, with a function of it if ``steps`` are left.
+    """Return the state of an average's dequantised input; if ``steps`` are left, a function of it is averaged.
 
     A Relu or Clip whose results are steps of the map's scale becomes bounds of the map or a layer.
     """
@@ -282,10 +282,7 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
-    """Return the float that operators in front of an average make of each integer of the map, float32.
-
-    Its shape is ``(channels or 1, integers)``.
-    """
+    """Tabulate, in float32 ``(channels or 1, integers)``, what an average reads for each integer of the map."""
     last, bits = title(state.steps[-1]), build.map.type.bits
     if state.for_sums or bits > MAX_BITS:
         raise build.refusal(
@@ -300,10 +297,7 @@ def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
 
 
 def geometry_of(build: Builder, node: onnx.NodeProto) -> Geometry:
-    """Return an average pool's geometry over the current map, and set the new layout.
-
-    The layout of the builder's current value becomes that of the output.
-    """
+    """Return an average pool's window over the current map and its output size; set the layout to the output's."""
     here = build.map
     if node.op_type.startswith("Reduce") or "Global" in node.op_type:
         build.view = build.whole_maps(node)
@@ -330,8 +324,8 @@ def _exceeds_padding(node: onnx.NodeProto, window: Window, axes: tuple[int, ...]
     if padding_mode(node) != "NOTSET":
         return False
     pads = attribute(node, "pads", (0,) * 2 * len(axes))
-    behind = dict(zip(axes, pads[len(axes) :], strict=True))
-    return any(window.padding[2 + axis - ROWS] > behind.get(axis, 0) for axis in (ROWS, COLUMNS))
+    after = dict(zip(axes, pads[len(axes) :], strict=True))
+    return any(window.padding[2 + axis - ROWS] > after.get(axis, 0) for axis in (ROWS, COLUMNS))
 
 
 def _emit(
@@ -344,9 +338,10 @@ def _emit(
     integer_type: IntegerType,
     clips: Sequence[tuple[float, float]] = (),
 ) -> None:
-    """Append an average pool layer to the network.
+    """Append a layer that averages windows of the current map as ONNX Runtime's integer kernel does, if it has one.
 
-    With ``averages`` rounded, the sum of a window is in steps of 1. It is then exact in float32, in any order.
+    With the option ``averages`` set to rounded, the sum of a window is in steps of 1, which float32 adds exactly in any
+    order. Types other than 8 bits, and an output of another type than the input, become a mean that is rounded once.
 
     Parameters
     ----------
@@ -357,7 +352,7 @@ def _emit(
     scale, zero, integer_type
         Scale, zero point and type of the output.
     clips : sequence of tuple
-        Bounds (low, high) of each Relu and Clip behind the pool.
+        Bounds (low, high) of each Relu and Clip after the pool.
     """
     here, window, size = build.map, geometry.window, geometry.size
     if integer_type != here.type or integer_type.bits != 8:
@@ -365,7 +360,7 @@ def _emit(
         return
     if "Global" in node.op_type:
         output = Map(here.channels, 1, 1, integer_type, zero, scale)
-        rule = _whole_map(build, node, x_scale, output)
+        rule = _global_rule(build, node, x_scale, output)
         build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
         return
     unit, step = float(x_scale), float(scale)
@@ -385,13 +380,13 @@ def _emit(
         layer = FloatLayer.of_average(build.steps[-1].name, window.taps, reach / step)
         build.float_layers.append(layer)
         build.warnings.append(
-            f"{title(node)}: averages of integers are rounded once; where one is near the middle between two integers, "
+            f"{title(node)}: averages of integers are rounded once; if one is near the middle between two integers, "
             f"it differs from ONNX Runtime's by at most {layer.largest_difference:,}"
         )
 
 
-def _whole_map(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output: Map) -> Requantisation:
-    """Return the requantisation with which a global average pool turns the sum of a channel into its average."""
+def _global_rule(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output: Map) -> Requantisation:
+    """Return the requantisation that turns each channel's sum into its average, for a global average pool."""
     here = build.map
     assert output.scale is not None
     pixels, integer_type = here.height * here.width, here.type
@@ -420,7 +415,7 @@ def _emit_mean(
     integer_type: IntegerType,
     clips: Sequence[tuple[float, float]],
 ) -> None:
-    """Append a layer that rounds the mean of integers once, as `_emit` appends an average pool.
+    """Append a layer that averages windows of the current map's integers exactly and rounds each mean once.
 
     Means of whole maps are a global average pool. Others are a depthwise convolution with equal weights.
     """

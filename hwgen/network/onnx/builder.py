@@ -1,8 +1,8 @@
 """Builder that turns the operators of a quantised ONNX graph into integer layers, one node after the other.
 
 QDQ and QOperator models meet in the same two places. A convolution is emitted when its accumulators are quantised. A
-table of integers becomes the output bounds of the convolution before it. Where scales differ, the table becomes a 1x1
-convolution, every output of which was compared with the table. Any other table becomes a lookup.
+table of integers becomes the output bounds of the convolution before it. If scales differ, the table becomes a 1x1
+convolution whose outputs were all compared with the table. Any other table becomes a lookup.
 """
 
 from __future__ import annotations
@@ -46,66 +46,66 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
-"""Float32 amount by which a Clip can be narrower than its quantiser's range, and ONNX Runtime still drops it."""
+"""Maximum float32 distance of a Clip's bounds from its quantiser's range at which ONNX Runtime drops the Clip."""
 _RELU = (0.0, math.inf)
 """Bounds of a Relu, which ONNX Runtime drops only if the quantiser's range begins at 0."""
 _MAX_OFF = 0.01
-"""Largest share by which a bias's scale may differ from the accumulators' without a warning."""
-_FLOATS = ", in which ONNX Runtime computes this operator; scales must be nearer to 1"
-"""End of error messages about scales with which numbers leave the range of float32."""
+"""Maximum relative difference between a bias's scale and the accumulators' scale that gives no warning."""
+_FLOATS = "; ONNX Runtime computes this operator in float32, so scales must be nearer to 1"
+"""End of error messages about scales that take numbers out of the range of float32."""
 _FLOAT32, _INT32 = np.finfo(np.float32), np.iinfo(np.int32)
 _DROPPED = {"Dropout", "Expand", "Identity"}
 """ONNX operators that compute nothing, and that ONNX Runtime removes."""
 _LARGEST_TABLE = 1 << 27
-"""Largest number of entries of a table that lists a function's value for every integer of every channel.
+"""Maximum number of entries in a table of a function's values for every integer of every channel.
 
 It is enough for 2,048 channels of 16 bits.
 """
 
 
 class Builder:
-    """Builder of a network's layers from ONNX nodes, which holds the present node's value and all layers so far."""
+    """Builder of a network's layers from ONNX nodes; it holds the current node's value and all layers so far."""
 
     def __init__(self, constants: Constants, kernels: Kernels, options: ModelOptions) -> None:
         self.constants, self.kernels, self.options = constants, kernels, options
         self.steps: list[PendingLayer] = []
         self.batch: int | None = None
-        """Number of frames in a batch that the ONNX model fixes; ``None`` for any number."""
+        """Number of frames per batch that the ONNX model fixes; ``None`` if the model allows any number."""
         self.map = Map(1, 1, 1, UINT8)
-        """Builder's current map: the feature map that the input or output of the present node is laid out on."""
+        """Builder's current map: the feature map that the current node's input or output is laid out on."""
         self.view = View.channels_first((1, 1, 1))
-        """Layout of the present node's value on its feature map, or on the map that it becomes when it is quantised."""
+        """Layout of the current node's value on its feature map, or on the map that it becomes when it is quantised."""
         self.state: State = Integers()
         self.source: PendingLayer | None = None
         """Layer that computes the current feature map; ``None`` if the map is an input of the model."""
         self.shared = False
-        """Whether other nodes read the current feature map, so that the layer which computes it must not change.
+        """Whether other nodes read the current feature map, so that the layer that computes it must not change.
 
-        The layer must not change either if other nodes read a map from which the current map is selected.
+        The layer must not change either if other nodes read a map that the current map is selected from.
         """
         self.operands: list[Value] = []
-        """Values of all tensors that the present node reads, the builder's current value first."""
+        """Values of all tensors that the current node reads, the builder's current value first."""
         self.results: list[Value] = []
-        """Values of all outputs of the present node, if it has several, unused outputs included."""
+        """Values of all outputs, unused ones included, of the current node if it has several outputs."""
         self.warnings: list[str] = []
         """Warnings about parts of the ONNX model that can be built, but are hardly intended."""
         self.float_layers: list[FloatLayer] = []
-        """Layers that ONNX Runtime computes in float32, with the bounds on their errors."""
+        """Layers that ONNX Runtime computes in float32, each with the bound on its error."""
         self.units: Mapping[str, float] = {}
-        """Largest step of fixed-point numbers that may stand for floats before a quantiser, by tensor."""
+        """Maximum step of fixed-point numbers that may stand for a float tensor without quantiser, by tensor name."""
         self.aligned: dict[tuple[int, float], Value] = {}
-        """Maps in fixed point by the ``id`` of a map that they are another form of, and by their scale."""
+        """Fixed-point copies of feature maps, by the original map's ``id`` and the copy's scale."""
         self.absorbed: dict[int, str] = {}
-        """Layers that compute a node among others in fixed point, by the node's ``id``."""
+        """Names of the fixed-point layers that compute several ONNX nodes at once, by each node's ``id``."""
         self.made: dict[int, list[str]] = {}
-        """Names of the layers that each ONNX node became, by the node's ``id``."""
+        """Names of the layers that each ONNX node was turned into, by the node's ``id``."""
         self.optimised = True
         """Whether layers must equal ONNX Runtime's optimised session in every bit, not each operator in floats.
 
         See `hwgen.network.onnx.walk.FoldedModel`.
         """
         self.merged: list[tuple[PendingLayer, onnx.NodeProto]] = []
-        """Pad and selection layers whose work a later node's layer includes, each with the later node.
+        """Pad and selection layers that a later node's layer includes, each paired with that node.
 
         They are dropped if no other layer reads them.
         """
@@ -114,11 +114,11 @@ class Builder:
 
     @property
     def value(self) -> Value:
-        """All that is known of the tensor that the present node reads or has computed: state, map, layout and layer."""
+        """All that is known of the tensor that the current node reads or has computed: state, map, layout and layer."""
         return Value(self.state, self.map, self.view, self.source, self.shared)
 
     def enter(self, value: Value) -> None:
-        """Set the builder's current value, which the next node reads, to ``value``.
+        """Make ``value`` the builder's current value, which the next node reads.
 
         Several nodes can read the value, so lists in its state are copied, and no node changes them for another one.
         """
@@ -133,26 +133,24 @@ class Builder:
             self.state = replace(state, pools=[*state.pools])
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
-        """Return the error that says why the ONNX node ``node`` can't be built."""
+        """Return, not raise, the error that says why the ONNX node ``node`` can't be built."""
         return self.constants.refusal(node, why)
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
-        """Set the current map's scale and zero point, where they are not known, or refuse another zero point.
+        """Set the current map's scale and zero point if they are unknown; refuse a different known zero point.
 
-        The scale can be another than the one with which the map was quantised. What follows then reads the integers in
-        steps of ``scale``.
+        The scale can differ from the scale that the map was quantised with. Later nodes then read the integers in steps
+        of ``scale``.
         """
         here = self.map
         if here.zero_point is not None and here.zero_point != zero:
-            raise self.refusal(
-                node, f"zero point must be {here.zero_point}, with which its input was quantised, not {zero}"
-            )
+            raise self.refusal(node, f"zero point must be {here.zero_point}, as its input was quantised, not {zero}")
         for labelled in self.maps_of_one_type():
             labelled.zero_point = zero
             labelled.scale = scale if labelled.scale is None else labelled.scale
 
     def maps_of_one_type(self) -> list[Map]:
-        """Return the current map, and the maps that the last layers derive it from while they keep the type."""
+        """Return the current map and the maps that it derives from by layers that keep the integer type."""
         maps, step = [self.map], self.source
         while step is not None and step.kind.keeps_type:
             maps.append(step.input)
@@ -181,7 +179,7 @@ class Builder:
     # Quantising.
 
     def requantise_sums(self, state: AccumulatorState, to: Quantisation) -> None:
-        """Quantise a convolution's accumulators: append the convolution layer, and the pools behind it."""
+        """Append the convolution layer whose accumulators a QuantizeLinear quantises, and the pools after it."""
         low, high = quantize_linear(np.array([state.low, state.high], np.float32), *to).tolist()
         self._emit_conv(state, to, low, high)
         if state.opened is not None:
@@ -190,7 +188,7 @@ class Builder:
             self.emit_pool(pool, axes)
 
     def requantise_reals(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> None:
-        """Quantise the current map's dequantised values: if integers change, bound the last convolution or add a layer.
+        """Quantise the current map's dequantised values: clip the last convolution, or append a layer if needed.
 
         The layer is a table, or a convolution with a weight per channel.
         """
@@ -198,7 +196,7 @@ class Builder:
             raise self.refusal(state.steps[-1], "works on dequantised values; a Conv, Gemm or MatMul must take it in")
         values = self._values()
         wanted = self._tabulate_outputs(node, state, to)
-        conv, here = self.maker(), self.map
+        conv, here = self.computing_layer(), self.map
         low, high = int(wanted.min()), int(wanted.max())
         clips = (wanted == np.clip(values, low, high)).all() and (to.type, to.zero) == (here.type, here.zero_point)
         if clips and not self.shared and conv is not None and conv.requantisation is not None:
@@ -214,7 +212,7 @@ class Builder:
             self._emit_table(state.steps[0] if state.steps else node, state, wanted, to)
 
     def _tabulate_outputs(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> np.ndarray:
-        """Tabulate the output integer behind a QuantizeLinear for each integer that the current map can hold, int64.
+        """Tabulate, in int64, the integer that a QuantizeLinear gives for each integer of the current map.
 
         Its shape is ``(channels or 1, integers)``.
         """
@@ -253,7 +251,7 @@ class Builder:
     def addend(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, *, first: bool
     ) -> Addend | None:
-        """Return an Add's constant as one integer per channel; ``None`` for several scales or an unsuitable type.
+        """Return an Add's quantised constant as one integer per channel; ``None`` for several scales or other types.
 
         ``first``: whether the constant is the first operand.
         """
@@ -266,11 +264,11 @@ class Builder:
         return Addend(by_channel, np.float32(scale.item()), int(zero.item()), integer_type, first and not spread)
 
     def function(self, state: Reals) -> Function:
-        """Return, as a `Function`, what nodes have applied to the current map since its DequantizeLinear."""
+        """Return, as a `Function`, the operators applied to the current map since its DequantizeLinear."""
         return Function(self.constants, self.map, self._values(), state)
 
     def table(self, state: Reals) -> np.ndarray:
-        """Return the float that each integer of the builder's current map represents after the nodes so far, float32.
+        """Tabulate, in float32, what the nodes since the DequantizeLinear make of each integer of the current map.
 
         Its shape is ``(channels or 1, integers)``.
         """
@@ -279,21 +277,21 @@ class Builder:
         return ((self._values() - state.zero).astype(np.float32) * state.scale)[None]
 
     def _values(self) -> np.ndarray:
-        """Return all integers that the current feature map can hold, int64."""
+        """Return all integers that the current feature map can hold, in rising order, int64."""
         low, high = self.range()
         return np.arange(low, high + 1)
 
     def range(self) -> tuple[int, int]:
         """Return the lowest and the highest integer that the current feature map can hold."""
-        source = self.maker()
+        source = self.computing_layer()
         if source is not None:
             return source.low, source.high
-        return self.made_map().bounds or (self.map.type.minimum, self.map.type.maximum)
+        return self.computed_map().bounds or (self.map.type.minimum, self.map.type.maximum)
 
-    def made_map(self) -> Map:
-        """Return the feature map from which the last layers, which only select values, derive the current map.
+    def computed_map(self) -> Map:
+        """Return the feature map from which the last layers derive the current map by only selecting values.
 
-        If no layer selects, the result is the current map itself.
+        If no layer only selects, the result is the current map itself.
         """
         step, source_map = self.source, self.map
         while step is not None and step.kind.selects:
@@ -301,7 +299,7 @@ class Builder:
             (step,) = step.sources
         return source_map
 
-    def maker(self) -> PendingLayer | None:
+    def computing_layer(self) -> PendingLayer | None:
         """Return the layer that computed the current map's integers; ``None`` if they are the model's input.
 
         Layers that only select are skipped.
@@ -314,11 +312,11 @@ class Builder:
     # Layers.
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Reserve names, so that no layer gets one of them."""
+        """Reserve ``names``, so that no layer is given one of them."""
         self._names.update(names)
 
     def _unique(self, node: onnx.NodeProto) -> str:
-        """Return a layer name for an ONNX node that no other layer has."""
+        """Return a name for a layer of an ONNX node that no other layer has, with a number appended if needed."""
         name = base = title(node)
         count = 1
         while name in self._names:
@@ -328,14 +326,14 @@ class Builder:
         return name
 
     def _convolution(self, sums: AccumulatorState, output: Map) -> PendingLayer:
-        """Return the unfinished layer of a convolution with the map ``output``, still without requantisation."""
+        """Return the unfinished layer of a convolution with the output map ``output``, without requantisation."""
         self._count(sums.node, sums.weights.size)
         step = PendingLayer(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
         step.groups, step.fraction = sums.groups, sums.fraction
         return step
 
     def _emit_conv(self, sums: AccumulatorState, to: Quantisation, low: int, high: int) -> None:
-        """Append a convolution layer with output integers from ``low`` to ``high``."""
+        """Append a convolution layer whose accumulators are requantised to integers from ``low`` to ``high``."""
         scale, zero, integer_type = to
         step = self._convolution(sums, Map(len(sums.weights), *sums.size, integer_type, zero, scale))
         bound = self.bound(step)
@@ -364,17 +362,17 @@ class Builder:
         self._append(sums.node, step)
 
     def emit_accumulators(self, sums: AccumulatorState) -> None:
-        """Append a convolution layer whose outputs are the accumulators, int32, and refuse one that can leave int32."""
+        """Append a convolution layer that outputs its int32 accumulators; refuse one that can leave int32."""
         step = self._convolution(sums, Map(len(sums.weights), *sums.size, INT32, 0))
         self._append(sums.node, step)
         if self.bound(step) > INT32.maximum:
             raise self.refusal(sums.node, "accumulators must fit int32; its kernel has too many values")
 
     def _check_reals(self, step: PendingLayer, sums: AccumulatorState, scale: np.float32, factor: np.ndarray) -> None:
-        """Refuse a convolution whose scales make inputs, weights, outputs or sums leave the range of float32.
+        """Refuse a convolution whose scales take inputs, weights, outputs or sums out of the range of float32.
 
-        ONNX Runtime computes some convolutions in float32. Where ONNX Runtime has an integer kernel, only the quotient
-        of the scales counts, and an overflow is a warning.
+        ONNX Runtime computes some convolutions in float32. If it has an integer kernel, only the quotient of the scales
+        counts, and an overflow is a warning.
         """
 
         def reach(map_: Map) -> int:
@@ -412,12 +410,12 @@ class Builder:
             )
 
     def _note_floats(self, step: PendingLayer, sums: AccumulatorState, factor: np.ndarray) -> None:
-        """Note a convolution that ONNX Runtime computes in float32, with the bound on the difference of its results."""
+        """Record a convolution that ONNX Runtime computes in float32, with the bound on its results' difference."""
         if sums.averages or self.kernels.is_in_floats(sums.node):
             self.float_layers.append(FloatLayer.of_convolution(step.convolution(step.input.frozen()), factor))
 
     def in_floats(self, layers: Iterable[Op]) -> tuple[FloatLayer, ...]:
-        """Return those of the finished ``layers`` that ONNX Runtime computes in float32."""
+        """Return the finished ``layers`` that ONNX Runtime computes in float32, each with the bound on its error."""
         names = {layer.name for layer in layers}
         return tuple(layer for layer in self.float_layers if layer.name in names)
 
@@ -435,8 +433,8 @@ class Builder:
             end = int(highest[channel]) if highest[channel] > _INT32.max else int(lowest[channel])
             raise self.refusal(
                 sums.node,
-                f"sums of output channel {channel} can reach {end:,} with its bias {int(bias[channel]):,}, beyond "
-                "int32, in which ONNX Runtime wraps; biases must be smaller, or weights fewer",
+                f"sums of output channel {channel} can reach {end:,} with its bias {int(bias[channel]):,}: they leave "
+                "int32, and ONNX Runtime would wrap them; biases must be smaller, or weights fewer",
             )
 
     def _count(self, node: onnx.NodeProto, weights: int) -> None:
@@ -450,7 +448,7 @@ class Builder:
             )
 
     def bound(self, step: PendingLayer) -> int:
-        """Return an upper bound on the magnitude of the accumulators of the unfinished convolution ``step``."""
+        """Return an upper bound on the accumulators' magnitude, in LSBs, of the unfinished convolution ``step``."""
         return step.convolution(step.input.frozen()).accumulator_bound
 
     def emit_pool(self, node: onnx.NodeProto, axes: tuple[int, ...]) -> None:
@@ -461,7 +459,7 @@ class Builder:
         self.emit(node, MaxPool, window, here.sized(here.channels, *size))
 
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
-        """Append a layer without weights over the current map; ``parameters`` belong to its class ``kind``."""
+        """Append a layer of the class ``kind`` without weights that reads the current map."""
         step = PendingLayer(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
         step.low, step.high = output.type.minimum, output.type.maximum
         self._append(node, step)
@@ -469,8 +467,7 @@ class Builder:
     def emit_select(self, node: onnx.NodeProto, index: Sequence[int]) -> None:
         """Append a layer that selects channels: output channel ``j`` is channel ``index[j]`` of the current map.
 
-        Channels can be left out and repeated. A selection behind another selection becomes one selection from the first
-        one's input.
+        Channels can be left out and repeated. Two selections in a row become one selection from the first one's input.
         """
         channels = tuple(index)
         if len(channels) > MAX_SIDE:
@@ -520,7 +517,7 @@ class Builder:
         self.map, self.source, self.shared = step.output, step, self.shared and step.kind.selects
 
     def take_back(self, count: int) -> None:
-        """Remove all layers but the first ``count`` ones."""
+        """Remove all layers after the first ``count`` layers, with all that was noted of them."""
         gone = {step.name for step in self.steps[count:]}
         del self.steps[count:]
         self._names -= gone
@@ -575,11 +572,11 @@ class Builder:
     def emit_mixture(
         self, node: onnx.NodeProto, weights: np.ndarray, bias: np.ndarray, rule: Requantisation, output: Map
     ) -> None:
-        """Append a 1x1 convolution with the weights ``weights``, ``(output channels, input channels)``."""
+        """Append a 1x1 convolution with the integers ``weights``, ``(output channels, input channels)``."""
         self._emit_kernel(node, Window(kernel=(1, 1)), weights[..., None, None], bias, rule, output)
 
     def emit_sum(self, node: onnx.NodeProto, window: Window, weight: int, rule: Requantisation, output: Map) -> None:
-        """Append a depthwise convolution whose weights are all ``weight``, which sums each channel over a window."""
+        """Append a depthwise convolution with equal weights, to sum each channel over a window."""
         groups = self.map.channels
         weights = np.full((groups, 1, *window.kernel), weight, np.int64)
         self._emit_kernel(node, window, weights, np.zeros(groups, np.int64), rule, output, groups)
@@ -594,7 +591,7 @@ class Builder:
         output: Map,
         groups: int = 1,
     ) -> None:
-        """Append a convolution that no node of the model is, with a requantisation ``rule`` of its own."""
+        """Append a convolution that the importer adds (it is not a node of the model), with its requantisation."""
         self._count(node, weights.size)
         step = PendingLayer(self._unique(node), self.map, output, window, weights, bias, rule, rule.low, rule.high)
         step.groups = groups
@@ -619,14 +616,14 @@ class Builder:
     # Windows and sums.
 
     def bias(self, node: onnx.NodeProto, outputs: int, unit: np.ndarray) -> Bias:
-        """Return a convolution's or matrix product's bias, the node's input 2, as ONNX Runtime's kernel adds it.
+        """Return the bias (input 2) of a convolution or matrix product as ONNX Runtime's kernel adds it.
 
         ``unit``: real value of a step of the accumulators, float32 ``(M,)`` or ``(1,)``.
         """
         return self.as_by_kernel(node, self.constants.bias(node, 2, outputs, unit), unit)
 
     def as_by_kernel(self, node: onnx.NodeProto, bias: Bias, unit: np.ndarray) -> Bias:
-        """Return a bias of other steps as integers of the accumulators, if ONNX Runtime's kernel of ``node`` does so.
+        """Convert a bias of another scale to accumulator steps if ONNX Runtime's kernel adds its integers unscaled.
 
         A warning says so if the steps differ by more than `_MAX_OFF`.
         """
@@ -646,7 +643,7 @@ class Builder:
         return Bias.of_integers(stated, len(bias.steps))
 
     def leave_in_floats(self) -> None:
-        """Note that ONNX Runtime computes the present node in float32, if the node works on dequantised values.
+        """Note that ONNX Runtime computes the current node in float32, if the node reads dequantised values.
 
         ONNX Runtime moves a DequantizeLinear past some operators (MaxPool, Reshape), so that integer kernels can
         follow, but not past others.
@@ -659,7 +656,7 @@ class Builder:
             self.state = replace(self.state, make=self.state.in_floats)
 
     def follow(self, node: onnx.NodeProto) -> None:
-        """Note that ONNX Runtime moves DequantizeLinear and QuantizeLinear past the present node.
+        """Note that ONNX Runtime moves the DequantizeLinear or QuantizeLinear past the current node.
 
         The node must not change values.
         """
@@ -671,14 +668,14 @@ class Builder:
             self.state.moved |= node.op_type not in _DROPPED
 
     def spatial_axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Put the current map's channels in order, and return each other dimension's map axis (1 rows, 2 columns).
+        """Put the current map's channels in order; return the map axis (1 rows, 2 columns) of each other dimension.
 
         Channels in another order than the map's are reordered by a selection layer.
 
         Raises
         ------
         ModelError
-            Unless the channels are the first dimension behind the batch, and each other dimension is a whole axis.
+            Unless the channels are the first dimension after the batch, and each other dimension is a whole axis.
         """
         axes, order = self.view.spatial_axes(), self.view.channel_order()
         if axes is None or order is None or not axes:
@@ -698,7 +695,7 @@ class Builder:
         if not isinstance(self.state, Integers | Reals):
             raise self.refusal(
                 node,
-                f"its input's channels are in another order than its map's, as behind a channel shuffle ({self.view}); "
+                f"its input's channels are not in its map's order, as after a channel shuffle ({self.view}); "
                 "it must be quantised first",
             )
         axes = self.view.spatial_axes() or ()
@@ -706,7 +703,7 @@ class Builder:
         self.view = View.channels_first(self.view.sizes, axes)
 
     def whole_maps(self, node: onnx.NodeProto) -> View:
-        """Return the layout of the output of a node that reduces each channel of the current map to one value.
+        """Return the output layout of a node that reduces each channel of the current map to one value.
 
         Raises
         ------
@@ -722,7 +719,7 @@ class Builder:
         return layout
 
     def _reduced(self, node: onnx.NodeProto) -> View:
-        """Return the layout of the output of a ReduceMean or ReduceMax over the pixels of the current map."""
+        """Return the output layout of a ReduceMean, ReduceSum or ReduceMax over the pixels of the current map."""
         rank = 1 + len(self.view.dims)
         signed_axes = attribute(node, "axes", [])
         if len(node.input) > 1:
@@ -747,7 +744,7 @@ class Builder:
     def pool_window(
         self, node: onnx.NodeProto, sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
-        """Return the window of an ONNX pool, and the rows and columns of its output.
+        """Return the window of an ONNX pool over the current map, and its output's rows and columns.
 
         Parameters
         ----------
@@ -772,7 +769,7 @@ class Builder:
     def _window(
         self, node: onnx.NodeProto, kernel: tuple[int, ...], sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
-        """Return the window of a Conv-like ONNX node or a pool, and the rows and columns of its output."""
+        """Return the window of a Conv-like ONNX node or a pool, and its output's rows and columns."""
         height, width = sizes
         try:
             window = window_of(node, kernel, sizes, tuple(axis - 1 for axis in axes))
@@ -834,7 +831,7 @@ class Builder:
         return AccumulatorState(node, window, weights, bias, x_scale, kernels.scale, kernels.type, size, groups=groups)
 
     def _padded(self, node: onnx.NodeProto, window: Window, value: int | None) -> Window:
-        """Merge a Pad layer that pads the current map by ``value``, if any, into ``window``; return the new window.
+        """Return ``window`` with the padding of the preceding Pad layer merged in, if that pads by ``value``.
 
         The Pad's input then becomes the current map.
         """
@@ -877,7 +874,7 @@ class Builder:
                 f"all channels; its input is laid out as {self.view}",
             )
         if values.ndim != 2 or values.shape[1] != part.size:
-            raise self.refusal(node, f"matrix must have {part.size} rows, one an input value, not {values.shape[-1]}")
+            raise self.refusal(node, f"matrix must have {part.size} rows, one per input value, not {values.shape[-1]}")
         if len(values) > MAX_SIDE:
             raise self.refusal(node, f"must have at most {MAX_SIDE:,} outputs, not {len(values):,}")
         self.view = self.view.multiplied(len(values))
@@ -887,7 +884,7 @@ class Builder:
 
 
 def moot(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, integer_type: IntegerType) -> bool:
-    """Return whether clipping ``bounds`` change no output integer of a quantiser, so that ONNX Runtime drops them.
+    """Return whether a quantiser saturates at least as tightly as Relus and Clips, so that ONNX Runtime drops them.
 
     It drops a Clip whose bounds are quantised to the ends of the integer type, or beyond; or are within `_SLACK` of
     these ends.

@@ -21,14 +21,14 @@ from hwgen.network.onnx.infer import cause_without_shape
 from hwgen.network.onnx.runtime import reason, session
 
 _LONGEST = 6
-"""Largest number of nodes of a cycle in the graph that an error message names."""
+"""Maximum number of nodes that an error message about a cycle in the graph names."""
 
 
 def check(model: onnx.ModelProto, name: str) -> None:
     """Raise ModelError unless the ONNX model ``model`` is valid; the message begins with ``name``.
 
     The checks are those of this module, ONNX's checker and ONNX's shape inference. Shape inference is left out for
-    pools with ``ceil_mode``. There it counts windows that begin behind the map. ONNX's text, its reference
+    pools with ``ceil_mode``. There it counts windows that begin after the map's end. ONNX's text, its reference
     implementation and ONNX Runtime leave these windows out (as of onnx 1.23).
     """
     _check_versions(model, name)
@@ -80,7 +80,7 @@ def _check_versions(model: onnx.ModelProto, name: str) -> None:
 
 
 def _check_ends(model: onnx.ModelProto, name: str) -> None:
-    """Refuse a model whose inputs or outputs are no tensors, or whose inputs have sizes below 1 or above `MAX_SIDE`.
+    """Refuse a model with inputs or outputs that are not tensors, or with input sizes below 1 or above `MAX_SIDE`.
 
     The batch can be symbolic.
     """
@@ -134,7 +134,7 @@ def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
-    """Refuse a model with nodes outside functions whose attributes refer to an attribute of a function."""
+    """Refuse a model in which a node outside functions refers to an attribute of a function."""
     for node in graph.node:
         for entry in node.attribute:
             if entry.ref_attr_name:
@@ -145,7 +145,7 @@ def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
-    """Refuse a graph in which a tensor has no source or several sources, or nodes form a cycle."""
+    """Refuse a graph if a tensor has no source or several sources, or nodes form a cycle or are out of order."""
     source: dict[str, onnx.NodeProto] = {}
     provided = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     provided |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -174,7 +174,7 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _check_cycles(graph: onnx.GraphProto, source: Mapping[str, onnx.NodeProto], name: str) -> None:
-    """Refuse a graph in which nodes form a cycle; ``source`` is the node that gives each tensor."""
+    """Refuse a graph whose nodes form a cycle; ``source`` maps each tensor to the node that computes it."""
     nodes = {id(node): node for node in graph.node}
     before = {key: [id(source[tensor]) for tensor in node.input if tensor in source] for key, node in nodes.items()}
     try:
@@ -188,5 +188,5 @@ def _check_cycles(graph: onnx.GraphProto, source: Mapping[str, onnx.NodeProto], 
 
 
 def _title(node: onnx.NodeProto) -> str:
-    """Return an ONNX node's operator and name, for error messages."""
+    """Return an ONNX node's operator and quoted name, such as ``Conv 'conv1'``, for error messages."""
     return f"{node.op_type} {title(node)!r}"

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.maps import INT8, INT16, MAX_WEIGHTS, UINT8, UINT16, IntegerType
-from hwgen.network.onnx.file import attribute, held, line
+from hwgen.network.onnx.file import attribute, constant_array, line
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.views import View
@@ -23,7 +23,7 @@ NARROW = {
     for kind in (IntegerType(bits=bits, signed=signed) for bits in (4, 2) for signed in (True, False))
     if str(kind).upper() in onnx.TensorProto.DataType.keys()  # noqa: SIM118 (no mapping)
 }
-"""Integer types of fewer than 8 bits, by their element type in ONNX.
+"""Integer types of 2 and 4 bits, by their element type in ONNX.
 
 NumPy stores feature maps of these types in bytes.
 """
@@ -34,19 +34,19 @@ TYPES = _NARROW_DTYPES | {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT
 ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
 """Integer types that feature maps and weights can have, by ONNX's element type."""
 NAMED = "int8, uint8, int16 or uint16"
-"""List of the integer types of feature maps, for error messages."""
+"""Text that lists the integer types that feature maps can have, for error messages."""
 BATCH = int(np.iinfo(np.int64).min)
-"""Integer that stands for a batch of any number of frames, where a model computes with tensor sizes."""
+"""Placeholder for a batch of any number of frames, in constants that hold tensor sizes."""
 _KEEPS_SIZES = with_effect(Effect.SAME, Effect.RENAMING, Effect.SELECTION) | {"Cast", "Concat"}
-"""ONNX operators that a model applies to tensor sizes without changing them."""
+"""ONNX operators that a model applies to tensor sizes without changing the numbers."""
 
-#: Largest number of weights of a layer that are held as int64; more are held in integers twice as wide as their type.
+#: Maximum number of weights of a layer stored as int64; more are stored in integers of twice their type's width.
 MANY_WEIGHTS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """Constant of an ONNX model behind a DequantizeLinear: integers, with scale and zero point along ``axis``."""
+    """Constant of an ONNX model after a DequantizeLinear: integers, with scale and zero point along ``axis``."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -59,7 +59,7 @@ class Quantised:
         return self.values.dtype == np.int32
 
     def real(self) -> np.ndarray:
-        """Return the real values that the constant's integers represent, float64."""
+        """Return the real values, float64, that the quantised constant's integers represent."""
         shape = [1] * self.values.ndim
         if self.scale.size > 1:
             shape[self.axis] = -1
@@ -69,7 +69,7 @@ class Quantised:
 
 
 class QuantisedWeights(NamedTuple):
-    """Integer weights of a convolution or matrix product, with their scale and type.
+    """Integer weights of a convolution or matrix product without zero point, with their scale and type.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Quantisation(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """Integer bias of a convolution or matrix product, in steps of the accumulators.
+    """Bias of a convolution or matrix product, rounded to steps of the accumulators.
 
     Parameters
     ----------
@@ -105,10 +105,10 @@ class Bias(NamedTuple):
     residue : ndarray
         Difference between the model's real bias and ``steps``, as a real number, float64 ``(M,)``.
     may_round : bool
-        Whether ONNX Runtime can round the bias in the same manner in front of a QuantizeLinear. That is so for floats
-        in one dimension.
+        Whether ONNX Runtime can round the bias in the same manner if a QuantizeLinear follows. It can for floats in one
+        dimension.
     stated : Quantised, optional
-        Quantised bias of the model whose steps are not those of the accumulators.
+        Quantised bias of the model whose steps differ from the accumulators' steps.
     """
 
     steps: np.ndarray
@@ -118,13 +118,13 @@ class Bias(NamedTuple):
 
     @classmethod
     def of_integers(cls, constant: Quantised, outputs: int) -> Bias:
-        """Return the bias of ``outputs`` channels whose integers count steps of the accumulators, whatever they say."""
+        """Return the bias whose integers count accumulator steps, regardless of the constant's own scale."""
         steps = np.broadcast_to(constant.values.reshape(-1).astype(np.int64), outputs).copy()
         return cls(steps, np.zeros(outputs), may_round=False)
 
 
 class Constants:
-    """Constants of an ONNX model, which its nodes read by name; ``where`` starts error messages."""
+    """Constants of an ONNX model, which its nodes read by tensor name; ``where`` starts error messages."""
 
     def __init__(self, model: onnx.ModelProto, where: str) -> None:
         self.model = model
@@ -132,10 +132,10 @@ class Constants:
         self.arrays: dict[str, np.ndarray] = {}
         self.quantised: dict[str, Quantised] = {}
         self.owner: onnx.NodeProto | None = None
-        """Node of the model in whose place others are imported; refusals and layers are its own."""
+        """Node of the model that stands for the nodes imported in its place: it gets their refusals and layers."""
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
-        """Return the error that says why the ONNX node ``node`` can't be built."""
+        """Return, not raise, the error that says why the ONNX node ``node`` can't be built."""
         return RefusalError(self._where, self.owner or node, why)
 
     def holds(self, name: str) -> bool:
@@ -143,10 +143,10 @@ class Constants:
         return name in self.arrays or name in self.quantised
 
     def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Store the values of all constants of the model, and return the nodes that compute no constant.
+        """Store the values of all constants of the model, and return the nodes that do not compute constants.
 
-        Constants are the initialisers. Of ``nodes`` they are Constant, Identity, QuantizeLinear and DequantizeLinear
-        nodes whose inputs are constants.
+        Constants are the initialisers, and the outputs of Constant nodes and of Identity, QuantizeLinear and
+        DequantizeLinear nodes whose inputs are constants.
         """
         for tensor in self.model.graph.initializer:
             self.arrays[tensor.name] = numpy_helper.to_array(tensor)
@@ -154,7 +154,7 @@ class Constants:
         for node in nodes:
             known = all(map(self.holds, filter(None, node.input)))
             if node.op_type == "Constant":
-                if (value := held(node)) is None:
+                if (value := constant_array(node)) is None:
                     raise self.refusal(node, "must hold numbers")
                 self.arrays[node.output[0]] = value
             elif node.input and known and node.op_type == "Identity":
@@ -180,7 +180,7 @@ class Constants:
         return rest
 
     def note_shape(self, node: onnx.NodeProto, view: View, batch: int | None) -> None:
-        """Store the output of a Shape node; ``view`` is the layout of its input.
+        """Store the sizes that a Shape node outputs as a constant; ``view`` is the layout of its input.
 
         Exporters write it for ``x.view(x.size(0), -1)``. All sizes but the batch are known. A batch of any number of
         frames is `BATCH`, which only a Reshape accepts, as the first entry of its shape. A multiple of it is not known.
@@ -193,7 +193,7 @@ class Constants:
         self.arrays[node.output[0]] = sizes[start:end]
 
     def note_sizes(self, node: onnx.NodeProto) -> None:
-        """Store a node's output, if the node selects or combines known tensor sizes.
+        """Store a node's output as a constant if the node only selects or combines known tensor sizes.
 
         Raises
         ------
@@ -229,7 +229,7 @@ class Constants:
 
     @staticmethod
     def _limits(dtype: np.dtype) -> tuple[int, int]:
-        """Return the lowest and the highest integer of a NumPy type or a narrow type of ONNX."""
+        """Return the lowest and the highest integer of a NumPy type, or of an ONNX type of fewer than 8 bits."""
         if dtype in TYPES:
             return TYPES[dtype].minimum, TYPES[dtype].maximum
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -295,7 +295,7 @@ class Constants:
         return self.read(node, index, what).astype(np.float64) if constant is None else constant.real()
 
     def per_tensor(self, node: onnx.NodeProto, first: int, default: np.dtype) -> Quantisation:
-        """Return the scale, zero point and type of a feature map, from a node's inputs ``first`` and ``first + 1``."""
+        """Return a feature map's scale, zero point and type, from a node's inputs ``first`` and ``first + 1``."""
         scale, zero = self.scale_and_zero(node, first, default)
         if scale.size != 1 or zero.size != 1:
             raise self.refusal(
@@ -310,7 +310,7 @@ class Constants:
     def weights(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int
     ) -> QuantisedWeights:
-        """Return a layer's integer weights, less their zero point; their output channels are along ``axis``."""
+        """Return a layer's integer weights minus their zero point; their output channels are along ``axis``."""
         if values.dtype not in TYPES:
             raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
         if values.ndim < 2:
@@ -336,12 +336,12 @@ class Constants:
         return QuantisedWeights(weights, scale.reshape(-1), TYPES[values.dtype])
 
     def float_weights(self, node: onnx.NodeProto, axis: int) -> QuantisedWeights:
-        """Return the weights of a QDQ node: its input 1, which must be the output of a DequantizeLinear."""
+        """Return the weights of a node that computes in floats: its input 1, a DequantizeLinear's output."""
         constant = self.quantised.get(node.input[1])
         if constant is None:
             form = "float" if node.input[1] in self.arrays else "computed"
             advice = "quantise this operator, too, or end the hardware before it (--until)"
-            if node.op_type == "ConvTranspose":  # of which ONNX Runtime has no kernel on integers
+            if node.op_type == "ConvTranspose":  # ONNX Runtime has no integer kernel for it
                 advice = (
                     "ONNX Runtime's quantiser does so in its form QDQ; in QOperator, a DequantizeLinear right in front "
                     "and a QuantizeLinear right behind would do"

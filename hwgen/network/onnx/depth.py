@@ -1,4 +1,4 @@
-"""Import of ONNX DepthToSpace and SpaceToDepth."""
+"""Import of ONNX DepthToSpace and SpaceToDepth, and of the Reshapes and Transposes that exporters write for them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _emit_space_to_depth(build: Builder, node: onnx.NodeProto, blocks: tuple[int
 
 
 def open_blocks(build: Builder, node: onnx.NodeProto) -> None:
-    """Append the layers that turn the current value into channels, rows and columns, if DepthToSpace or its inverse do.
+    """Append a DepthToSpace or SpaceToDepth layer if one turns the current value into channels, rows and columns.
 
     Exporters write both as a Reshape, a Transpose and another Reshape, which are only another view of the map.
     """
@@ -88,7 +88,7 @@ def open_blocks(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _size(build: Builder, node: onnx.NodeProto) -> int:
-    """Return the block size of a DepthToSpace or SpaceToDepth node, which is its number of rows and of columns."""
+    """Return the block size of a DepthToSpace or SpaceToDepth node: its number of rows, and of columns, in pixels."""
     check_operand(build, node)
     if build.spatial_axes(node) != (ROWS, COLUMNS):
         raise build.refusal(node, f"must take (N, C, H, W), but its input is laid out as {build.view}")

@@ -1,7 +1,7 @@
 """Import of ONNX operators that only rename or reorder dimensions, such as Reshape and Transpose.
 
 They change a tensor's layout on its map, and no value. `moved` computes the new layout. The importer uses it, and so
-does the search of the map that the model's input becomes (`hwgen.network.onnx.inputs`).
+does the search for the map that the model's input becomes (`hwgen.network.onnx.inputs`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.views import View
 
 _FLOATS = {"Flatten", "Tile"}
-"""ONNX operators on dimensions past which ONNX Runtime moves no DequantizeLinear and no QuantizeLinear."""
+"""ONNX operators on dimensions past which ONNX Runtime moves neither DequantizeLinear nor QuantizeLinear."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class _Tensor:
     batch: int | None
 
     def integers(self, index: int, what: str) -> list[int]:
-        """Return the list of integers in the constant input ``index`` of the tensor's reader."""
+        """Return the list of integers in the constant input ``index`` of the node that reads the tensor."""
         array = self.constants.read(self.node, index, what)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise ConfigError(f"{what} must be a list of integers, not {array.dtype} of shape {array.shape}")
         return array.tolist()
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return the node's ``axes``, as sorted indices of the tensor's dimensions, the batch included.
+        """Return the ``axes`` of the node that reads the tensor, as sorted indices of dimensions, the batch included.
 
         The batch can be among them if it has one frame. The result is ``None`` if the node names no axes.
 
@@ -55,16 +55,16 @@ class _Tensor:
             axes = self.integers(1, "axes")
         elif (axes := attribute(self.node, "axes", None)) is None:
             return None
-        behind = {int(axis) % rank for axis in axes}
-        if len(behind) < len(axes) or not all(-rank <= axis < rank for axis in axes):
+        indices = {int(axis) % rank for axis in axes}
+        if len(indices) < len(axes) or not all(-rank <= axis < rank for axis in axes):
             raise ConfigError(f"axes must be different ones of {rank} dimensions, not {list(axes)}")
-        if 0 in behind and self.batch != 1:
+        if 0 in indices and self.batch != 1:
             raise ConfigError(f"axes must leave the batch the first dimension, not be {list(axes)}")
-        return sorted(behind)
+        return sorted(indices)
 
 
 def moved(constants: Constants, node: onnx.NodeProto, view: View, batch: int | None) -> View:
-    """Return the layout of a node's output, if the node only renames or reorders dimensions of its input.
+    """Return the layout of the output of a node that only renames or reorders dimensions of its input.
 
     The node's operator is one of `MOVES`; ``view`` is the layout of its input.
 
@@ -110,7 +110,7 @@ def _reshape(tensor: _Tensor) -> View:
         )
     if shape[0] == BATCH:
         shape[0] = 1
-    elif shape[0] > 0:  # of one frame from here on
+    elif shape[0] > 0:  # for one frame from here
         shape[0], left = divmod(shape[0], tensor.batch or 1)
         if left or (tensor.batch is None and shape[0] > 1):
             raise refusal
@@ -183,7 +183,7 @@ MOVES: dict[str, Callable[[_Tensor], View]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""Functions that compute the layout of the output, for each ONNX operator that renames or reorders dimensions."""
+"""Functions that compute the output's layout, by the ONNX operator that renames or reorders dimensions."""
 
 
 def _import_move(build: Builder, node: onnx.NodeProto) -> None:

@@ -1,4 +1,4 @@
-"""Reader of ONNX files with their external tensors, and helpers for the contents of graphs and nodes.
+"""Reader of ONNX files with their external tensor data, and helpers for the contents of graphs and nodes.
 
 Functions that a model defines itself are inlined: their nodes replace the calls, as ONNX Runtime reads the model.
 """
@@ -24,7 +24,7 @@ from hwgen.errors import ModelError
 _Message = TypeVar("_Message", bound=Message)
 
 LARGEST_FILE = (1 << 31) - 1
-"""Largest size of an ONNX file, in bytes: protobuf accepts no more."""
+"""Maximum size of an ONNX file, in bytes: protobuf accepts no more."""
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Quant", "IntQuant", "BipolarQuant"}
 """ONNX operators that only a quantised model contains."""
@@ -35,7 +35,7 @@ _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_O
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """Read the ONNX model in the file ``path``, and its external data.
+    """Read the ONNX model in the file ``path`` with its external data, and inline its functions.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def read(path: Path) -> onnx.ModelProto:
 
 
 def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
-    """Yield all names in an ONNX model; protobuf returns a name that is not UTF-8 as bytes."""
+    """Yield the names of all nodes, tensors, operators and dimensions in an ONNX model, as bytes if not UTF-8."""
     graph = model.graph
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
@@ -86,7 +86,7 @@ def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
 
 
 def is_float(model: onnx.ModelProto) -> bool:
-    """Return whether an ONNX model has a float input and contains nothing quantised."""
+    """Return whether an ONNX model has a float input and contains no quantised operators."""
     if any(node.op_type in _QUANTISED or node.op_type.startswith("QLinear") for node in model.graph.node):
         return False
     return any(value.type.tensor_type.elem_type == TensorProto.FLOAT for value in data_inputs(model))
@@ -99,7 +99,7 @@ def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def opset(model: onnx.ModelProto) -> int:
-    """Return the version of ONNX's own operators in a model; 1 if the model names none."""
+    """Return the version of the ONNX operator set that a model uses; 1 if the model names none."""
     return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
 
 
@@ -145,8 +145,8 @@ def text(node: onnx.NodeProto, name: str, default: str) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def held(node: onnx.NodeProto) -> np.ndarray | None:
-    """Return the array that an ONNX Constant node holds; ``None`` if it holds no numbers."""
+def constant_array(node: onnx.NodeProto) -> np.ndarray | None:
+    """Return the array that an ONNX Constant node holds; ``None`` if it does not hold numbers."""
     for entry in node.attribute:
         value = helper.get_attribute_value(entry)
         if entry.name == "value":
@@ -159,7 +159,7 @@ def held(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 def copied(message: _Message) -> _Message:
-    """Return a copy of a protobuf message."""
+    """Return a copy of a protobuf message, such as an ONNX node."""
     result = type(message)()
     result.CopyFrom(message)
     return result
@@ -174,7 +174,7 @@ class UnusedNames:
         self._names |= {tensor.name for tensor in graph.initializer}
 
     def __call__(self, name: str) -> str:
-        """Return ``name``, made longer as long as a tensor of the model has the same name."""
+        """Return ``name``, with underscores appended until no tensor of the model has the same name."""
         while name in self._names:
             name += "_"
         self._names.add(name)
@@ -213,7 +213,7 @@ def named(node: onnx.NodeProto) -> str:
 
 
 def by(pair: Iterable[int]) -> str:
-    """Return sizes as text, joined by ``x``, as in ``3x3``."""
+    """Return sizes as text joined by ``x``, such as ``3x3``."""
     return "x".join(map(str, pair))
 
 
@@ -224,17 +224,17 @@ def line(error: BaseException) -> str:
 
 
 def _first_clause(error: Exception) -> str:
-    """Return an error's message up to the detail that only some versions of the library add to it."""
+    """Return an error's message without the detail at its end that only some versions of protobuf add."""
     return line(error).split("': ")[0].rstrip("'") + "'" if "': " in line(error) else line(error)
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """Return the graphs in an ONNX node, as If, Loop and Scan have them."""
+    """Return the graphs in an ONNX node's attributes, such as the branches of an If or the body of a Loop."""
     return [graph for entry in node.attribute for graph in (*entry.graphs, *([entry.g] if entry.HasField("g") else []))]
 
 
 def with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes, and all nodes of the graphs in them."""
+    """Yield nodes, each followed by all nodes of the graphs in its attributes."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):
@@ -242,15 +242,15 @@ def with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 DEFAULT_DOMAINS = {"", "ai.onnx"}
-"""Names of the domain of ONNX's own operators, in which ONNX Runtime reads no functions."""
+"""Names of the domain of ONNX's own operators, for which ONNX Runtime ignores a model's functions."""
 _RUNTIME_DOMAIN = "com.microsoft"
-"""Domain of ONNX Runtime's own operators, which precede functions of the same name."""
+"""Domain of ONNX Runtime's own operators, which take precedence over functions of the same name."""
 _Name = tuple[str, str]
 """Type of a function's domain and name. Several overloads can share both."""
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with the nodes of its functions in place of the calls; ``model`` is used up.
+    """Replace all calls of a model's functions by the functions' nodes, and return the model; ``model`` is used up.
 
     The inliner of the onnx package ignores default values of a function's attributes. They are therefore added to the
     calls, and functions are inlined one by one, each before the functions that it calls. Initialisers stay outside.
@@ -283,7 +283,7 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _drop_built_in(model: onnx.ModelProto) -> None:
-    """Remove the functions in whose place ONNX Runtime computes an operator of its own."""
+    """Remove the model's functions that ONNX Runtime ignores because it has an operator of the same name."""
     own = []
     for function in model.functions:
         if function.domain == _RUNTIME_DOMAIN:
@@ -299,7 +299,7 @@ def _drop_built_in(model: onnx.ModelProto) -> None:
 
 
 def _callers_first(functions: Iterable[onnx.FunctionProto]) -> list[_Name]:
-    """Return the names of functions, each in front of the names of the functions that it calls."""
+    """Return the (domain, name) of all functions, each before the functions that it calls."""
     callees: dict[_Name, set[_Name]] = {_name(function): set() for function in functions}
     for function in functions:
         called = {(node.domain, node.op_type) for node in with_inner(function.node)}
@@ -318,7 +318,7 @@ def _add_defaults(model: onnx.ModelProto, name: _Name) -> None:
 
 
 def _name(function: onnx.FunctionProto) -> _Name:
-    """Return the domain and the name of a function."""
+    """Return the domain and the name of a model's function."""
     return function.domain, function.name
 
 
@@ -355,7 +355,7 @@ def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
 
 
 def _check(tensor: TensorProto, folder: Path, where: str) -> None:
-    """Refuse a tensor whose external data can't be read; add the data's length where the model states none."""
+    """Refuse a tensor whose external data can't be read; add the data's length if the model states none."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if not location:
@@ -384,7 +384,7 @@ def _check(tensor: TensorProto, folder: Path, where: str) -> None:
 
 
 def _number(entries: dict[str, str], key: str, where: str) -> int | None:
-    """Return an integer among the entries of a tensor's external data; ``None`` if the entry is missing."""
+    """Return the integer of an external-data entry, such as a byte offset; ``None`` if the entry is missing."""
     text = entries.get(key)
     if text is None:
         return None
@@ -394,7 +394,7 @@ def _number(entries: dict[str, str], key: str, where: str) -> int | None:
 
 
 def _bytes(tensor: TensorProto, where: str) -> int:
-    """Return the size of a tensor's values, in bytes."""
+    """Return the size of a tensor's values, in bytes, from its shape and element type."""
     if any(size < 0 for size in tensor.dims):
         raise ModelError(f"{where}: shape {list(tensor.dims)} has a negative dimension")
     try:

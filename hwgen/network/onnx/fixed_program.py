@@ -1,4 +1,4 @@
-"""Programs of fixed-point steps that compute ONNX operators between convolutions and the quantisers behind them."""
+"""Programs of fixed-point operations that compute the ONNX operators between convolutions and their quantisers."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from hwgen.network.ops.fixed_point import (
 )
 
 Function = Callable[[np.ndarray], np.ndarray]
-"""Type of functions of real numbers, float64."""
+"""Type of a function of real numbers, from a float64 array to one of the same shape."""
 
 _FACTOR_BITS = 24
-"""Number of bits of a constant factor without its sign, as many as a float32 number has."""
+"""Width, in bits without the sign, of constant factors in a program: as many as a float32 significand has."""
 _GUARD = 2
-"""Number of fraction bits of intermediate values beyond those that the next quantiser asks for."""
+"""Number of extra fraction bits of intermediate values, beyond those that the next quantiser needs."""
 _MAX_SEGMENTS = 1 << 11
-"""Largest number of segments of a function's curve."""
+"""Maximum number of segments of the piecewise polynomial that computes a function."""
 _POSITION_BITS = 17
-"""Number of bits of a position in a curve's segment with which a product fits a DSP slice."""
+"""Width, in bits, of a position within a curve's segment whose products fit a DSP slice."""
 _FLOAT_ERROR = 2.0**-21
-"""Error of ONNX Runtime's functions in float32, a share of results of at least 1, that polynomials can have, too."""
+"""Accepted error of a polynomial relative to results of at least 1, as large as ONNX Runtime's float32 error."""
 _TESTS = 8
-"""Number of points in a segment at which a curve is compared with its function."""
+"""Number of points per segment at which a fitted polynomial is compared with its function."""
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """Value of a program: its index among the layer's values, what a step of it stands for, and its integers' range.
+class FixedValue:
+    """Fixed-point value of a program: its index in the layer, real value of a step, and range of its integers.
 
-    A step stands for ``mantissa / 2**fraction``. Usual mantissas are 1, and that of the next quantiser's scale: sums
-    that are halfway between two outputs then stay so, as in ONNX Runtime.
+    A step stands for ``mantissa / 2**fraction``. Usual mantissas are 1, and the mantissa of the next quantiser's scale:
+    sums that are halfway between two outputs then stay so, as in ONNX Runtime.
     """
 
     index: int
@@ -64,18 +64,18 @@ class Fixed:
 
     @property
     def unit(self) -> float:
-        """Real value of a step."""
+        """Real value of one step of the fixed-point value."""
         return math.ldexp(self.mantissa, -self.fraction)
 
 
-def split(unit: float) -> tuple[float, int]:
-    """Return the mantissa, from 1 to below 2, and the number of fraction bits of the real value of a step."""
+def split_unit(unit: float) -> tuple[float, int]:
+    """Return the mantissa, from 1 to below 2, and the number of fraction bits of a fixed-point step's real value."""
     mantissa, exponent = math.frexp(unit)
     return 2 * mantissa, 1 - exponent
 
 
 def leaves(formula: Applied | Leaf) -> list[Leaf]:
-    """Return the maps that an expression reads, each once, maps of one pixel behind the others."""
+    """Return the feature maps that an expression reads, each once, maps of one pixel last."""
     if isinstance(formula, Leaf):
         return [formula]
     found = [operand for step in steps_in_order(formula) for operand in step.operands if isinstance(operand, Leaf)]
@@ -83,12 +83,12 @@ def leaves(formula: Applied | Leaf) -> list[Leaf]:
 
 
 def is_pixel(value: Value) -> bool:
-    """Return whether a value's map has one pixel."""
+    """Return whether a value's feature map has only one pixel per channel."""
     return (value.map.height, value.map.width) == (1, 1)
 
 
 class FixedPointProgram:
-    """FixedPointProgram that computes an expression of several maps.
+    """Program of fixed-point operations that computes an expression over one or several feature maps.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ class FixedPointProgram:
     formula : Applied or Leaf
         Expression.
     units : mapping of str to float
-        Largest step of fixed-point numbers that may stand for each tensor of the model.
+        Maximum step of fixed-point numbers that may stand for each tensor of the model.
     unit : float
-        Largest step of the result.
+        Maximum step of the result.
     is_exact : bool
         Whether every value is kept exactly. Only sums, bounds and factors can be so.
 
@@ -120,14 +120,14 @@ class FixedPointProgram:
     ) -> None:
         self._constants, self._units, self.is_exact = constants, units, is_exact
         self.inputs: list[Value] = []
-        """Input maps of the layer."""
+        """Feature maps that the program's layer reads, in order, as values of the importer."""
         self.steps: list[Operation] = []
         self.products = 0
-        """Number of products with constants."""
+        """Number of multiplications by constants in the program."""
         nodes = [] if isinstance(formula, Leaf) else [*steps_in_order(formula)]
-        self.mantissa, _ = split(unit)
+        self.mantissa, _ = split_unit(unit)
         self.target = max([self._fraction_bits(unit), *(self._fraction_bits(unit, step.node) for step in nodes)])
-        """Number of fraction bits of the present operator's result; at first of values that come from tables."""
+        """Number of fraction bits of the current operator's result; at first, of values that come from tables."""
         read = leaves(formula)
         for leaf in read:
             if all(value.map is not leaf.value.map for value in self.inputs):
@@ -142,8 +142,8 @@ class FixedPointProgram:
                 raise constants.refusal(step.node, str(error)) from None
         self.result = self._known[id(formula)]
 
-    def _operand(self, step: Applied, operand: Operand) -> Fixed | np.ndarray | str:
-        """Return the value of an operand, or a constant's real values; an empty text for an input that is left out."""
+    def _operand(self, step: Applied, operand: Operand) -> FixedValue | np.ndarray | str:
+        """Return an operand as a value of the program or a constant's real values; "" if it is left out."""
         if isinstance(operand, ConstantOperand):
             # Bounds of a Clip can be infinite.
             if not (np.isfinite(operand.reals).all() or step.node.op_type == "Clip"):
@@ -153,53 +153,53 @@ class FixedPointProgram:
         return operand if isinstance(operand, str) else self._known[id(operand)]
 
     def _fraction_bits(self, unit: float, node: onnx.NodeProto | None = None) -> int:
-        """Return the number of fraction bits of a node's result, in steps of ``unit`` if its tensor has none."""
+        """Return the number of fraction bits for a node's result, whose step must be at most ``unit``."""
         units = [unit] if node is None else [self._units.get(name, unit) for name in node.output]
-        return split(min(units))[1] + _GUARD
+        return split_unit(min(units))[1] + _GUARD
 
-    def _map_value(self, leaf: Leaf) -> Fixed:
-        """Return the value of a map, by a table if it is quantised."""
+    def _map_value(self, leaf: Leaf) -> FixedValue:
+        """Return an input map as a value of the program, looked up in a table if the map is quantised."""
         index = next(index for index, value in enumerate(self.inputs) if value.map is leaf.value.map)
         integer_type = leaf.value.map.frozen().type
         if leaf.table is None:
             assert isinstance(leaf.value.state, Wide)
-            unit = split(float(leaf.value.state.scale))
-            return Fixed(index, *unit, integer_type.minimum, integer_type.maximum)
+            unit = split_unit(float(leaf.value.state.scale))
+            return FixedValue(index, *unit, integer_type.minimum, integer_type.maximum)
         reals = np.ldexp(leaf.table.astype(np.float64) / self.mantissa, self.target)
         if self.is_exact and (reals % 1).any():
             raise ConfigError("a table is not exact")
-        raw = Fixed(index, self.mantissa, self.target, integer_type.minimum, integer_type.maximum)
+        raw = FixedValue(index, self.mantissa, self.target, integer_type.minimum, integer_type.maximum)
         return self.add(Table(operands=(index,), low=raw.low, table=np.rint(reals).astype(np.int64)), raw.fraction, raw)
 
-    def add(self, step: Operation, fraction: int, *operands: Fixed) -> Fixed:
-        """Append a step with these operands, and return its result with ``fraction`` fraction bits."""
+    def add(self, step: Operation, fraction: int, *operands: FixedValue) -> FixedValue:
+        """Append a program step with these operands, and return its result, with ``fraction`` fraction bits."""
         low, high = step.range(*((value.low, value.high) for value in operands))
         self.steps.append(step)
-        return Fixed(len(self.inputs) + len(self.steps) - 1, operands[0].mantissa, fraction, low, high)
+        return FixedValue(len(self.inputs) + len(self.steps) - 1, operands[0].mantissa, fraction, low, high)
 
-    def shifted(self, value: Fixed, fraction: int) -> Fixed:
-        """Return a value with another number of fraction bits, rounded."""
+    def shifted(self, value: FixedValue, fraction: int) -> FixedValue:
+        """Append a rounding shift of a value to ``fraction`` fraction bits, and return the result."""
         if value.fraction == fraction:
             return value
         return self.add(Shift(operands=(value.index,), shift=value.fraction - fraction), fraction, value)
 
-    def lowered(self, value: Fixed, bits: int) -> Fixed:
-        """Return a value with fewer fraction bits, if it has more than ``bits`` bits in all."""
+    def lowered(self, value: FixedValue, bits: int) -> FixedValue:
+        """Return a value rounded to at most ``bits`` bits, by dropping fraction bits if it is wider."""
         more = signed_bits(value.low, value.high) - bits
         if more > 0 and self.is_exact:
             raise ConfigError("exact values must have fewer bits")
         return self.shifted(value, value.fraction - more) if more > 0 else value
 
-    def aligned(self, *values: Fixed) -> list[Fixed]:
-        """Return values in equal steps."""
+    def aligned(self, *values: FixedValue) -> list[FixedValue]:
+        """Return values converted to a common step (mantissa and fraction bits), so that they can be added."""
         mantissas = [value.mantissa for value in values]
         mantissa = self.mantissa if self.mantissa in mantissas else mantissas[0]
         values = tuple(self.scaled(value, np.ones(1), mantissa) for value in values)
         fraction = max(value.fraction for value in values)
         return [self.shifted(value, fraction) for value in values]
 
-    def scaled(self, value: Fixed, factors: np.ndarray, mantissa: float | None = None) -> Fixed:
-        """Return the product of a value and constants, float64 ``(1 or C,)``, in steps of some mantissa."""
+    def scaled(self, value: FixedValue, factors: np.ndarray, mantissa: float | None = None) -> FixedValue:
+        """Append a multiplication by constants, float64 ``(1 or C,)``, and return the product."""
         mantissa = value.mantissa if mantissa is None else mantissa
         factors = factors * (value.mantissa / mantissa)
         if (factors == 1).all():
@@ -217,8 +217,8 @@ class FixedPointProgram:
         step = Factor(operands=(value.index,), factor=factor, shift=shift)
         return replace(self.add(step, value.fraction + places - shift, value), mantissa=mantissa)
 
-    def offset(self, value: Fixed, constants: np.ndarray) -> Fixed:
-        """Return the sum of a value and constants, float64 ``(1 or C,)``."""
+    def offset(self, value: FixedValue, constants: np.ndarray) -> FixedValue:
+        """Append an addition of constants, float64 ``(1 or C,)``, and return the sum."""
         if not constants.any():
             return value
         fraction = max(value.fraction, self.target)
@@ -228,14 +228,14 @@ class FixedPointProgram:
         offset = np.rint(np.ldexp(constants / value.mantissa, fraction)).astype(np.int64)
         return self.add(Offset(operands=(value.index,), offset=offset), fraction, value)
 
-    def plus(self, first: Fixed, second: Fixed, sign: int = 1) -> Fixed:
-        """Return the sum, or the difference, of two values."""
+    def plus(self, first: FixedValue, second: FixedValue, sign: int = 1) -> FixedValue:
+        """Append an addition of two values, or a subtraction (``sign`` -1), and return the result."""
         first, second = self.aligned(first, second)
         step = Plus(operands=(first.index, second.index), sign=sign)
         return self.add(step, first.fraction, first, second)
 
-    def times(self, first: Fixed, second: Fixed) -> Fixed:
-        """Return the product of two values."""
+    def times(self, first: FixedValue, second: FixedValue) -> FixedValue:
+        """Append a multiplication of two values, and return the product."""
         half = MAX_VALUE_BITS // 2
         spare = [half - signed_bits(value.low, value.high) for value in (second, first)]
         first, second = (self.lowered(v, half + max(s, 0)) for v, s in zip((first, second), spare, strict=True))
@@ -244,14 +244,14 @@ class FixedPointProgram:
         result = self.add(step, first.fraction + second.fraction - shift, first, second)
         return replace(result, mantissa=first.mantissa * second.mantissa)
 
-    def extreme(self, first: Fixed, second: Fixed, *, greatest: bool) -> Fixed:
-        """Return the maximum or minimum of two values."""
+    def extreme(self, first: FixedValue, second: FixedValue, *, greatest: bool) -> FixedValue:
+        """Append the maximum or minimum of two values, and return the result."""
         first, second = self.aligned(first, second)
         step = Extremum(operands=(first.index, second.index), greatest=greatest)
         return self.add(step, first.fraction, first, second)
 
-    def bounded(self, value: Fixed, low: float, high: float) -> Fixed:
-        """Return a value limited to ``low`` and ``high``."""
+    def bounded(self, value: FixedValue, low: float, high: float) -> FixedValue:
+        """Append a clip of a value to the real numbers ``low`` .. ``high`` if it can leave them; return the result."""
         if self.is_exact:
             ends = np.array([end for end in (low, high) if math.isfinite(end)])
             value = self.shifted(value, max(value.fraction, _exact_fraction(ends)))
@@ -264,14 +264,14 @@ class FixedPointProgram:
             first = last = last if most < value.low else first
         return self.add(Limits(operands=(value.index,), low=first, high=last), value.fraction, value)
 
-    def curve(self, value: Fixed, function: Function) -> Fixed:
-        """Return a function of a value by polynomials. It is constant at its ends, or a line at the upper one."""
+    def curve(self, value: FixedValue, function: Function) -> FixedValue:
+        """Append a function of a value as piecewise polynomials, and return the result."""
         if self.is_exact:
             raise ConfigError("curves are not exact")
         ends = np.array([0.5, 1]) * max(value.high, 1) * value.unit
         for slope in (0.0, float(np.float32(np.diff(function(ends)).item() / np.diff(ends).item()))):
             mantissa = value.mantissa if slope else 1.0
-            level = _Level(function, value.mantissa, mantissa, slope)
+            level = _RampedFunction(function, value.mantissa, mantissa, slope)
             if curve := self._fitted(value, level):
                 fraction, step = curve
                 inner = self.shifted(value, fraction)
@@ -282,10 +282,10 @@ class FixedPointProgram:
                 return self.plus(result, self.scaled(self.bounded(value, 0, math.inf), np.array([slope])))
         raise ConfigError("is too steep or too long for polynomials")
 
-    def _fitted(self, value: Fixed, level: _Level) -> tuple[int, Curve] | None:
-        """Return polynomials for ``level``, constant at both ends, and how many fraction bits they take.
+    def _fitted(self, value: FixedValue, level: _RampedFunction) -> tuple[int, Curve] | None:
+        """Return polynomials for ``level`` and the fraction bits of their operand; ``None`` for too many segments.
 
-        The result is ``None`` if that takes too many segments.
+        The polynomials are constant at both ends.
         """
         tolerance = 2.0 ** -(self.target - _GUARD)
         low, high = (math.ldexp(end, -value.fraction) for end in (value.low, value.high))
@@ -311,7 +311,7 @@ class FixedPointProgram:
         return None
 
     def function(self, step: Applied) -> Function:
-        """Return a node's function of its only operand that is no constant, as ONNX Runtime computes it."""
+        """Return a node as a function of its only variable operand, computed by ONNX Runtime."""
         operands = tuple(None if isinstance(operand, Applied | Leaf) else operand for operand in step.operands)
         writer = FunctionWriter(self._constants)
         output = writer.expression(Applied(step.node, operands), "x")
@@ -328,8 +328,8 @@ class FixedPointProgram:
 
 
 @dataclass(frozen=True)
-class _Level:
-    """Function in steps of some mantissas, less the ramp ``slope * max(x, 0)``.
+class _RampedFunction:
+    """Function minus the ramp ``slope * max(x, 0)``, with operand and result in steps of given mantissas.
 
     Parameters
     ----------
@@ -351,13 +351,13 @@ class _Level:
         return (self.function(reals) - self.slope * np.maximum(reals, 0)) / self.result
 
     def error(self, x: np.ndarray, tolerance: float) -> np.ndarray:
-        """Return the error that polynomials can have: ``tolerance``, or that of ONNX Runtime's function in float32."""
+        """Return the accepted error of polynomials at ``x``: ``tolerance``, or ONNX Runtime's float32 error if more."""
         return np.maximum(tolerance, _FLOAT_ERROR * np.maximum(np.abs(self.function(x * self.operand)), 1))
 
     def reach(self, low: float, high: float, tolerance: float) -> int:
-        """Return the binary logarithm of the least power of two, at least 1, beyond which the level is constant.
+        """Return the log2 of the smallest power of two, at least 1, past which the function is constant on both sides.
 
-        It is so from ``low`` to ``high``, at either side.
+        Only the range from ``low`` to ``high`` counts.
         """
         last = max(math.ceil(math.log2(max(-low, high, 1))), 0)
         for reach in range(last):
@@ -370,7 +370,7 @@ class _Level:
 
 
 def _exact_fraction(values: np.ndarray) -> int:
-    """Return how many fraction bits real values need."""
+    """Return the number of fraction bits that represent real values exactly, at most `MAX_VALUE_BITS`."""
     whole = (bits for bits in range(MAX_VALUE_BITS) if not (np.ldexp(values, bits) % 1).any())
     return next(whole, MAX_VALUE_BITS)
 
@@ -378,15 +378,15 @@ def _exact_fraction(values: np.ndarray) -> int:
 # Operators.
 
 
-def _parts(operands: Sequence[Fixed | np.ndarray]) -> tuple[list[Fixed], list[np.ndarray]]:
-    """Return the values and the constants among an operator's operands."""
-    values = [operand for operand in operands if isinstance(operand, Fixed)]
+def _split_operands(operands: Sequence[FixedValue | np.ndarray]) -> tuple[list[FixedValue], list[np.ndarray]]:
+    """Split an operator's operands into values of the program and constants."""
+    values = [operand for operand in operands if isinstance(operand, FixedValue)]
     return values, [operand for operand in operands if isinstance(operand, np.ndarray)]
 
 
-def _add(program: FixedPointProgram, step: Applied, *operands: Fixed | np.ndarray) -> Fixed:
-    """Return the sum of values and constants, or the mean of them."""
-    (total, *values), constants = _parts(operands)
+def _add(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
+    """Append an Add, Sum or Mean of values and constants to a program, and return the result."""
+    (total, *values), constants = _split_operands(operands)
     for value in values:
         total = program.plus(total, value)
     for constant in constants:
@@ -394,8 +394,8 @@ def _add(program: FixedPointProgram, step: Applied, *operands: Fixed | np.ndarra
     return program.scaled(total, np.array([1 / len(operands)])) if step.node.op_type == "Mean" else total
 
 
-def _sub(program: FixedPointProgram, step: Applied, *operands: Fixed | np.ndarray) -> Fixed:
-    (first, *others), constants = _parts(operands)
+def _sub(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
+    (first, *others), constants = _split_operands(operands)
     if others:
         return program.plus(first, others[0], -1)
     if isinstance(operands[1], np.ndarray):
@@ -403,18 +403,18 @@ def _sub(program: FixedPointProgram, step: Applied, *operands: Fixed | np.ndarra
     return program.offset(_negative(program, step, first), constants[0])
 
 
-def _mul(program: FixedPointProgram, step: Applied, *operands: Fixed | np.ndarray) -> Fixed:
-    """Return the product of two values, or of a value and a constant or its reciprocal."""
-    (first, *others), constants = _parts(operands)
+def _mul(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
+    """Append a Mul of two values, or a Mul or Div of a value by a constant, to a program, and return the result."""
+    (first, *others), constants = _split_operands(operands)
     if others:
         return program.times(first, others[0])
     return program.scaled(first, 1 / constants[0] if step.node.op_type == "Div" else constants[0])
 
 
-def _extreme(program: FixedPointProgram, step: Applied, *operands: Fixed | np.ndarray) -> Fixed:
-    """Return the maximum or the minimum of values, and of constants of one number."""
+def _extreme(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
+    """Append a Max or Min of values and single-number constants to a program, and return the result."""
     greatest = step.node.op_type == "Max"
-    (first, *others), constants = _parts(operands)
+    (first, *others), constants = _split_operands(operands)
     for other in others:
         first = program.extreme(first, other, greatest=greatest)
     for constant in constants:
@@ -425,8 +425,8 @@ def _extreme(program: FixedPointProgram, step: Applied, *operands: Fixed | np.nd
     return first
 
 
-def _clip(program: FixedPointProgram, step: Applied, value: Fixed, *bounds: np.ndarray | str) -> Fixed:
-    """Return a value within the bounds of a Clip or Relu, which are inputs or attributes of the node."""
+def _clip(program: FixedPointProgram, step: Applied, value: FixedValue, *bounds: np.ndarray | str) -> FixedValue:
+    """Append a Clip or Relu, with bounds from inputs or attributes, to a program, and return the result."""
     if step.node.op_type == "Relu":
         return program.bounded(value, 0, math.inf)
     ends = [attribute(step.node, "min", -math.inf), attribute(step.node, "max", math.inf)]
@@ -435,8 +435,10 @@ def _clip(program: FixedPointProgram, step: Applied, value: Fixed, *bounds: np.n
     return program.bounded(value, *map(float, ends))
 
 
-def _leaky(program: FixedPointProgram, step: Applied, value: Fixed, slopes: np.ndarray | None = None) -> Fixed:
-    """Return a value times a slope, where it is negative: a LeakyRelu or PRelu."""
+def _leaky(
+    program: FixedPointProgram, step: Applied, value: FixedValue, slopes: np.ndarray | None = None
+) -> FixedValue:
+    """Append a LeakyRelu or PRelu to a program: negative values are multiplied by a slope; return the result."""
     if slopes is None:
         slopes = np.array([np.float32(attribute(step.node, "alpha", 0.01))], np.float64)
     if (slopes >= 0).all() and (slopes <= 1).all():
@@ -445,8 +447,8 @@ def _leaky(program: FixedPointProgram, step: Applied, value: Fixed, slopes: np.n
     return program.plus(program.bounded(value, 0, math.inf), below)
 
 
-def _hard_sigmoid(program: FixedPointProgram, step: Applied, value: Fixed) -> Fixed:
-    """Return a value's HardSigmoid, or the value times its HardSigmoid: a HardSwish."""
+def _hard_sigmoid(program: FixedPointProgram, step: Applied, value: FixedValue) -> FixedValue:
+    """Append a HardSigmoid, or a HardSwish (the value times its HardSigmoid), to a program; return the result."""
     is_swish = step.node.op_type == "HardSwish"
     alpha, beta = (1 / 6, 0.5) if is_swish else (attribute(step.node, "alpha", 0.2), attribute(step.node, "beta", 0.5))
     sloping = program.scaled(value, np.array([np.float32(alpha)], np.float64), 1.0)
@@ -454,29 +456,29 @@ def _hard_sigmoid(program: FixedPointProgram, step: Applied, value: Fixed) -> Fi
     return program.times(value, gate) if is_swish else gate
 
 
-def _absolute(program: FixedPointProgram, step: Applied, value: Fixed) -> Fixed:
+def _absolute(program: FixedPointProgram, step: Applied, value: FixedValue) -> FixedValue:
     return program.extreme(value, _negative(program, step, value), greatest=True)
 
 
-def _negative(program: FixedPointProgram, step: Applied, value: Fixed) -> Fixed:
+def _negative(program: FixedPointProgram, step: Applied, value: FixedValue) -> FixedValue:
     return program.scaled(value, np.array([-1.0]))
 
 
-def _normalise(program: FixedPointProgram, step: Applied, value: Fixed, *parameters: np.ndarray) -> Fixed:
+def _normalise(program: FixedPointProgram, step: Applied, value: FixedValue, *parameters: np.ndarray) -> FixedValue:
     scale, bias, mean, variance = parameters
     gain = scale / np.sqrt(variance + float(attribute(step.node, "epsilon", 1e-5)))
     return program.offset(program.scaled(value, gain), bias - mean * gain)
 
 
-def _curve(program: FixedPointProgram, step: Applied, *operands: Fixed | np.ndarray) -> Fixed:
-    """Return any other function of one value and constants of one number."""
-    (value,), constants = _parts(operands)
+def _curve(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
+    """Append any other function of one value, with single-number constants, to a program, and return the result."""
+    (value,), constants = _split_operands(operands)
     if any(constant.size > 1 for constant in constants):
         raise ConfigError("must take constants of one number, not of one per channel")
     return program.curve(value, program.function(step))
 
 
-RULES: Mapping[str, Callable[..., Fixed]] = {
+RULES: Mapping[str, Callable[..., FixedValue]] = {
     **dict.fromkeys(with_effect(Effect.FUNCTION) - {"QLinearLeakyRelu", "QLinearSigmoid"}, _curve),
     "Abs": _absolute,
     "Add": _add,
@@ -497,6 +499,6 @@ RULES: Mapping[str, Callable[..., Fixed]] = {
     "Sub": _sub,
     "Sum": _add,
 }
-"""Functions that append the steps of an operator to a program, by the ONNX operator's name."""
+"""Functions that append an operator's steps to a fixed-point program, by the ONNX operator's name."""
 JOINING = {"Add", "Max", "Mean", "Min", "Mul", "Sub", "Sum"}
-"""ONNX operators of `RULES` that can have several operands that are no constants."""
+"""ONNX operators of `RULES` that can have several variable operands."""

@@ -1,12 +1,12 @@
-"""Quantisation of floats that a quantiser has left: weights of operators between quantisers, and operands of moves.
+"""Quantisation of floats that a quantiser tool left in a model: weights between quantisers, and operands of moves.
 
 ONNX Runtime's own quantiser has no ConvTranspose in its form QOperator. The operator then stands between a
 DequantizeLinear and a QuantizeLinear, with float weights. ONNX Runtime's optimiser quantises these weights to int8, all
 with one scale and zero point, before it computes anything. Results equal its own only if the hardware has the same
 integers.
 
-A quantiser that leaves out some operators can write ``Conv, Concat, QuantizeLinear``. Quantising keeps the order of
-values, so each operand of the Concat can be quantised by itself, with the same result.
+A tool that leaves out some operators can write ``Conv, Concat, QuantizeLinear``. Quantising keeps the order of values,
+so each operand of the Concat can be quantised by itself, with the same result.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from hwgen.network.onnx.rewrite import Made, Rewrite, Rewriter, rule
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
 _BOUNDING = {"Clip", "Relu"}
-"""ONNX operators that can stand between such an operator and its QuantizeLinear."""
+"""ONNX operators that can stand between an operator with float weights and its QuantizeLinear."""
 _MOVING = with_effect(Effect.SELECTION, Effect.RESIZE) | {"Concat", "Split"}
-"""ONNX operators that move values, and that the importer builds of quantised maps only."""
+"""ONNX operators that move values, and that the importer can build only for quantised maps."""
 _RENAMING = with_effect(Effect.RENAMING) | {"MaxPool"}
-"""ONNX operators, others than `_MOVING`, behind which a quantised map is still one."""
+"""ONNX operators, other than `_MOVING`, whose output is a quantised map if their input is one."""
 _SELECTING = WHOLE_MAPS | {"MaxPool"}
-"""ONNX operators that select the largest values of a map, perhaps of floats that other nodes read, too."""
+"""ONNX operators that select the maximum values of a map, perhaps of floats that other nodes read, too."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
-"""ONNX operators behind which quantising gives the same integers as in front of them."""
+"""ONNX operators that give the same integers whether their input or their output is quantised."""
 _SUMS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT) | {"LRN"}
-"""ONNX operators whose floats depend on several values of a map, so that no table holds them."""
+"""ONNX operators whose results depend on several values of a map, so that no table can list them."""
 _INT8 = np.iinfo(np.int8)
 
 
@@ -48,7 +48,7 @@ def _with_quantised_weights(at: Rewriter, node: onnx.NodeProto) -> Made:
     ):
         return None
     weights, result = node.input[1], copied(node)
-    values = by_runtime(numpy_helper.to_array(graph.initialisers[weights]))
+    values = as_runtime_quantises(numpy_helper.to_array(graph.initialisers[weights]))
     label = [
         at.keep(f"{weights}_{what}", np.asarray(value))
         for what, value in zip(("quantised", "scale", "zero_point"), values, strict=True)
@@ -58,7 +58,7 @@ def _with_quantised_weights(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 def _has_float_weights(graph: GraphIndex, node: onnx.NodeProto) -> bool:
-    """Return whether a node's weights are constant floats, and its bias, if any, a constant of one dimension."""
+    """Return whether a node's weights are constant floats, and its bias, if any, a one-dimensional constant."""
     if len(node.input) < 2:
         return False
     weights, bias = graph.initialisers.get(node.input[1]), node.input[2] if len(node.input) > 2 else ""
@@ -68,7 +68,7 @@ def _has_float_weights(graph: GraphIndex, node: onnx.NodeProto) -> bool:
 
 
 def _is_dequantised(graph: GraphIndex, tensor: str) -> bool:
-    """Return whether a tensor is the output of a DequantizeLinear with one scale, perhaps behind moves."""
+    """Return whether a tensor is the output of a DequantizeLinear with one scale, perhaps moved by other nodes."""
     node = graph.producers.get(tensor)
     while node is not None and node.op_type in PASSED and len(graph.readers(tensor)) == 1:
         tensor = node.input[0]
@@ -81,7 +81,7 @@ def _is_dequantised(graph: GraphIndex, tensor: str) -> bool:
 
 
 def _is_quantised(graph: GraphIndex, tensor: str) -> bool:
-    """Return whether a QuantizeLinear alone reads a tensor, perhaps behind Relu or Clip, and moves behind it."""
+    """Return whether only a QuantizeLinear reads a tensor, perhaps after a Relu or Clip and then moves."""
     passed = _BOUNDING | PASSED
     while len(following := graph.readers(tensor)) == 1:
         (node,) = following
@@ -93,10 +93,10 @@ def _is_quantised(graph: GraphIndex, tensor: str) -> bool:
     return False
 
 
-def by_runtime(weights: np.ndarray) -> tuple[np.ndarray, np.float32, np.int8]:
-    """Return float weights as int8, with scale and zero point, as ONNX Runtime quantises them.
+def as_runtime_quantises(weights: np.ndarray) -> tuple[np.ndarray, np.float32, np.int8]:
+    """Quantise float weights to int8 as ONNX Runtime does: return integers, scale and zero point.
 
-    The range of the weights, 0 included, becomes that of int8. All operations are in float32.
+    The range of the weights, 0 included, becomes the range of int8. All operations are in float32.
     """
     low, high = min(weights.min(), np.float32(0)), max(weights.max(), np.float32(0))
     scale = np.float32(1) if low == high else (high - low) / np.float32(_INT8.max - _INT8.min)
@@ -106,17 +106,17 @@ def by_runtime(weights: np.ndarray) -> tuple[np.ndarray, np.float32, np.int8]:
 
 
 def _interpolates(node: onnx.NodeProto) -> bool:
-    """Return whether a node computes values between those of its input, which quantising in front would change."""
+    """Return whether a node computes values between those of its input, so that quantising its input changes them."""
     return node.op_type in with_effect(Effect.RESIZE) and text(node, "mode", "nearest") != "nearest"
 
 
 def _passes(node: onnx.NodeProto) -> bool:
-    """Return whether quantising behind a node gives the same integers as in front of it."""
+    """Return whether a node gives the same integers whether its input or its output is quantised."""
     return node.op_type in _PASSED and node.domain in DOMAINS and not _interpolates(node)
 
 
-class _Operands:
-    """Pass over a graph that quantises float operands of moving operators.
+class _OperandRewrite:
+    """Rewrite of a graph that quantises float operands of operators that only move values.
 
     A new QuantizeLinear and DequantizeLinear have the scale and the zero point of the QuantizeLinear that follows the
     operator. `Rewriter.float_tensors` gets the operands that ONNX Runtime computes in floats, too.
@@ -127,12 +127,12 @@ class _Operands:
         self._varying = at.graph.behind(at.graph.inputs)
         """Tensors that depend on an input of the model."""
         self._made: dict[tuple[str, ...], str] = {}
-        """Quantised operands by the operand's name and the inputs of its QuantizeLinear."""
+        """Names of the quantised operands, by the float operand's name and the inputs of its QuantizeLinear."""
 
     def __call__(self, node: onnx.NodeProto) -> Made:
-        """Return a node after new quantisers of its float operands; ``None`` if it has no such operand."""
+        """Return a node preceded by new quantisers of its float operands; ``None`` if it has no such operand."""
         passed = {node.op_type}
-        label = self._label(node.output, passed) if self._is_moving(node) else None
+        label = self._following_quantiser(node.output, passed) if self._is_moving(node) else None
         if label is None:
             return None
         result, forks, made = copied(node), node.op_type not in _MOVING, list[onnx.NodeProto]()
@@ -141,15 +141,15 @@ class _Operands:
                 continue
             key = (name, *label.input[1:])
             if key not in self._made:
-                made += self._pair(name, label)
+                made += self._quantiser_pair(name, label)
                 self._made[key] = made[-1].output[0]
                 if forks or not passed <= PASSED:
                     self._at.float_tensors.add(name)
             result.input[index] = self._made[key]
         return None if result.input == node.input else [*made, result]
 
-    def _pair(self, name: str, label: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-        """Return a quantiser of a tensor like ``label``, and a DequantizeLinear."""
+    def _quantiser_pair(self, name: str, label: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+        """Return a QuantizeLinear of a tensor, with the parameters of ``label``, and a DequantizeLinear after it."""
         integers, real = self._at.unused(f"{name}_integers"), self._at.unused(f"{name}_quantised")
         quantiser = copied(label)
         quantiser.name, quantiser.input[0], quantiser.output[0] = integers, name, integers
@@ -157,15 +157,15 @@ class _Operands:
         return quantiser, helper.make_node("DequantizeLinear", inputs, [real], name=real, domain=label.domain)
 
     def _is_moving(self, node: onnx.NodeProto) -> bool:
-        """Return whether a node moves values, or selects some of floats that other nodes read, too."""
+        """Return whether a node moves values, or selects maximum values of floats that other nodes read, too."""
         if node.op_type in _SELECTING:
             return len(self._graph.readers(node.input[0])) > 1
         return not _interpolates(node)
 
-    def _label(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
-        """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors.
+    def _following_quantiser(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
+        """Return the QuantizeLinear that follows tensors on all paths with one scale and zero point; ``None`` if none.
 
-        Add the operators on these ways to ``passed``, and QuantizeLinear where ONNX Runtime computes floats anyway.
+        Add the operators on these paths to ``passed``, and QuantizeLinear if ONNX Runtime computes floats anyway.
         """
         labels: list[onnx.NodeProto] = []
         waiting = [*filter(None, tensors)]
@@ -187,7 +187,7 @@ class _Operands:
         return labels[0] if len({tuple(node.input[1:]) for node in labels}) == 1 else None
 
     def _is_quantised(self, tensor: str, *, functions: bool) -> bool:
-        """Return whether a tensor is a quantised map, with nothing but moves applied to it; or no map at all.
+        """Return whether a tensor is a quantised map to which only moves are applied, or does not depend on a map.
 
         With ``functions``, functions of one value may be applied to the map, too.
         """
@@ -201,11 +201,11 @@ class _Operands:
 
 
 def _moved_tensors(node: onnx.NodeProto) -> Sequence[str]:
-    """Return the tensors whose values a node of `_PASSED` moves."""
+    """Return the input tensors whose values a node with an operator of `_PASSED` moves."""
     return node.input if node.op_type == "Concat" else node.input[:1]
 
 
 WEIGHTS = (_with_quantised_weights,)
-"""Rules that quantise weights where ONNX Runtime's optimiser quantises them."""
-OPERANDS = (Rewrite("float operands", "quantise floats before they are moved", _Operands, _MOVING | _SELECTING),)
-"""Rules that quantise operands in floats of operators that only move values."""
+"""Rewrite rules that quantise weights of a model as ONNX Runtime's optimiser does."""
+OPERANDS = (Rewrite("float operands", "quantise floats before they are moved", _OperandRewrite, _MOVING | _SELECTING),)
+"""Rewrite rules that quantise the float operands of operators that only move values."""

@@ -24,7 +24,7 @@ from hwgen.network.onnx.average import as_sums, geometry_of, refuse_uncounted
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Quantisation
 from hwgen.network.onnx.dimensions import MOVES
-from hwgen.network.onnx.fixed_program import JOINING, RULES, FixedPointProgram, is_pixel, leaves, split
+from hwgen.network.onnx.fixed_program import JOINING, RULES, FixedPointProgram, is_pixel, leaves, split_unit
 from hwgen.network.onnx.functions import applied
 from hwgen.network.onnx.joins import check_sizes, concatenated
 from hwgen.network.onnx.ledger import RefusalError
@@ -244,7 +244,7 @@ def _emit_wide(
     ``exactly``: whether its steps must be ``unit``, and not larger.
     """
     program = _program(build, formula, unit, exact=_is_exact(formula))
-    value, (mantissa, fraction) = program.result, split(unit)
+    value, (mantissa, fraction) = program.result, split_unit(unit)
     if exactly:
         value = program.scaled(value, np.ones(1), mantissa)
     if exactly or value.fraction > fraction:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from hwgen.network.onnx.file import copied, data_inputs, held, takes
+from hwgen.network.onnx.file import constant_array, copied, data_inputs, takes
 from hwgen.network.onnx.infer import Shapes
 
 
@@ -57,7 +57,7 @@ class GraphIndex:
             if initialiser is not None:
                 self._arrays[tensor] = numpy_helper.to_array(initialiser)
             else:
-                self._arrays[tensor] = held(node) if node is not None and node.op_type == "Constant" else None
+                self._arrays[tensor] = constant_array(node) if node is not None and node.op_type == "Constant" else None
         return self._arrays[tensor]
 
     @cached_property

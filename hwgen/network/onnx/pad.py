@@ -133,7 +133,7 @@ def _emit(build: Builder, node: onnx.NodeProto, window: Window, index: Sequence[
 
 def _check_clipped(build: Builder, node: onnx.NodeProto, value: int) -> None:
     """Refuse a value that is outside the bounds to which the model clips the current map."""
-    made = build.made_map()
+    made = build.computed_map()
     if made.bounds is not None and build.map.zero_point is not None:
         narrow = build.map.type.narrowed(*made.bounds, build.map.zero_point)
         if not narrow.minimum <= value <= narrow.maximum:

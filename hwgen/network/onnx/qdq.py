@@ -1,7 +1,7 @@
 """Import of ONNX operators between DequantizeLinear and QuantizeLinear (QDQ models).
 
 A Clip of integers, between QuantizeLinear and DequantizeLinear (QCDQ), narrows a map. Its bounds become bounds of the
-layer that computes the map, or of the host where the map is the network's input. Either way the map gets the narrowest
+layer that computes the map, or of the host if the map is the network's input. Either way the map gets the narrowest
 type that holds them, so that beats, memories and multipliers become narrower.
 """
 
@@ -44,8 +44,8 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
     if integer_type.bits > 16:
         raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
     lower, upper = (int(np.minimum(np.maximum(end, low), high)) for end in (integer_type.minimum, integer_type.maximum))
-    source = build.maker()
-    made = build.made_map()
+    source = build.computing_layer()
+    made = build.computed_map()
     bounds = made.bounds
     if bounds is not None:
         lower, upper = (min(max(end, lower), upper) for end in bounds)
@@ -58,7 +58,7 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
 
 
 def _bound(step: PendingLayer, low: int, high: int) -> bool:
-    """Bound the outputs of the layer ``step`` by ``low`` and ``high``; return whether the layer allows such bounds."""
+    """Clip the outputs of the layer ``step`` to ``low`` .. ``high``; return whether the layer can clip so."""
     if step.kind is Conv:
         if step.requantisation is None:
             return False
@@ -74,13 +74,13 @@ def _bound(step: PendingLayer, low: int, high: int) -> bool:
 
 
 def _integer_range(source: Map) -> tuple[int, int]:
-    """Return minimum and maximum of the integer type that the feature map ``source`` will have when it is finished."""
+    """Return the lowest and the highest integer of the type that the map ``source`` will have when it is finished."""
     integer_type = source.frozen().type
     return integer_type.minimum, integer_type.maximum
 
 
 def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> None:
-    """Append a 1x1 convolution that only clips each channel of the current map.
+    """Append a 1x1 convolution whose only effect is to clip each channel of the current map.
 
     Other nodes read the map without the clip.
     """
@@ -97,7 +97,7 @@ def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> Non
 
 
 def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a DequantizeLinear of a feature map."""
+    """Import a DequantizeLinear of a feature map: the current value becomes real numbers."""
     if not isinstance(build.state, Integers):
         raise build.refusal(node, "must take integers")
     if build.map.type == INT32:  # a DequantizeLinear of accumulators can only be at the end, on the host
@@ -108,7 +108,7 @@ def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QuantizeLinear: append the layers that the value before it needs, so that it becomes integers."""
+    """Import a QuantizeLinear: append the layers that compute its integers from the current value."""
     state = build.state
     to = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     if isinstance(state, Ended | Integers):
@@ -149,7 +149,7 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Conv of a dequantised map."""
+    """Import an ONNX Conv of a dequantised map: the current value becomes the convolution's sums."""
     operand = _operand(build, node)
     if operand.is_padded_by(node) and not build.shared:
         operand.in_floats = False
@@ -160,13 +160,13 @@ def _conv(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Gemm of a dequantised map."""
+    """Import an ONNX Gemm of a dequantised map: the current value becomes the product's sums."""
     operand = _operand(build, node)
     transposed, alpha, beta = _general_product(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 0 if transposed else 1)
     matrix, unit = matrix if transposed else matrix.T, operand.scale * w_scale
     bias, rounding = build.bias(node, len(matrix), unit), np.zeros(1)
-    if not alpha == beta == 1:  # steps of the accumulators are others than those to which ONNX Runtime rounds
+    if not alpha == beta == 1:  # the accumulators' steps differ from the steps that ONNX Runtime rounds to
         rounding = beta * bias.steps * unit.astype(np.float64)
         bias = bias._replace(steps=np.zeros_like(bias.steps), residue=rounding + beta * bias.residue)
     sums = build.multiply(node, QuantisedWeights(matrix, w_scale, weight_type), bias.steps, alpha * operand.scale)
@@ -175,7 +175,7 @@ def _gemm(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX MatMul of a dequantised map and a constant matrix."""
+    """Import an ONNX MatMul of a dequantised map and a constant matrix: the current value becomes its sums."""
     if build.constants.holds(node.input[0]):
         raise build.refusal(node, "the constant matrix must be the second operand")
     operand = _operand(build, node)
@@ -192,7 +192,7 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _set_convolution(build: Builder, sums: AccumulatorState, bias: Bias) -> None:
-    """Set the builder's current value to a convolution's sums, and fold in arithmetic in front of the convolution."""
+    """Make a convolution's sums the builder's current value, with the arithmetic before the convolution folded in."""
     operand = build.state
     assert isinstance(operand, Reals)
     sums.residue = bias.residue
@@ -204,12 +204,12 @@ def _set_convolution(build: Builder, sums: AccumulatorState, bias: Bias) -> None
 
 
 def _general_product(build: Builder, node: onnx.NodeProto) -> tuple[bool, np.float32, np.float32]:
-    """Return a Gemm's ``transB``, ``alpha`` and ``beta``, and transpose the current value for ``transA``.
+    """Return a Gemm's ``transB``, ``alpha`` and ``beta``, and transpose the current value if ``transA`` is set.
 
     Without a bias, ``beta`` is 1.
     """
     has_bias = len(node.input) > 2 and bool(node.input[2])
-    alpha, beta = positive(build, node, "alpha"), positive(build, node, "beta") if has_bias else np.float32(1)
+    alpha, beta = factor_of(build, node, "alpha"), factor_of(build, node, "beta") if has_bias else np.float32(1)
     if attribute(node, "transA", 0):
         if build.batch != 1 or build.view.rank != 2:
             raise build.refusal(node, "transA must be 0, as the batch is the first dimension; use a batch of 1")
@@ -217,8 +217,8 @@ def _general_product(build: Builder, node: onnx.NodeProto) -> tuple[bool, np.flo
     return bool(attribute(node, "transB", 0)), alpha, beta
 
 
-def positive(build: Builder, node: onnx.NodeProto, name: str) -> np.float32:
-    """Return the attribute ``name``, 1 by default, which must be a positive number."""
+def factor_of(build: Builder, node: onnx.NodeProto, name: str) -> np.float32:
+    """Return a node's attribute ``name``, 1 by default, or refuse the node unless it is a positive number."""
     factor = np.float32(attribute(node, name, 1.0))
     if not 0 < factor < np.inf:
         raise build.refusal(node, f"{name} must be a positive number, not {factor:g}")
@@ -226,17 +226,17 @@ def positive(build: Builder, node: onnx.NodeProto, name: str) -> np.float32:
 
 
 def _relu(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Relu."""
+    """Import an ONNX Relu: bound the builder's current value below by 0."""
     _bounded(build, node, 0.0, math.inf)
 
 
 def _clip(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Clip with constant bounds."""
+    """Import an ONNX Clip with constant bounds: bound the builder's current value."""
     _bounded(build, node, *bounds_of(build, node))
 
 
 def bounds_of(build: Builder, node: onnx.NodeProto) -> tuple[float, float]:
-    """Return the constant bounds of a Clip, or refuse the node."""
+    """Return the constant bounds (low, high) of a Clip, infinite if it states none; refuse others."""
     bounds = []
     for index, (name, unbounded) in enumerate((("min", -math.inf), ("max", math.inf)), start=1):
         bound = attribute(node, name, unbounded)
@@ -275,7 +275,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
 
 
 def _add(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Add of a constant, or of several maps."""
+    """Import an ONNX Add of a constant and a feature map, or of several feature maps."""
     names = [name for name in node.input if build.constants.holds(name)]
     if not names:
         add_or_apply(build, node)
@@ -313,7 +313,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
 def _add_to_sums(
     build: Builder, node: onnx.NodeProto, state: AccumulatorState, values: np.ndarray, constant: Quantised | None
 ) -> None:
-    """Import an Add behind a convolution: add its constant's ``values`` to the convolution's bias.
+    """Import an Add after a convolution: add its constant's ``values`` to the convolution's bias.
 
     ``constant``: the quantised form of the values, if they are quantised.
     """

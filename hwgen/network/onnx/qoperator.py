@@ -16,7 +16,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Quantised
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.operator_traits import operands_of
-from hwgen.network.onnx.qdq import positive
+from hwgen.network.onnx.qdq import factor_of
 from hwgen.network.onnx.values import Reals
 
 _BIASES = {"QGemm": 6, "QLinearConv": 8}
@@ -75,7 +75,7 @@ def _dequantise(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, ope
         else:
             build.enter(next(maps))
             scale, zero = build.quantised_input(node, index + 1)
-            factor = positive(build, node, "alpha") if node.op_type == "QGemm" else np.float32(1)
+            factor = factor_of(build, node, "alpha") if node.op_type == "QGemm" else np.float32(1)
             build.state = Reals(node, factor * scale, zero, name)
             build.operands.append(build.value)
     if not build.operands:

@@ -1,6 +1,6 @@
-"""Import of ONNX ConvTranspose as a convolution with an output channel per phase of the strides.
+"""Import of ONNX ConvTranspose as a convolution with one output channel per phase of the strides.
 
-Output ``o`` of an axis depends on input ``i`` through tap ``k`` where ``o + pad = i * stride + k * dilation``. Write
+Output ``o`` of an axis depends on input ``i`` through tap ``k`` if ``o + pad = i * stride + k * dilation``. Write
 ``o`` as ``q * stride + phase``. Then the input is ``q + delta``, and ``delta`` depends only on the phase and the tap.
 The outputs of one phase are thus the outputs of a convolution without stride, with some of the taps. All phases are
 output channels of one convolution. Its window holds the taps of all phases, and zeros where a phase has no tap.
@@ -27,7 +27,7 @@ from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import Crop
 
-#: Largest number of skipped outputs in front of a ConvTranspose output map that are tried, for the fewest taps.
+#: Maximum number of skipped outputs before a ConvTranspose's output map that are tried in search of the fewest taps.
 MAX_TRIED = 64
 
 
@@ -42,11 +42,11 @@ class Phases:
     taps : int
         Number of taps of the convolution's window.
     padding : tuple of int
-        Padding of the convolution, before and behind the map.
+        Padding of the convolution, before and after the map.
     tap_positions : tuple of (int, int, int)
         Phase, tap of the transposed convolution, and tap of the convolution.
     skipped : tuple of int
-        Outputs of all phases together that the node doesn't have, before and behind its own.
+        Outputs of all phases together that the node doesn't have, before and after its own.
     """
 
     stride: int
@@ -81,7 +81,7 @@ class Phases:
     ) -> Phases:
         """Split one axis of a transposed convolution into phases that begin ``first`` skipped outputs before output 0.
 
-        Where padding would become negative, the phases begin some rounds of phases earlier.
+        If padding would become negative, the phases begin some rounds of phases earlier.
         """
         phases = [(tap * dilation + first - pad) % stride for tap in range(kernel)]
         deltas = [(phase - first + pad - tap * dilation) // stride for tap, phase in enumerate(phases)]
@@ -102,7 +102,7 @@ class Phases:
 
 
 def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX ConvTranspose."""
+    """Import an ONNX ConvTranspose: set the current value to a convolution's sums, one output channel per phase."""
     operand = plain_operand(build, node)
     if build.spatial_axes(node) != (ROWS, COLUMNS):
         raise build.refusal(node, f"must take (N, C, H, W), but its input is laid out as {build.view}")
@@ -135,7 +135,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
         groups=groups,
     )
     sums.residue = bias.residue[channels]
-    # ONNX Runtime leaves the bias in floats where the number of scales is neither 1 nor that of the outputs.
+    # ONNX Runtime leaves the bias in floats if the number of scales is neither 1 nor the number of outputs.
     sums.rounded = build.optimised and bias.may_round and not operand.in_floats and kernels.scale.size in (1, outputs)
     sizes = [count * axis.stride - sum(axis.skipped) for count, axis in zip(sums.size, (rows, columns), strict=True)]
     emit = partial(_open, build, node, channels, rows, columns)
@@ -161,7 +161,7 @@ def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
 
 
 def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tuple[Phases, Phases]:
-    """Check a ConvTranspose's attributes, and return the phases along its rows, and along its columns."""
+    """Check a ConvTranspose's attributes, and return its phases along rows and its phases along columns."""
     strides, dilations = (tuple(attribute(node, name, (1, 1))) for name in ("strides", "dilations"))
     more = tuple(attribute(node, "output_padding", (0, 0)))
     for name, values, lowest in (("strides", strides, 1), ("dilations", dilations, 1), ("output_padding", more, 0)):
@@ -219,7 +219,7 @@ def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Seque
 
 
 def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights of a convolution for all phases of a ConvTranspose, and the node's channel of each output channel.
+    """Return the weights of a convolution that computes all phases of a ConvTranspose, and each output's node channel.
 
     The second array has, for each channel of the convolution, the node's output channel. The weights are ``(channels,
     C // groups, Kh, Kw)``; the phases of a group are neighbours.
@@ -235,7 +235,7 @@ def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -
 
 
 def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phases, columns: Phases) -> None:
-    """Append the layers that turn the channels of a ConvTranspose's phases into neighbouring pixels."""
+    """Append the layers that turn the phases of a ConvTranspose, which are channels, into neighbouring pixels."""
     build.emit_select(node, _phase_by_phase(channels, rows.stride * columns.stride))
     emit_depth_to_space(build, node, (rows.stride, columns.stride))
     (top, bottom), (left, right) = rows.skipped, columns.skipped
@@ -247,7 +247,7 @@ def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phas
 
 
 def _phase_by_phase(channels: np.ndarray, phases: int) -> list[int]:
-    """Return the order that sorts the channels of a ConvTranspose's convolution by phase.
+    """Return the channel order that sorts the outputs of a ConvTranspose's convolution by phase, as indices.
 
     Within a phase they have the order of the node's channels.
     """

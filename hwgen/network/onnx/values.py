@@ -3,10 +3,10 @@
 - ``Floats``: a float input of the model, before its first QuantizeLinear;
 - ``Foreign``: the output of an operator that can't be built;
 - ``Integers``: a feature map, as the hardware computes it;
-- ``Reals``: a feature map behind DequantizeLinear, perhaps with pointwise operators applied. A table stores the float
+- ``Reals``: a feature map after DequantizeLinear, perhaps with pointwise operators applied. A table stores the float
   that each integer has become;
 - ``AccumulatorState``: accumulators of a convolution, before their QuantizeLinear;
-- ``Ended``: floats of a last convolution, of whose accumulators the host makes them;
+- ``Ended``: floats that the host computes from the accumulators of a last convolution;
 - ``Pending``: another layer whose QuantizeLinear must be the next node;
 - ``Joined``: the result of an operator on several feature maps, or of an LRN of one map, before its QuantizeLinear;
 - ``Wide``: floats that the hardware holds in fixed point: a map whose small scale the importer chose;
@@ -66,9 +66,9 @@ class Map:
         return Map(channels, height, width, self.type, self.zero_point, self.scale)
 
     def frozen(self) -> FeatureMap:
-        """Return the finished `FeatureMap` of this map.
+        """Return this map, which import can no longer change, as a `FeatureMap`.
 
-        Where the model clips the integers, the map has the narrowest type that holds all of them and the zero point.
+        If the model clips the integers, the map has the narrowest type that holds all of them and the zero point.
         """
         integer_type = self.type if self.bounds is None else self.type.narrowed(*self.bounds, self.zero_point or 0)
         return FeatureMap(
@@ -103,14 +103,14 @@ class PendingLayer:
     more: tuple[Map, ...] = ()
     """Input maps of the layer after the first one."""
     fraction: int = 0
-    """Number of fractional bits in the ``bias`` of an unfinished convolution; products have none."""
+    """Number of fraction bits in the ``bias`` of an unfinished convolution; products have none."""
     sources: tuple[PendingLayer | None, ...] = (None,)
     """Layers that compute this layer's input maps; ``None`` stands for an input of the model."""
     fit: Callable[[PendingLayer, FeatureMap], None] | None = None
     """Function that adapts the convolution's bias to its final input map and output bounds; run once."""
 
     def frozen(self, *sources: FeatureMap) -> Op:
-        """Return the finished layer (`Op`) of this unfinished layer, for the finished input maps ``sources``."""
+        """Return this unfinished layer as a finished layer (`Op`) with the finished input maps ``sources``."""
         if self.kind is Conv:
             if self.fit is not None:
                 self.fit(self, sources[0])
@@ -124,7 +124,7 @@ class PendingLayer:
         return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
-        """Return the finished convolution (`Conv`) of this unfinished layer, for the finished input map ``source``."""
+        """Return this unfinished layer as a finished convolution (`Conv`) with the finished input map ``source``."""
         assert self.weights is not None
         assert self.bias is not None
         return Conv(
@@ -160,24 +160,24 @@ class Floats:
 
     shape: tuple[int, int, int]
     origin: str = ""
-    """Name of the model's float input."""
+    """Name of the float input of the ONNX model."""
 
 
 @dataclass
 class Foreign(Floats):
-    """State of an ONNX tensor that no layer can compute.
+    """State of an ONNX tensor that no layer can compute, such as the output of an operator that can't be built.
 
-    It is the output of an operator that can't be built, or no tensor of numbers. Nothing is built from the tensor, but
-    the nodes behind it are still checked. If its shape is known (``begins``), a QuantizeLinear starts a new feature map
-    from it, as from a float input of the model.
+    Or the tensor does not hold numbers. Nothing is built from the tensor, but the nodes after it are still checked. If
+    its shape is known (``begins``), a QuantizeLinear starts a new feature map from it, as from a float input of the
+    model.
     """
 
     cause: str = ""
-    """Text for messages that names the operator because of which no layer can compute the tensor."""
+    """Text for messages that names the operator that keeps layers from computing the tensor."""
     begins: bool = False
-    """Whether a QuantizeLinear can start a new feature map from a tensor that no layer computes."""
+    """Whether a QuantizeLinear can start a new feature map from this tensor, which no layer computes."""
     real: bool = True
-    """Whether a tensor that no layer computes holds values, rather than indices, shapes or conditions.
+    """Whether this tensor, which no layer computes, holds values rather than indices, shapes or conditions.
 
     A layer could process values.
     """
@@ -190,9 +190,9 @@ class Integers:
 
 @dataclass(frozen=True, eq=False)
 class Ended:
-    """State of a convolution's floats at which the hardware ends: the host makes them of the accumulators.
+    """State of a tensor that the host computes from a last convolution's accumulators, where the hardware ends.
 
-    ``reals``: gain and offset of each channel, with which accumulators become the floats.
+    ``reals``: affine function from accumulators to the floats, gain and offset per channel.
     """
 
     reals: Affine
@@ -231,7 +231,7 @@ class ConstantOperand:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """Feature map that an expression of several maps reads.
+    """Feature map that an expression over several feature maps reads, with the real value of each of its integers.
 
     ``table``: float of each integer of the map's final type, float32 ``(channels or 1, integers)``; ``None`` for a map
     of fixed-point numbers.
@@ -275,7 +275,7 @@ class Applied:
 
 
 Operand = Applied | ConstantOperand | Leaf | str | None
-"""Type of an operand of an operator in an expression."""
+"""Type of an operand of an operator in an expression: `Applied`, `ConstantOperand`, `Leaf`, "" or ``None``."""
 
 
 def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
@@ -296,7 +296,7 @@ def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
 
 @dataclass
 class Reals:
-    """State of a dequantised ONNX tensor: a map behind a DequantizeLinear, and the pointwise operators since."""
+    """State of a dequantised ONNX tensor: a map after DequantizeLinear, and the pointwise operators applied since."""
 
     node: onnx.NodeProto
     scale: np.float32
@@ -304,48 +304,48 @@ class Reals:
     zero: int
     """Zero point of the DequantizeLinear of the map."""
     tensor: str
-    """Output tensor of the DequantizeLinear, moved behind operators that only rename axes, as ONNX Runtime does."""
+    """Output tensor of the DequantizeLinear, moved past operators that only rename axes, as ONNX Runtime does."""
     steps: list[onnx.NodeProto] = field(default_factory=list)
-    """Pointwise ONNX nodes applied behind the DequantizeLinear, in their order."""
+    """Pointwise ONNX nodes applied since the DequantizeLinear, in order."""
     offset: np.ndarray | None = None
     """Constants that an ONNX Add has added to the dequantised values, float64 ``(channels,)``."""
     table: np.ndarray | None = None
-    """Float that each integer of the map has become after ``steps``, float32 ``(channels or 1, integers)``.
+    """Float that each integer in the map's range has become after ``steps``, float32 ``(channels or 1, integers)``.
 
     The integers are those of the map's range.
     """
     addend: Addend | None = None
     """Constant of the last Add, if ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
-    """Bounds (low, high) of each Relu and Clip behind the DequantizeLinear."""
+    """Bounds (low, high) of each Relu and Clip since the DequantizeLinear."""
     in_floats: bool = False
-    """Whether ONNX Runtime computes any node behind the DequantizeLinear in float32, and so all later ones."""
+    """Whether ONNX Runtime computes a node since the DequantizeLinear, and so all later nodes, in float32."""
     padded: str = ""
-    """Output name of a Pad with zeros that ONNX Runtime merges into a Conv right behind it; empty if there is none.
+    """Output name of a Pad with zeros that ONNX Runtime merges into the Conv after it; empty without such a Pad.
 
     ONNX Runtime computes no other node since the DequantizeLinear in floats.
     """
     formula: Applied | None = None
-    """Expression of the dequantised map that the nodes in ``steps`` compute."""
+    """Expression of the dequantised map that the nodes in ``steps`` compute; ``None`` if there are no nodes."""
     by_runtime: bool = False
-    """Whether ONNX Runtime must compute the float of each integer, because ``table`` doesn't hold it."""
+    """Whether ONNX Runtime must be run for the float of each integer, because ``table`` does not hold it."""
     for_sums: bool = False
-    """Whether ``steps`` contain arithmetic that only a convolution right behind them can include."""
+    """Whether ``steps`` contain arithmetic that only the convolution directly after them can include."""
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
     """Max pool nodes, with their map axes, that must follow the table, because it changes the order of values."""
     arithmetic: Affine | None = None
-    """Affine function per map channel that ``steps`` amount to, if all of them are arithmetic with constants."""
+    """Affine function per map channel that equals ``steps``; ``None`` unless all are arithmetic with constants."""
 
     def is_padded_by(self, node: onnx.NodeProto) -> bool:
         """Return whether ONNX Runtime merges the Pad before the Conv ``node`` into the Conv.
 
         No other node may read the Pad.
         """
-        alone = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
-        return node.op_type == "Conv" and self.padded == node.input[0] and alone
+        has_pads = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
+        return node.op_type == "Conv" and self.padded == node.input[0] and has_pads
 
     def selected(self, index: np.ndarray) -> Reals:
-        """Return the state restricted to the map's channels ``index``."""
+        """Return this state of a dequantised map restricted to the map's channels ``index``."""
         return replace(
             self,
             offset=None if self.offset is None else self.offset[index],
@@ -364,7 +364,7 @@ class Affine:
     offset: np.ndarray
 
     def behind(self, first: Affine) -> Affine:
-        """Return the composition that applies the affine function ``first``, then this function."""
+        """Return the affine function that applies ``first``, then this function."""
         return Affine(self.gain * first.gain, self.gain * first.offset + self.offset)
 
     def of_channels(self, index: np.ndarray) -> Affine:
@@ -379,9 +379,10 @@ class Affine:
 
 @dataclass(frozen=True)
 class Opened:
-    """Layout of a ConvTranspose's output channels on a convolution's channels, and function that adds later layers.
+    """Position of a ConvTranspose's output channels in its convolution, and the function that appends later layers.
 
-    ``channels``: for each channel of the sums the channel of the map. ``make`` emits the layers behind the convolution.
+    ``channels``: for each channel of the sums, the channel of the map. ``make`` appends the layers after the
+    convolution.
     """
 
     channels: np.ndarray
@@ -407,47 +408,47 @@ class AccumulatorState:
     low: float = -math.inf
     high: float = math.inf
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pools behind the convolution, each with the map axes that its window covers."""
+    """Max pools after the convolution, each with the map axes that its window covers."""
     groups: int = 1
     opened: Opened | None = None
     residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
-    """Rounding error of the integer ``bias``: the model's real bias less ``bias``, float64 ``(M,)`` or ``(1,)``."""
+    """Rounding error of the integer ``bias``: the model's real bias minus ``bias``, float64 ``(M,)`` or ``(1,)``."""
     rounding: np.ndarray = field(default_factory=lambda: np.zeros(1))
-    """Value of ``residue`` if ONNX Runtime rounds the bias, float64 ``(M,)`` or ``(1,)``."""
+    """Value that ``residue`` has if ONNX Runtime rounds the bias, float64 ``(M,)`` or ``(1,)``."""
     rounded: bool = True
     """Whether ONNX Runtime rounds the convolution's bias to steps of the accumulators.
 
     For a product of matrices without a bias: whether ONNX Runtime would round a bias that is added. ONNX Runtime rounds
-    a bias of floats of the node's own under two conditions. DequantizeLinear is right in front of the node.
-    QuantizeLinear is behind it, with at most Relu and Clip, and then pools and operators on dimensions, in between.
+    a bias of floats of the node's own under two conditions. DequantizeLinear directly precedes the node. QuantizeLinear
+    follows it, with at most Relu and Clip, and then pools and operators on dimensions, in between.
     """
     added: bool = False
-    """Whether an ONNX Add behind the convolution is part of its bias."""
+    """Whether an ONNX Add after the convolution is part of its bias."""
     moved: bool = False
     """Whether pools or operators on dimensions follow, past which ONNX Runtime moves a QuantizeLinear but no Relu."""
     affine: Affine | None = None
-    """Affine function that later nodes apply to the real values of the accumulators."""
+    """Affine function per channel that later nodes apply to the real values of the accumulators."""
     factor: np.ndarray | None = None
-    """Requantisation factor that `settled` computed, float32 ``(M,)``; ``None``: ``x_scale * w_scale / y_scale``."""
+    """Requantisation factors that `settled` computed, float32 ``(M,)``; ``None``: ``x_scale * w_scale / y_scale``."""
     fraction: int = 0
-    """Number of fractional bits in the ``bias`` of these convolution sums; products have none."""
+    """Number of fraction bits in the ``bias`` of these convolution sums; products have none."""
     first: Affine | None = None
-    """Real value of the accumulators without ``bias`` right behind the convolution; ``None`` if it is not known.
+    """Affine function from accumulators without ``bias`` to the convolution's real output; ``None`` if not known.
 
-    Its gain is the real value of one step.
+    Its gain is the real value of one accumulator step.
     """
     formula: Applied | None = None
-    """Expression of that real value which later nodes compute; ``None`` if there is no later node."""
+    """Expression of the convolution's real output that later nodes compute; ``None`` without such nodes."""
     signs: np.ndarray | None = None
-    """Sign of each channel's weights against the model's, int64 ``(M,)``; ``None`` before they are settled."""
+    """Sign (1, 0 or -1) by which each output channel's weights of the model were multiplied, int64 ``(M,)``."""
     averages: bool = False
-    """Whether ONNX Runtime computes the sums' mean in floats, and rounds each operator's result to float32."""
+    """Whether the sums are a mean that ONNX Runtime computes in floats, rounding each operator's result to float32."""
     chosen: tuple[float, float] | None = None
-    """Value below and value from a threshold on, where Less and Where choose between two constants."""
+    """Output values below and above the threshold, if Less and Where choose between two constants."""
 
     @property
     def bounded(self) -> bool:
-        """Whether a Relu or Clip bounds the convolution's sums."""
+        """Whether a Relu or Clip limits the convolution's sums."""
         return (self.low, self.high) != (-math.inf, math.inf)
 
     @property
@@ -456,15 +457,15 @@ class AccumulatorState:
         return np.broadcast_to(np.float64(self.x_scale) * self.w_scale.astype(np.float64), len(self.weights))
 
     def of_channels(self, values: np.ndarray) -> np.ndarray:
-        """Return the entry of ``values``, one per channel of the output map, for each channel of the accumulators."""
+        """Return the entry of ``values``, one per output-map channel, for each channel of the accumulators."""
         return values if self.opened is None else values[self.opened.channels]
 
 
 @dataclass
 class Pending:
-    """State of an ONNX tensor whose layer can be added only when the next node, a QuantizeLinear, is known.
+    """State of an ONNX tensor whose layer can be appended only when the next node, a QuantizeLinear, is known.
 
-    ``make`` adds the layer, for the scale, the zero point and the type of its output. ``in_floats`` does so where ONNX
+    ``make`` appends the layer, given the scale, zero point and type of its output. ``in_floats`` does so if ONNX
     Runtime computes the layer in float32; ``None`` if such a layer can't be built.
     """
 
@@ -475,38 +476,37 @@ class Pending:
 
 @dataclass
 class Joined:
-    """State of the result of an ONNX node on several dequantised maps (or an LRN or an average of one).
+    """State of the float result of an ONNX node on several dequantised maps, or of an LRN or an average of one map.
 
-    A QuantizeLinear must follow, perhaps behind Relu or Clip.
+    A QuantizeLinear must follow, perhaps after Relu or Clip.
     """
 
     node: onnx.NodeProto
     make: Callable[[Joined, np.float32, int, IntegerType], None]
-    """Function that adds the layer of the node that combines maps, for its output's scale, zero point and type."""
+    """Function that appends the layer of the map-combining node, given its output's scale, zero point and type."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
-    """Bounds (low, high) of each Relu and Clip behind the node that combines maps."""
+    """Bounds (low, high) of each Relu and Clip after the node that combines maps."""
     in_floats: bool = False
     """Whether ONNX Runtime computes the combining node's result, or one of its maps, in float32.
 
-    It is also true if ONNX Runtime computes an operator behind the node so.
+    It is also true if ONNX Runtime computes a later operator so.
     """
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pool nodes behind the node that combines maps, with their map axes.
+    """Max pool nodes after the node that combines maps, with their map axes.
 
     They can follow the quantisation, too, which keeps the order.
     """
     operands: Sequence[Value] = ()
-    """Dequantised maps that the node combines; none if it can't be computed in fixed point."""
+    """Values of the dequantised maps that the node combines; empty if fixed point can't compute it."""
     sums: Callable[[], AccumulatorState] | None = None
-    """Function that gives the node's floats as sums of a convolution, for other operators behind it."""
+    """Function that returns the node's floats as sums of a convolution, for operators that follow it."""
 
 
 @dataclass
 class Wide(Reals):
-    """State of floats that the hardware holds as a map of integers of up to 32 bits, in small steps.
+    """State of floats without a quantiser in the model, held in hardware as fixed-point integers of up to 32 bits.
 
-    The model has no quantiser here. The scale is a power of two times that of a QuantizeLinear behind. ``node`` is the
-    node whose floats they are.
+    The scale is a power of two times the scale of a later QuantizeLinear. ``node`` is the node whose floats they are.
     """
 
     exact: bool = False
@@ -515,7 +515,7 @@ class Wide(Reals):
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """State of floats that operators compute of several maps, or of fixed-point numbers, before a layer holds them.
+    """State of floats computed from several maps, or from fixed-point numbers, that no layer holds yet.
 
     ``node`` gives the layer its name.
     """
@@ -525,7 +525,7 @@ class Expression:
 
 
 State = Ended | Expression | Floats | Integers | Joined | Pending | Reals | AccumulatorState
-"""Type of the states of an ONNX tensor during import."""
+"""Union of the states that an ONNX tensor can have during import."""
 
 
 @dataclass(frozen=True)

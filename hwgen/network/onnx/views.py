@@ -1,10 +1,10 @@
 """Layout of an ONNX model's tensors on the feature maps that the hardware streams.
 
 A feature map has three axes: channels, rows and columns (C, H, W). A tensor of the model can hold the same values in
-another order, in more dimensions or in fewer. Examples are (N, H, W, C) in models of Keras, (N, C * H * W) behind
-Flatten, and (N, C, L) in front of a one-dimensional convolution. An operator that only renames or reorders dimensions
+another order, in more dimensions or in fewer. Examples are (N, H, W, C) in models of Keras, (N, C * H * W) after
+Flatten, and (N, C, L) before a one-dimensional convolution. An operator that only renames or reorders dimensions
 changes the tensor's `View` of the map, and nothing else. Views leave out the batch, the first dimension of most
-tensors. In front of a Gemm the first dimension can hold the batch and other dimensions of a frame, as in (N * T, C).
+tensors. Before a Gemm the first dimension can hold the batch and other dimensions of a frame, as in (N * T, C).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _LETTERS = "CHW"
 
 @dataclass(frozen=True)
 class Atom:
-    """Factor of a map axis: the digit ``i // step % size`` of the index ``i`` along ``axis``."""
+    """Factor of a feature map's axis in a tensor dimension: the digit ``i // step % size`` of the axis index ``i``."""
 
     axis: int
     size: int
     step: int = 1
 
     def split(self, inner: int) -> tuple[Atom, Atom]:
-        """Return the outer and the inner factor whose product is this factor of a map axis.
+        """Split this factor of a map axis into an outer and an inner factor.
 
-        The inner one has the size ``inner``, a divisor of this size.
+        The inner one has the size ``inner``, which must divide this size.
         """
         return Atom(self.axis, self.size // inner, self.step * inner), Atom(self.axis, inner, self.step)
 
 
 Atoms = tuple[Atom, ...]
-"""Type of the factors of map axes that a tensor's dimension is made of, the outermost first."""
+"""Type of a tensor dimension: the factors of map axes that it is made of, the outermost first."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Layout of an ONNX tensor on a feature map: the map axes, or their factors, that each dimension is made of.
+    """Layout of an ONNX tensor on a feature map: the map axes, or factors of axes, that each dimension is made of.
 
     Layouts are compared by value.
 
@@ -57,7 +57,7 @@ class View:
     sizes : tuple of int
         Channels, rows and columns of the map.
     dims : tuple of tuple of Atom
-        Factors of each dimension of the tensor behind the batch, the outermost first. A dimension of size 1 has no
+        Factors of each dimension of the tensor after the batch, the outermost first. A dimension of size 1 has no
         factors. Neighbouring factors that form one factor are joined.
     holds_batch : bool
         Whether the batch has no dimension of its own, but is the outermost factor of the first dimension in ``dims``.
@@ -75,7 +75,7 @@ class View:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dims", tuple(_merge_factors(atoms) for atoms in self.dims))
         for axis, (size, factors) in enumerate(zip(self.sizes, self._factors, strict=True)):
-            # The innermost factor counts by one, each other one by all indices of those behind it.
+            # The innermost factor counts by one, each other one by all indices of the factors after it.
             counts = [prod(atom.size for atom in factors[start:]) for start in range(len(factors) + 1)]
             if counts != [size, *(atom.step for atom in factors)]:
                 raise ConfigError(f"dims must hold each of {size} indices of {_LETTERS[axis]} once, not {self.dims}")
@@ -97,21 +97,21 @@ class View:
 
     @property
     def rank(self) -> int:
-        """Number of the tensor's dimensions, with the batch."""
+        """Number of dimensions of the laid-out tensor, including the batch."""
         return len(self.all_dims)
 
     @property
     def all_dims(self) -> tuple[Atoms, ...]:
-        """Factors of each dimension of the tensor. The batch, which is a factor of the first one, is left out."""
+        """Map-axis factors of each dimension of the tensor, including an empty first entry for a batch dimension."""
         return self.dims if self.holds_batch else ((), *self.dims)
 
     @property
     def all_sizes(self) -> tuple[int, ...]:
-        """Sizes of all the tensor's dimensions for a batch of one frame."""
+        """Sizes of all dimensions of the laid-out tensor, including the batch, for a batch of one frame."""
         return tuple(map(_size, self.all_dims))
 
     def with_dims(self, dims: Sequence[Atoms]) -> View:
-        """Return the layout of a tensor on this map with other `all_dims`.
+        """Return the layout on the same map of a tensor with other dimensions, given as `all_dims`.
 
         Raises ConfigError if there is none for the batch.
         """
@@ -122,7 +122,7 @@ class View:
 
     @property
     def size(self) -> int:
-        """Number of values of the tensor in one frame."""
+        """Number of values per frame of the laid-out tensor."""
         return prod(self.sizes)
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class View:
         return f"({', '.join([f'N * {first}' if self.holds_batch else 'N', *others])})"
 
     def _described(self, atoms: Atoms) -> str:
-        """Return the factors of map axes in one dimension of the tensor as text."""
+        """Return the factors of map axes in one dimension as text, such as ``H * 4 of C``."""
         whole = [atom.size == self.sizes[atom.axis] for atom in atoms]
         names = [_LETTERS[atom.axis] for atom in atoms]
         words = [
@@ -146,17 +146,17 @@ class View:
 
     @property
     def in_order(self) -> bool:
-        """Whether the tensor holds its values in the feature map's order, whatever its dimensions are."""
+        """Whether the tensor holds its values in the feature map's order (C, H, W), whatever its dimensions are."""
         return self.flatten() == View.of(self.sizes, [[CHANNELS, ROWS, COLUMNS]])
 
     # Operators that rename or reorder dimensions.
 
     def reshape(self, shape: Sequence[int]) -> View:
-        """Return the layout of the tensor after a Reshape to ``shape``, in row-major order.
+        """Return the layout of the tensor after a row-major Reshape to ``shape``.
 
         ``shape``: sizes of all dimensions for a batch of one frame.
 
-        Raises ConfigError where the new dimensions don't begin and end with factors of the map's axes.
+        Raises ConfigError if the new dimensions don't begin and end with factors of the map's axes.
         """
         shown = ", ".join(map(str, shape[shape[0] == 1 :]))
         if prod(shape) != self.size:
@@ -181,7 +181,7 @@ class View:
         return self.with_dims(dims)
 
     def transpose(self, order: Sequence[int]) -> View:
-        """Return the layout with all its dimensions in another ``order``, as in NumPy's transpose."""
+        """Return the layout with all dimensions, batch included, permuted by ``order`` as in NumPy's transpose."""
         return self.with_dims([self.all_dims[position] for position in order])
 
     def squeeze(self, positions: Sequence[int]) -> View:
@@ -203,7 +203,7 @@ class View:
         return self.with_dims(dims)
 
     def flatten(self) -> View:
-        """Return the tensor's layout with all its values in one dimension."""
+        """Return the tensor's layout with all values of a frame in one dimension."""
         return View(self.sizes, (tuple(atom for atoms in self.dims for atom in atoms),))
 
     # What layers ask for.
@@ -216,10 +216,10 @@ class View:
         return Layout(map=self.sizes, factors=tuple(atom.size for atom in factors), order=order, shape=self.shape)
 
     def channel_order(self) -> np.ndarray | None:
-        """Return the map channel of each index of the tensor's first dimension; ``None`` unless all channels are there.
+        """Return the map channel at each index of the first dimension; ``None`` unless it holds just all channels.
 
-        The result (int64) is ``None`` unless the first dimension consists of all channels and of nothing else. A
-        channel shuffle changes this order, and nothing else, of a plain view.
+        The result is ``None`` unless the first dimension consists of all channels and of nothing else. A channel
+        shuffle changes only this order of a plain view.
         """
         if any((atom.axis == CHANNELS) != (position == 0) for position, dim in enumerate(self.dims) for atom in dim):
             return None
@@ -249,10 +249,10 @@ class View:
         return by_atom.transpose(outermost_first).reshape(self.sizes[CHANNELS])
 
     def spatial_axes(self) -> tuple[int, ...] | None:
-        """Return the map axis (rows or columns) of each dimension behind the first; ``None`` if one is no whole axis.
+        """Return the map axis (rows or columns) of each dimension after the first; ``None`` unless all are whole axes.
 
-        The result is ``None`` if one of these dimensions is no whole axis, or an axis is missing. A dimension of size 1
-        can be any axis of size 1.
+        The result is ``None`` if one of these dimensions is not a whole axis, or an axis is missing. A dimension of
+        size 1 can be any axis of size 1.
         """
         left = [axis for axis in (ROWS, COLUMNS) if not any(atom.axis == axis for dim in self.dims for atom in dim)]
         spare = len(self.dims) - 1 - sum(map(bool, self.dims[1:]))
@@ -269,14 +269,15 @@ class View:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether a DepthToSpace or SpaceToDepth layer makes a map ``(C, H, W)`` of this layout."""
+        """Whether a DepthToSpace or SpaceToDepth layer can turn this layout into a plain map ``(C, H, W)``."""
         return self.depth_to_space() is not None or self.space_to_depth() is not None
 
     def depth_to_space(self) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """Return how a DepthToSpace layer makes a map ``(C, H, W)`` of this layout; ``None`` if none does.
+        """Return how a DepthToSpace layer turns this layout into a map ``(C, H, W)``: channel order and block size.
 
-        Behind the rows, and behind the columns, a dimension then holds factors of the channels. The result is the map
-        channel of each channel of the layer's input, and the rows and columns of a block.
+        After the rows, and after the columns, a dimension then holds factors of the channels. The result is the map
+        channel of each channel of the layer's input, and the rows and columns of a block; ``None`` if no such layer
+        gives the layout.
         """
         if len(self.dims) != 3 or any(atom.axis != CHANNELS for atom in self.dims[0]):
             return None
@@ -290,10 +291,11 @@ class View:
         return None if order is None else (order, (_size(inner[0]), _size(inner[1])))
 
     def space_to_depth(self) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """Return how a SpaceToDepth layer makes a map ``(C, H, W)`` of this layout; ``None`` if none does.
+        """Return how a SpaceToDepth layer turns this layout into a map ``(C, H, W)``: channel order and block size.
 
         The first dimension then holds all channels, and the inner factors of rows and columns. The result is the
-        channel of the layer's output that each channel of the tensor is, and the rows and columns of a block.
+        channel of the layer's output that each channel of the tensor is, and the rows and columns of a block; ``None``
+        if no such layer gives the layout.
         """
         if len(self.dims) != 3 or any(atom.axis == CHANNELS for dim in self.dims[1:] for atom in dim):
             return None
@@ -318,7 +320,7 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
 
     def reduced(self, positions: Sequence[int], *, keeps: bool) -> View | None:
-        """Return the layout of the tensor's averages per channel over some dimensions; ``None`` unless there are such.
+        """Return the layout after averaging each channel over the dimensions ``positions``; ``None`` if they don't fit.
 
         The dimensions at the indices ``positions`` must hold all rows and columns, and no channel. Averaged dimensions
         stay with the size 1 if the operator ``keeps`` them.
@@ -330,10 +332,9 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
     def product(self) -> View | None:
-        """Return the layout of the map's part over which a matrix product along the last dimension sums, or ``None``.
+        """Return the layout, as a map, of the values that a matrix product along the last dimension sums per output.
 
-        This part is a map of its own. The result is ``None`` unless the last dimension consists of all channels and of
-        whole axes, and of no frames.
+        The result is ``None`` unless the last dimension consists of all channels and of whole axes, and of no frames.
         """
         if self.rank < 2:
             return None
@@ -345,7 +346,7 @@ class View:
         return View((covered[0], covered[1], covered[2]), self.dims[-1:])
 
     def multiplied(self, outputs: int) -> View:
-        """Return the layout of a matrix product's result, with ``outputs`` channels as the last dimension."""
+        """Return the layout of a matrix product's result, whose last dimension is ``outputs`` channels."""
         taken = {atom.axis for atom in self.dims[-1]}
         rows, columns = (1 if axis in taken else self.sizes[axis] for axis in (ROWS, COLUMNS))
         return replace(self, sizes=(outputs, rows, columns), dims=(*self.dims[:-1], (Atom(CHANNELS, outputs),)))
@@ -370,7 +371,7 @@ class View:
         return View((channels, *self.sizes[1:]), tuple(dims))
 
     def onto(self, axes: Sequence[int]) -> View:
-        """Return the layout of this feature map, as a tensor, on another map whose axes are this layout's dimensions.
+        """Return the layout of this feature map as a tensor on another map, whose axes are this layout's dimensions.
 
         ``axes``: the axis of the other map for each dimension of this view.
         """
@@ -385,7 +386,7 @@ class View:
 
     @cached_property
     def _factors(self) -> tuple[Atoms, ...]:
-        """Factors of each axis of the feature map that the layout uses, the outermost first."""
+        """Factors that the layout splits each axis of the feature map into: per axis, the outermost first."""
         atoms = list(chain.from_iterable(self.dims))
         return tuple(
             tuple(sorted((atom for atom in atoms if atom.axis == axis), key=lambda atom: -atom.step))
@@ -394,12 +395,12 @@ class View:
 
 
 def _size(atoms: Atoms) -> int:
-    """Return the size of a tensor's dimension, the product of its factors."""
+    """Return the size of a tensor dimension: the product of its map-axis factors."""
     return prod(atom.size for atom in atoms)
 
 
 def _merge_factors(atoms: Atoms) -> Atoms:
-    """Return a dimension's factors without size-1 factors, and with neighbours merged that form one factor."""
+    """Return a dimension's map-axis factors without those of size 1, and with contiguous neighbours merged."""
     joined: list[Atom] = []
     for atom in atoms:
         if atom.size == 1:

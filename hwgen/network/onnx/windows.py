@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import onnx
 
 _NAMED = {1: ("one", "positive numbers", "a positive number"), 2: ("two", "positive pairs", "a positive pair")}
-"""Words for error messages about one-dimensional and two-dimensional windows."""
+"""Words for error messages about windows, by number of dimensions (1 or 2): count, plural and singular."""
 
 
 WHOLE_MAPS = frozenset(("GlobalMaxPool", "ReduceMax"))
-"""ONNX operators that are max pools whose window is a whole map. A ReduceMax must be over all pixels."""
+"""ONNX operators that are max pools with the whole map as window (a ReduceMax only if it reduces all pixels)."""
 
 
 def padding_mode(node: onnx.NodeProto) -> str:
@@ -31,7 +31,7 @@ def padding_mode(node: onnx.NodeProto) -> str:
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise ConfigError(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode[:40]!r}")
     if mode != "NOTSET" and not node.op_type.endswith("Pool") and attribute(node, "pads", None) is not None:
-        raise ConfigError(f"has pads beside auto_pad {mode}; give one of the two")
+        raise ConfigError(f"has both pads and auto_pad {mode}; give one of the two")
     return mode
 
 
@@ -105,7 +105,7 @@ def window_of(
             room = size + start + end - k
             count = (-(-room // s) if ceil else room // s) + 1
             if ceil and (count - 1) * s >= size + start:
-                count -= 1  # a window that would start in the padding behind the map
+                count -= 1  # a window that would start in the padding after the map
         if count < 1:
             dilated = "" if max(dilation) == 1 else f" with dilations {by(dilation)}"
             raise ConfigError(f"kernel {by(kernel)}{dilated} does not fit its {by(sizes)} input")
@@ -120,6 +120,6 @@ def window_of(
 
 
 def _pair(numbers: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int]:
-    """Return a window's numbers along rows and columns as a pair; 1 for an axis without a number."""
+    """Return a window parameter as (along rows, along columns), 1 for an axis that the node doesn't have."""
     by_axis = dict(zip(axes, numbers, strict=True))
     return by_axis.get(0, 1), by_axis.get(1, 1)

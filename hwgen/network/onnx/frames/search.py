@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes, with_inner
+from hwgen.network.onnx.file import DOMAINS, attribute, constant_array, data_inputs, named, takes, with_inner
 from hwgen.network.onnx.frames import along, cuts, elementwise, indices, products, reshapes
 from hwgen.network.onnx.frames.elementwise import is_elementwise
 from hwgen.network.onnx.frames.operands import (
@@ -163,7 +163,7 @@ class FrameSearch:
     def _evaluate(self, node: onnx.NodeProto) -> None:
         """Note the outputs of a node that does not depend on the frames."""
         tensors, names = self.tensors, takes(node)
-        if node.op_type == "Constant" and (value := held(node)) is not None:
+        if node.op_type == "Constant" and (value := constant_array(node)) is not None:
             tensors.values.note(node.output[0], [value] * len(tensors.values.counts))
         elif traits_of(node).effect is not Effect.RANDOM:
             tensors.values.evaluate(node)
