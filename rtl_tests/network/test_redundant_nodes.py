@@ -380,8 +380,8 @@ def test_nodes_before_and_tensors_behind() -> None:
     assert outputs(graph.needed) == ["one", "sum", "square", "y", "z"]
     assert outputs(graph.before(["y"], {"sum"})) == ["square", "y"]
     assert outputs([*graph.backwards(["z", "square"])])[:1] == ["square"]
-    assert graph.behind(["sum"]) == {"sum", "unused", "square", "y"}
-    assert graph.behind(["one"]) == {"one", "sum", "unused", "square", "y"}
+    assert graph.with_dependents(["sum"]) == {"sum", "unused", "square", "y"}
+    assert graph.with_dependents(["one"]) == {"one", "sum", "unused", "square", "y"}
 
 
 def test_other_nodes_make_another_model() -> None:

@@ -26,7 +26,7 @@ from referees import by_emulation, by_integer_kernels, integer_session, saturate
 
 import hwgen
 from hwgen.network.maps import INT8, UINT8
-from hwgen.network.onnx.builder import moot
+from hwgen.network.onnx.builder import are_dropped
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv
 from hwgen.network.quantise import quantise
@@ -509,7 +509,7 @@ def test_bounds_near_the_ends(scale: float, inside: float, dropped: bool, kind: 
         np.float32((end - zero + side * inside) * scale)
         for end, side in ((integer_type.minimum, 1), (integer_type.maximum, -1))
     ]
-    assert moot([(ends[0], ends[1])], np.float32(scale), zero, integer_type) == dropped
+    assert are_dropped([(ends[0], ends[1])], np.float32(scale), zero, integer_type) == dropped
     model = clipped(scale, zero, *ends, kind, "Add")
     operators = {node.op_type for node in integer_session(model)[1].graph.node}
     assert ("QLinearAdd" in operators) == dropped
@@ -519,10 +519,10 @@ def test_bounds_near_the_ends(scale: float, inside: float, dropped: bool, kind: 
 def test_bounds_that_are_near_the_ends_as_numbers(scale: float, dropped: bool) -> None:
     """ONNX Runtime also drops a Clip whose bounds are within the spacing of float32 at 1; not a Relu."""
     low, high = np.float32(3 * scale), np.float32(250 * scale) if not dropped else np.float32(255 * scale)
-    assert moot([(low, high)], np.float32(scale), 0, UINT8) == dropped
+    assert are_dropped([(low, high)], np.float32(scale), 0, UINT8) == dropped
     operators = {node.op_type for node in integer_session(clipped(scale, 0, low, high, np.uint8, "Add"))[1].graph.node}
     assert ("QLinearAdd" in operators) == dropped
-    assert not moot([(0.0, np.inf)], np.float32(scale), 3, UINT8)
+    assert not are_dropped([(0.0, np.inf)], np.float32(scale), 3, UINT8)
 
 
 @pytest.mark.parametrize("operator", ["Add", "Mul"])

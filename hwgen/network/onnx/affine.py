@@ -130,7 +130,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
         # A bound can be infinite, and 0 * infinity is not a number.
         ends = [end * gain + offset if gain else offset for end in (state.low, state.high)]
         state.low, state.high = min(ends), max(ends)
-    state.affine = affine if state.affine is None else affine.behind(state.affine)
+    state.affine = affine if state.affine is None else affine.after(state.affine)
 
 
 # Before a convolution.
@@ -162,7 +162,7 @@ def note_step(build: Builder, steps: int, step: Affine | None) -> None:
     if step is None or (steps and state.arithmetic is None):
         state.arithmetic = None
     else:
-        state.arithmetic = step if state.arithmetic is None else step.behind(state.arithmetic)
+        state.arithmetic = step if state.arithmetic is None else step.after(state.arithmetic)
 
 
 def fold_before(build: Builder, sums: AccumulatorState, operand: Reals, first: Affine) -> None:
@@ -198,7 +198,7 @@ def first_reals(sums: AccumulatorState) -> Affine:
     """Return a convolution's affine function (gain and offset per channel) from bias-free accumulators to reals."""
     steps = (sums.x_scale * sums.w_scale).astype(np.float64)  # float32 numbers: the units of the bias
     own = Affine(sums.unit, sums.bias * steps + sums.residue)
-    return own if sums.affine is None else sums.affine.behind(own)
+    return own if sums.affine is None else sums.affine.after(own)
 
 
 def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:

@@ -20,7 +20,7 @@ import onnx
 from hwgen.network.float32 import Label, quantize_linear
 from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import INT16, IntegerType, Window
-from hwgen.network.onnx.builder import Builder, moot
+from hwgen.network.onnx.builder import Builder, are_dropped
 from hwgen.network.onnx.constants import Quantisation
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.joins import bounds
@@ -234,7 +234,7 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
     given = build, node, state.scale, geometry_of(build, node)
 
     def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
-        is_fused = not state.in_floats and moot(state.bounds, scale, zero, integer_type)
+        is_fused = not state.in_floats and are_dropped(state.bounds, scale, zero, integer_type)
         (_emit if is_fused else _emit_mean)(*given, scale, zero, integer_type, state.bounds)
 
     build.state = Joined(node, make, in_floats=in_floats, sums=partial(_mean, *given))

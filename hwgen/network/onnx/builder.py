@@ -219,7 +219,7 @@ class Builder:
         if state.by_runtime:
             return self.function(state).quantised(node, *to)
         addend = state.addend
-        spared = moot(state.bounds, *to) and not state.in_floats
+        spared = are_dropped(state.bounds, *to) and not state.in_floats
         if addend is None or not self.map.type == addend.type == to.type or to.type.bits != 8 or not spared:
             return quantize_linear(self.table(state), *to)
         wanted = add_constant(self._values(), (state.scale, state.zero), addend, to.scale, to.zero)
@@ -883,7 +883,7 @@ class Builder:
         return AccumulatorState(node, window, weights, bias, x_scale, matrix.scale, matrix.type, self.view.sizes[1:])
 
 
-def moot(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, integer_type: IntegerType) -> bool:
+def are_dropped(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, integer_type: IntegerType) -> bool:
     """Return whether a quantiser saturates at least as tightly as Relus and Clips, so that ONNX Runtime drops them.
 
     It drops a Clip whose bounds are quantised to the ends of the integer type, or beyond; or are within `_SLACK` of

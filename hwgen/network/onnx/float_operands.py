@@ -124,7 +124,7 @@ class _OperandRewrite:
 
     def __init__(self, at: Rewriter) -> None:
         self._at, self._graph = at, at.graph
-        self._varying = at.graph.behind(at.graph.inputs)
+        self._varying = at.graph.with_dependents(at.graph.inputs)
         """Tensors that depend on an input of the model."""
         self._made: dict[tuple[str, ...], str] = {}
         """Names of the quantised operands, by the float operand's name and the inputs of its QuantizeLinear."""

@@ -1,10 +1,10 @@
-"""Import of float operators between a convolution and the next quantiser, if no integer layer computes them exactly.
+"""Import of float operators between a convolution and the next quantiser that no integer layer computes exactly.
 
-Where a model has quantisers only in front of convolutions, ONNX Runtime computes these operators in float32. The
-hardware computes them in fixed point. A convolution whose floats go on gives a map of integers of up to 32 bits, in
-steps of a power of two. Pointwise operators on such maps, and on quantised ones, are an expression, which becomes one
-layer at the next QuantizeLinear. It becomes one with such a map, too, where several nodes read the floats, or an
-operator moves or pools pixels.
+If a model has quantisers only before convolutions, ONNX Runtime computes these operators in float32. The hardware
+computes them in fixed point. A convolution whose floats are used outputs a map of integers of up to 32 bits, in steps
+of a power of two. Pointwise operators on such maps, and on quantised ones, are an expression, which becomes one layer
+at the next QuantizeLinear. It also becomes a layer, with a fixed-point map as output, if several nodes read the floats,
+or an operator moves or pools pixels.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import multiplier, quotient
 
 _AVERAGES = {"AveragePool", "GlobalAveragePool", "ReduceMean"}
-"""ONNX operators that average fixed-point numbers."""
+"""ONNX operators that average pixels, built as pools of fixed-point numbers."""
 _OF_MAPS = {
     *_AVERAGES,
     *WHOLE_MAPS,
@@ -59,21 +59,21 @@ _OF_MAPS = {
 }
 """ONNX operators that read other pixels or channels than they write, so that a layer must hold their input."""
 _CLOSE = 0.25
-"""Largest tolerated rounding error of a convolution's bias, in steps of fixed-point numbers."""
+"""Maximum accepted rounding error of a convolution's bias, in steps of the fixed-point numbers that it outputs."""
 _EXACT_SUMS = 1 << 24
-"""Bound of sums of integers that float32 holds exactly."""
+"""Limit of exact sums in float32, which holds all integers up to 2**24."""
 
 Import = Callable[[Builder, onnx.NodeProto], None]
-"""Type of functions that import a node."""
+"""Type of functions that import an ONNX node into a builder."""
 
 
 def is_float(build: Builder) -> bool:
-    """Return whether a value that the present node reads is in fixed point."""
+    """Return whether the current node reads a value that the hardware holds, or will hold, in fixed point."""
     return any(isinstance(value.state, Expression | Wide) for value in build.operands)
 
 
 def apply(build: Builder, node: onnx.NodeProto, ordinary: Import) -> None:
-    """Import a node on floats in fixed point, or on floats that become so.
+    """Import a node whose inputs are floats in fixed point, or become so.
 
     ``ordinary``: import of the node's operator on a map.
 
@@ -104,12 +104,12 @@ def apply(build: Builder, node: onnx.NodeProto, ordinary: Import) -> None:
 
 
 def hold(build: Builder, node: onnx.NodeProto, tensor: str, scale: np.float32 | None = None) -> None:
-    """Emit the layers after which a map holds the builder's current value, the model's ``tensor``, in fixed point.
+    """Append layers until a map holds the builder's current value, the model's ``tensor``, in fixed point.
 
     Parameters
     ----------
     node : NodeProto
-        Node that reads the tensor, or gives it, for messages.
+        Node that reads or computes the tensor, for messages.
     scale : float32, optional
         Scale that the map must have.
     """
@@ -121,21 +121,21 @@ def hold(build: Builder, node: onnx.NodeProto, tensor: str, scale: np.float32 | 
 
 
 def _unit(build: Builder, node: onnx.NodeProto, tensor: str) -> float:
-    """Return the largest step of fixed-point numbers that may stand for a tensor."""
+    """Return the maximum step of fixed-point numbers that may stand for a tensor, or refuse the node that reads it."""
     if tensor not in build.units:
         raise build.refusal(node, "takes floats that no QuantizeLinear takes before what can't be built")
     return build.units[tensor]
 
 
 def _naming_node(build: Builder, node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return the node that gives the layer of the builder's current value its name."""
+    """Return the ONNX node whose name the layer of the builder's current value will have."""
     return build.state.node if isinstance(build.state, Expression | Joined) else node
 
 
 def _formula(build: Builder, node: onnx.NodeProto, tensor: str) -> Applied | Leaf:
-    """Return the builder's current value, the model's ``tensor``, as an expression.
+    """Return the builder's current value, the model's ``tensor``, as an expression of feature maps.
 
-    Layers are emitted where the value is floats of a convolution, or pools follow.
+    Layers are appended if the value is floats of a convolution, or pools follow.
     """
     state = build.state
     if isinstance(state, Expression):
@@ -164,7 +164,7 @@ def _formula(build: Builder, node: onnx.NodeProto, tensor: str) -> Applied | Lea
 
 
 def _join_result(build: Builder, state: Joined) -> Applied:
-    """Return the result of an operator on several dequantised maps, and the Relus and Clips behind it."""
+    """Return an operator on several dequantised maps, with the Relus and Clips after it, as an expression."""
     operands = []
     for value in state.operands:
         assert isinstance(value.state, Reals)
@@ -179,7 +179,7 @@ def _join_result(build: Builder, state: Joined) -> Applied:
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
-    """Return a dequantised map, and the function that operators behind it compute of each value."""
+    """Return a dequantised map and a table of the function applied to it, as a leaf of an expression."""
     integer_type = build.map.frozen().type
     if state.for_sums or integer_type.bits > MAX_BITS:
         raise build.refusal(node, f"takes at most {MAX_BITS} bits, each value of which is tried, not {integer_type}")
@@ -197,7 +197,7 @@ def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
 
 
 def _emit_sums(build: Builder, state: AccumulatorState, step: float) -> None:
-    """Emit a convolution that gives its sums in fixed point, and the pools behind it."""
+    """Append a convolution whose output is its sums in fixed point, and the max pools after it."""
     if state.chosen is not None:
         raise build.refusal(state.node, "must be quantised behind Less and Where")
     unit = state.unit
@@ -221,7 +221,7 @@ def _emit_sums(build: Builder, state: AccumulatorState, step: float) -> None:
 
 
 def _interval(build: Builder, sums: AccumulatorState, scale: np.float32) -> tuple[int, int, int]:
-    """Return the range of a convolution's sums in steps of ``scale``, and the largest accumulator's magnitude."""
+    """Return bounds (low, high) on a convolution's sums in steps of ``scale``, and on its accumulators' magnitude."""
     lowest, highest = build.range()
     zero = build.map.zero_point or 0
     below, above = min(lowest - zero, 0), max(highest - zero, 0)
@@ -239,7 +239,7 @@ def _interval(build: Builder, sums: AccumulatorState, scale: np.float32) -> tupl
 def _emit_wide(
     build: Builder, node: onnx.NodeProto, formula: Applied | Leaf, unit: float, *, exactly: bool = False
 ) -> None:
-    """Emit the layer of an expression whose output stays in fixed point.
+    """Append the layer of an expression whose output stays in fixed point.
 
     ``exactly``: whether its steps must be ``unit``, and not larger.
     """
@@ -264,7 +264,7 @@ def _emit_wide(
 
 
 def _is_exact(formula: Applied | Leaf) -> bool:
-    """Return whether all maps of an expression hold exactly the model's floats."""
+    """Return whether all feature maps that an expression reads hold exactly the model's floats."""
     states = [leaf.value.state for leaf in leaves(formula)]
     return all(
         isinstance(state, Reals) and np.frexp(state.scale)[0] == 0.5 and getattr(state, "exact", True)
@@ -273,7 +273,7 @@ def _is_exact(formula: Applied | Leaf) -> bool:
 
 
 def _program(build: Builder, formula: Applied | Leaf, unit: float, *, exact: bool) -> FixedPointProgram:
-    """Return the program of an expression, exact if it can be so."""
+    """Return the fixed-point program of an expression: an exact one if asked for and possible, or a rounding one."""
     if exact:
         try:
             return FixedPointProgram(build.constants, formula, build.units, unit, is_exact=True)
@@ -290,7 +290,7 @@ def _emit(
     output: Map,
     rule: Requantisation | None,
 ) -> None:
-    """Append the layer of a program."""
+    """Append the layer that runs a fixed-point program, and note the ONNX nodes that it computes."""
     build.emit_join(node, FixedPoint, program.inputs, output, steps=tuple(program.steps), requantisation=rule)
     layer = build.steps[-1].name
     build.absorbed |= {
@@ -299,7 +299,7 @@ def _emit(
 
 
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QuantizeLinear of floats in fixed point."""
+    """Import a QuantizeLinear of floats in fixed point: append one layer for the expression before it."""
     scale, zero, integer_type = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     namer = _naming_node(build, node)
     formula = _formula(build, node, node.input[0])
@@ -328,9 +328,9 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _extend(build: Builder, node: onnx.NodeProto, names: Sequence[str]) -> None:
-    """Import a pointwise operator: the builder's current value becomes an expression of the node's operands.
+    """Import a pointwise operator: extend the expression of its operands, which becomes the builder's current value.
 
-    ``names``: tensors of the operands that are no constants.
+    ``names``: tensors of the operands that are not constants.
     """
     if len(names) > 1 and node.op_type not in JOINING:
         raise build.refusal(node, "must take one feature map and constants")
@@ -352,15 +352,15 @@ def _extend(build: Builder, node: onnx.NodeProto, names: Sequence[str]) -> None:
 
 
 def _formula_of(value: Value) -> Applied | Leaf:
-    """Return the expression that a value is."""
+    """Return the expression in the state of a value."""
     assert isinstance(value.state, Expression)
     return value.state.formula
 
 
 def _with_one_pixel(build: Builder, node: onnx.NodeProto, values: Sequence[Value], names: Sequence[str]) -> list[Value]:
-    """Return expressions that together read at most one map of one pixel, if any of them has more pixels.
+    """Return values whose expressions read at most one one-pixel map in all, if any map has more pixels.
 
-    Other expressions of one pixel, and of such a map, become maps.
+    Other expressions of one pixel, or that read a one-pixel map, become maps.
     """
 
     def held(value: Value, name: str) -> Value:
@@ -385,7 +385,7 @@ def _with_one_pixel(build: Builder, node: onnx.NodeProto, values: Sequence[Value
 
 
 def _concat(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Concat of maps in fixed point, in equal steps."""
+    """Import a Concat of fixed-point maps: append a layer that concatenates them, after equalising their steps."""
     view = concatenated(build, node, build.operands, wide=True)
     held, names = build.operands, [*node.input]
     scale = max(value.state.scale for value in held if isinstance(value.state, Wide))
@@ -412,7 +412,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _average(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an average of fixed-point numbers."""
+    """Import an average of fixed-point numbers as a pool layer."""
     here, state = build.map, build.state
     geometry = geometry_of(build, node)
     refuse_uncounted(build, node, geometry)

@@ -1,17 +1,17 @@
-"""Constant folding of ONNX models: tensors that depend on constants alone become initialisers.
+"""Constant folding of ONNX models: tensors that depend only on constants become initialisers.
 
-ONNX Runtime evaluates each such node. It folds constants with the same kernels, so the values are those of the
-reference, and every operator that it knows can be folded. Shape inference first gives the sizes of a node's outputs. A
+ONNX Runtime evaluates each such node. It folds constants with the same kernels, so the values equal the reference's
+values, and every operator that it knows can be folded. Shape inference first gives the sizes of a node's outputs. A
 result that is too large or takes too long is refused before anything is computed.
 
 ONNX Runtime can't be stopped inside a kernel, so a bound on its steps must be known before it starts (`work`). The
-bound depends only on the model, never on the machine. Operators whose steps grow with the size of their tensors alone
+bound depends only on the model, never on the machine. Operators whose steps grow only with the size of their tensors
 are listed, and so are products and pools. Every other operator has the bound of the worst kernel imaginable, which only
 small tensors meet.
 
-An operator that only moves the values of a dequantised constant moves the constant's integers. Weights behind Transpose
-or Reshape thus stay quantised. Shape is a constant where the sizes that it returns are known. A symbolic batch is
-folded where it becomes the shape of a Reshape.
+An operator that only moves the values of a dequantised constant moves the constant's integers. Weights after Transpose
+or Reshape thus stay quantised. Shape is a constant if the sizes that it returns are known. A symbolic batch is folded
+if it becomes the shape of a Reshape.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.tail import may_run
 
 MAX_WORK = 1 << 32
-"""Largest number of computing steps for all constants of a model during import, which take some seconds."""
+"""Maximum number of computing steps for all constants of a model during import; they take some seconds."""
 _LINEAR = with_effect(
     *(*POINTWISE, *MOVES, Effect.QUANTISER, Effect.PARTS, Effect.PLACE, Effect.SIZES, Effect.REDUCTION),
     *(Effect.SOFTMAX, Effect.NORMALISATION, Effect.TOKEN_NORMALISATION, Effect.GLOBAL_POOL),
 )
-"""ONNX operators that read or write each value a bounded number of times."""
+"""ONNX operators whose kernels read or write each value a bounded number of times."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
-"""ONNX pools, with the number of computing steps that one tap counts. A power is slow."""
+"""Computing steps that each tap of a pool's window counts, by ONNX operator; LpPool's powers are slow."""
 _UNKNOWN_COST = 1 << 6
 """Number of computing steps that are assumed per value of an unknown ONNX operator.
 
@@ -49,7 +49,7 @@ Its kernel can be slow, or need memory.
 
 
 def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """Return an upper bound on the steps that ONNX Runtime needs to compute an ONNX node.
+    """Return an upper bound on the computing steps that ONNX Runtime needs to run an ONNX node.
 
     Parameters
     ----------
@@ -75,13 +75,13 @@ def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]
             abs(int(size)) for size in attribute(node, "kernel_shape", ())
         )
     if operator == "Einsum" and len(inputs) == 2:
-        # M * K * N, from M * K, K * N and M * N. A dimension of one operand alone is summed before.
+        # M * K * N, from M * K, K * N and M * N. A dimension that only one operand has is summed before.
         return linear + math.isqrt(math.prod(sorted(sizes)[-3:]))
     return _UNKNOWN_COST * math.prod(max(1, size) for size in (*sizes, *_magnitudes(node)))
 
 
 def _magnitudes(node: onnx.NodeProto) -> list[int]:
-    """Return the squares of all integers among an ONNX node's attributes, as factors of a bound on its work.
+    """Return the square of each integer in an ONNX node's attributes, as factors of a bound on its computing steps.
 
     These are lengths and windows, in two dimensions.
     """
@@ -94,7 +94,7 @@ def _magnitudes(node: onnx.NodeProto) -> list[int]:
 
 
 def column_bytes(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """Return the size, in bytes, of the im2col columns of a convolution node for one frame; 0 for other operators."""
+    """Return the size, in bytes per frame, of a convolution node's im2col columns; 0 for other operators."""
     weight_index = CONVOLUTIONS.get(node.op_type)
     if weight_index is None or len(inputs) <= weight_index or not outputs:
         return 0
@@ -103,12 +103,12 @@ def column_bytes(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequenc
 
 
 MAX_BYTES = 1 << 29
-"""Largest total size of the constants that are computed during constant folding, in bytes.
+"""Maximum total size, in bytes, of the constants computed during constant folding.
 
 Each constant is copied several times meanwhile.
 """
 _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
-"""ONNX operators on constants that constant folding leaves to the importer.
+"""ONNX operators on constants that constant folding leaves to the importer unless another constant needs the result.
 
 Their outputs are computed only where another constant needs them.
 """
@@ -117,11 +117,11 @@ _MOVING = with_effect(*MOVES)
 
 
 class _UnknownError(Exception):
-    """Signal that a constant can't be folded, because its size is not known."""
+    """Signal that a constant can't be folded because its size is not known before it is computed."""
 
 
 class _Folding:
-    """One pass of constant folding over the nodes of an ONNX model, which computes the constants that nodes give."""
+    """Rewrite that folds constants: computes all nodes of an ONNX model that depend only on constants."""
 
     def __init__(self, at: Rewriter) -> None:
         self._at, self._model = at, at.graph.model
@@ -130,20 +130,20 @@ class _Folding:
         self._lazy: dict[str, onnx.NodeProto] = {}
         """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._batched: dict[str, list[TensorProto]] = {}
-        """Values of tensors that depend on constants and the symbolic batch, one for each of `BATCHES`."""
+        """Values of tensors that depend only on constants and the symbolic batch, one for each of `BATCHES`."""
         needed = at.graph.needed
         self._needed = {id(node) for node in needed}
         self._before: set[int] = set()
-        """Nodes, by ``id``, that a layer of the hardware depends on; the host computes the rest.
+        """Nodes, by ``id``, that a layer of the hardware depends on; the host computes the others.
 
-        Behind the last layer the host computes shapes itself.
+        After the last layer the host computes shapes itself.
         """
         if any(node.op_type == "Shape" for node in needed):
             layers = [node for node in needed if not may_run(node) or node.op_type == "QuantizeLinear"]
             self._before = {id(node) for node in at.graph.backwards(name for node in layers for name in node.output)}
 
     def __call__(self, node: onnx.NodeProto) -> Made:
-        """Fold the constants that a node computes; return the nodes in its place, ``None`` if it stays."""
+        """Fold the constants that a node computes; return the nodes in its place, or ``None`` if it stays."""
         if id(node) not in self._needed:
             return None
         try:
@@ -152,7 +152,7 @@ class _Folding:
             return None
 
     def _fold(self, node: onnx.NodeProto) -> Made:
-        """Return the nodes in the place of one, none if it only computes constants; ``None`` if the node stays.
+        """Return a node's replacement, empty if it only computes constants; ``None`` if the node stays.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class _Folding:
             return self._fold_shape(node)
         if node.op_type == "Reshape" and len(inputs) > 1 and inputs[1] in self._batched and not self._known(inputs[:1]):
             return self._fold_reshape(node)
-        if subgraphs(node) or _draws(node):
+        if subgraphs(node) or _is_random(node):
             return None
         if any(name in self._batched for name in inputs):
             return self._fold_batched(node, inputs)
@@ -178,7 +178,7 @@ class _Folding:
         return self._keep_all(self._evaluated(node, [self._value(name) for name in dict.fromkeys(inputs)]))
 
     def _known(self, names: Sequence[str]) -> bool:
-        """Return whether all tensors of these names are constants."""
+        """Return whether all tensors called ``names`` are constants."""
         return all(name in self._tensors or name in self._lazy for name in names)
 
     def _value(self, name: str) -> TensorProto:
@@ -207,7 +207,7 @@ class _Folding:
         return name
 
     def _keep_all(self, values: Mapping[str, TensorProto]) -> Made:
-        """Add initialisers to the folded model by their names, and return no nodes; ``None`` without initialisers."""
+        """Add initialisers to the folded model and return an empty replacement; ``None`` if there are none."""
         for name, tensor in values.items():
             self._add_tensor(name, tensor)
         return [] if values else None
@@ -242,7 +242,7 @@ class _Folding:
         outputs: Sequence[onnx.ValueInfoProto],
         size: int,
     ) -> None:
-        """Refuse to compute a constant that needs too much memory or time, or divides integers by 0."""
+        """Refuse to compute a constant that needs too much memory or time, or that divides integers by 0."""
         cost = self._at.cost
         cost["bytes"] += size
         if cost["bytes"] > MAX_BYTES:
@@ -288,7 +288,7 @@ class _Folding:
     # Quantised constants that are moved.
 
     def _move_constant(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
-        """Return a DequantizeLinear of moved integers for a node that moves a dequantised constant, if possible."""
+        """Return a DequantizeLinear of moved integers in place of a node that moves a dequantised constant."""
         dequantise = self._lazy.get(node.input[0])
         while dequantise is not None and dequantise.op_type == "Identity":
             dequantise = self._lazy.get(dequantise.input[0])
@@ -335,12 +335,12 @@ class _Folding:
         """Apply a node that only moves values to ``values`` instead of its first input, and return its output."""
         if node.op_type == "Dropout":
             return values
-        alone = copied(node)
-        alone.input[0] = "values"
-        del alone.output[1:]
+        single = copied(node)
+        single.input[0] = "values"
+        del single.output[1:]
         operands = [numpy_helper.from_array(values, "values")]
         operands += [self._value(name) for name in dict.fromkeys(node.input[1:]) if name]
-        tensors = self._evaluated(alone, operands)
+        tensors = self._evaluated(single, operands)
         if not tensors:
             raise self._at.refusal(node, "makes a constant whose size can't be told")
         return numpy_helper.to_array(tensors[node.output[0]])
@@ -348,9 +348,9 @@ class _Folding:
     # Sizes of feature maps.
 
     def _fold_shape(self, node: onnx.NodeProto) -> Made:
-        """Fold a Shape node whose sizes are known.
+        """Replace a Shape node whose sizes are known by a constant, or note its values for each batch of `BATCHES`.
 
-        Sizes with a symbolic batch are computed for each of `BATCHES`.
+        It is folded only if the sizes don't depend on the batch.
         """
         span = slice(attribute(node, "start", 0), attribute(node, "end", None))
         first, second = (np.array(shape[span], np.int64) for shape in self._shapes(node.input[0]))
@@ -363,13 +363,13 @@ class _Folding:
         return None
 
     def _shapes(self, tensor: str) -> list[Shape]:
-        """Return the shapes of a tensor for each of `BATCHES`, 0 where a size is not known; without a rank one 0."""
+        """Return a tensor's shape for each of `BATCHES`, with 0 for unknown sizes; ``(0,)`` if its rank is unknown."""
         return [self._at.graph.shapes.for_batch(count).tensor(tensor).shape or (0,) for count in BATCHES]
 
     def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> Made:
-        """Compute a batch-dependent node for each batch of `BATCHES`.
+        """Compute a batch-dependent node for each batch of `BATCHES`; fold it if its outputs are equal.
 
-        Outputs become constants if they are equal for all batches.
+        Otherwise its outputs are noted for each batch.
         """
         if not all(name in self._batched or self._known([name]) for name in inputs):
             return None
@@ -391,7 +391,7 @@ class _Folding:
         return None
 
     def _fold_reshape(self, node: onnx.NodeProto) -> Made:
-        """Make a Reshape's batch-dependent shape a constant with 0 or -1 for the batch, if possible."""
+        """Replace a Reshape's batch-dependent shape by a constant with 0 or -1 for the batch, if possible."""
         first, second = (numpy_helper.to_array(tensor) for tensor in self._batched[node.input[1]])
         if first.ndim != 1 or first.shape != second.shape:
             return None
@@ -413,9 +413,9 @@ class _Folding:
 
 
 def fold(graph: GraphIndex, where: str) -> GraphIndex:
-    """Fold the constants of an ONNX model: tensors that depend on constants alone become initialisers.
+    """Return an ONNX model whose tensors that depend only on constants are initialisers.
 
-    A model without such tensors is returned as it is. ``where`` starts error messages.
+    A model without such tensors is returned unchanged. ``where`` starts error messages.
 
     Raises
     ------
@@ -427,33 +427,33 @@ def fold(graph: GraphIndex, where: str) -> GraphIndex:
 
 
 RULES = (Rewrite("constants", "compute what depends on constants only, and move integers of constants", _Folding),)
-"""Rules that make tensors which depend on constants only initialisers."""
+"""Rewrite rules that turn tensors which depend only on constants into initialisers."""
 
 
-def unfolded(node: onnx.NodeProto) -> str:
-    """Return, for a message, why folding leaves a node with constant inputs; call it only for such a node."""
+def why_unfolded(node: onnx.NodeProto) -> str:
+    """Return text for a message: why constant folding leaves a node with constant inputs; only for such a node."""
     if node.domain not in DOMAINS:
         return f"makes no constant: nothing is known of operators of the domain {node.domain!r}"
-    if _draws(node):
+    if _is_random(node):
         return "makes no constant: it gives other values each time; put the values that are meant in its place"
     if subgraphs(node):
         return "makes no constant: what holds graphs is not computed on import; put its values in its place"
     return "makes no constant: the size of what it gives is known only when it is computed; put its values in its place"
 
 
-def _draws(node: onnx.NodeProto) -> bool:
-    """Return whether an ONNX node draws random values."""
+def _is_random(node: onnx.NodeProto) -> bool:
+    """Return whether an ONNX node's output is random."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
     return trains or traits_of(node).effect is Effect.RANDOM
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int]:
-    """Return the sizes of a tensor's dimensions, from its ONNX type."""
+    """Return the sizes of a tensor's dimensions, from its declared ONNX type."""
     return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
 def _bytes(value: onnx.ValueInfoProto) -> int | None:
-    """Return the size of a numeric tensor, in bytes; ``None`` if its shape or its type is not known."""
+    """Return the size of a numeric tensor, in bytes, from its declared type; ``None`` if shape or type is not known."""
     tensor = value.type.tensor_type
     known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     if not known or tensor.elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
@@ -462,7 +462,7 @@ def _bytes(value: onnx.ValueInfoProto) -> int | None:
 
 
 def _axis(indices: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """Return the axis along which alone ``indices`` differ, and its entries; ``None`` if there is no such axis."""
+    """Return the only axis along which ``indices`` differ, and the entries along it; ``None`` without such an axis."""
     for axis in range(indices.ndim):
         entries = np.moveaxis(indices, axis, 0).reshape(indices.shape[axis], -1)
         if entries.size and (entries == entries[:, :1]).all():

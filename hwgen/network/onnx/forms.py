@@ -1,4 +1,4 @@
-"""Forms of an ONNX file that are read as the usual one: float16, open sizes, weights in blocks, QONNX channels last."""
+"""Conversion of unusual ONNX files to the usual form: float16, open sizes, weights in blocks, QONNX channels last."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 
 _CHANNELS_LAST = "qonnx.custom_op.channels_last"
-"""Domain of QONNX's Conv, MaxPool and BatchNormalization of maps (N, H, W, C)."""
+"""Domain of QONNX's Conv, MaxPool and BatchNormalization for maps (N, H, W, C)."""
 
 
 def usual(model: onnx.ModelProto, where: str, sizes: Sequence[int] | None) -> onnx.ModelProto:
-    """Return a model in the usual form: floats of 32 bits, known sizes, one scale per channel, channels first.
+    """Return a model in the usual form: float32, known sizes, one weight scale per output channel, channels first.
 
     Parameters
     ----------
     where : str
         Path that starts error messages.
     sizes : sequence of int, optional
-        Sizes for the symbolic sizes of the inputs behind the batch.
+        Sizes for the symbolic sizes of the inputs after the batch.
 
     Raises
     ------
     InputError
-        If the inputs have not as many symbolic sizes as ``sizes`` has numbers.
+        If the number of symbolic sizes differs from the length of ``sizes``.
     """
     if sizes is not None:
         model = _with_sizes(model, where, sizes)
@@ -56,12 +56,12 @@ def has_float16(model: onnx.ModelProto) -> bool:
 
 
 def _target(node: onnx.NodeProto) -> int:
-    """Return the element type to which a Cast converts; 0 for another node."""
+    """Return the ONNX element type that a Cast converts to; 0 for another operator."""
     return attribute(node, "to", 0) if node.op_type == "Cast" else 0
 
 
 def _in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which every float16 is a float32 of the same value."""
+    """Return a copy of a model with every float16 tensor and constant converted to float32."""
     result, shapes = copied(model), Shapes(model)
     reals = (TensorProto.FLOAT, TensorProto.FLOAT16)
     inner = (graph for node in with_inner(result.graph.node) for graph in subgraphs(node))
@@ -83,7 +83,7 @@ def _in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _with_sizes(model: onnx.ModelProto, where: str, sizes: Sequence[int]) -> onnx.ModelProto:
-    """Return a model with ``sizes`` in place of its inputs' symbolic sizes behind the batch, one for each name."""
+    """Return a model whose inputs have ``sizes`` for their symbolic sizes after the batch, one per symbol."""
     result = copied(model)
     dims = [dim for source in data_inputs(result) for dim in source.type.tensor_type.shape.dim[1:]]
     is_open = [dim for dim in dims if dim.dim_value < 1]
@@ -139,18 +139,18 @@ def _with_whole_channels(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 RULES = (_with_channels_first, _with_whole_channels)
-"""Rules that read other forms of an operator as the usual one, in their order."""
+"""Rewrite rules that turn unusual forms of an operator into the usual one, in the order of application."""
 
 
 def _channel_axis(node: onnx.NodeProto) -> int:
-    """Return the axis of a layer's weights along which its output channels are."""
+    """Return the axis of a layer's weight array that indexes output channels."""
     return 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
 
 
 def _without_blocks(
     values: Sequence[np.ndarray], block_axis: int, block: int, axis: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return int8 weights and their scales along an axis, from weights in blocks; ``None`` if there are none.
+    """Return blocked weights as int8 weights with one scale per output channel, if exact, else ``None``.
 
     ``values``: integers, scale and perhaps zero point of a DequantizeLinear.
     """

@@ -1,4 +1,4 @@
-"""Tables of functions of one value: ONNX Runtime computes the function for every integer of a map."""
+"""Tables of functions of one value, which ONNX Runtime computes for every integer that a feature map can hold."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hwgen.network.onnx.values import Applied, ConstantOperand, Map, Reals, step
 from hwgen.network.ops.join import MAX_BITS
 
 _OPSET = 17
-"""Version of ONNX's operators in small models that are run, where the user's model names none."""
+"""Version of ONNX's operator set in the small models that are run, if the user's model names none."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """Function of one value that ONNX nodes apply to a dequantised feature map.
+    """Function of one value, made of ONNX nodes, that is applied to a dequantised feature map.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Function:
         return bool((np.diff(self.reals()) >= 0).all())
 
     def quantised(self, node: onnx.NodeProto, scale: np.float32, zero: int, integer_type: IntegerType) -> np.ndarray:
-        """Compute the quantised function: the output integer for each integer of the map, int64.
+        """Compute the output integer of the function and its QuantizeLinear for each integer of the map, int64.
 
         Its shape is ``(channels or 1, integers)``. The QuantizeLinear ``node`` quantises.
 
@@ -78,7 +78,7 @@ class Function:
         )
 
     def _tabulate(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
-        """Compute the function by ONNX Runtime for each integer of the map, quantised if ``result`` is given.
+        """Run the function in ONNX Runtime for each integer of the map, quantised if ``result`` is given.
 
         ``result`` is the output's scale, zero point and type.
         """
@@ -111,26 +111,26 @@ class FunctionWriter:
         self._constants: list[onnx.TensorProto] = []
         self._known: dict[int, str] = {}
         self.by_channel = False
-        """Whether a constant of the written model has one value per channel."""
+        """Whether a constant of the written ONNX model has one value per channel."""
 
     def array(self, values: np.ndarray | np.float32) -> str:
-        """Add a constant to the written model, and return its name."""
+        """Add a constant to the written ONNX model, and return its name."""
         name = f"constant_{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.ascontiguousarray(values).reshape(np.shape(values)), name))
         return name
 
     def add(self, operator: str, *inputs: str, name: str = "") -> str:
-        """Add a node to the written model, and return the name of its output."""
+        """Add a node with a given operator and inputs to the written ONNX model; return its output's name."""
         return self._append(helper.make_node(operator, inputs, [], name=name))
 
     def _append(self, node: onnx.NodeProto) -> str:
-        """Append a node to the written model, and return the name of its output."""
+        """Append a node to the written ONNX model, name its output, and return that name."""
         node.output.append(f"value_{len(self._nodes)}")
         self._nodes.append(node)
         return node.output[0]
 
     def expression(self, formula: Applied | None, source: str) -> str:
-        """Add the nodes of ``formula``, applied to the tensor ``source``, and return the name of the result."""
+        """Add the nodes of the expression ``formula``, applied to the tensor ``source``; return the result's name."""
         for step in steps_in_order(formula):
             node = copied(step.node)
             del node.input[:], node.output[:]
@@ -145,7 +145,7 @@ class FunctionWriter:
         return source if formula is None else self._known[id(formula)]
 
     def _constant(self, operand: ConstantOperand) -> str:
-        """Add a constant operand to the written model, dequantised if it is quantised, and return its name."""
+        """Add a constant operand, dequantised if it has a label, to the written ONNX model; return its name."""
         self.by_channel |= operand.values.size > 1
         values = self.array(operand.values)
         if operand.label is None:
@@ -153,7 +153,7 @@ class FunctionWriter:
         return self.add("DequantizeLinear", values, *(self.array(label.reshape(())) for label in operand.label))
 
     def run(self, x: np.ndarray, output: str, *, integers: bool) -> np.ndarray:
-        """Run the written model on the input ``x`` in ONNX Runtime, and return the tensor ``output``.
+        """Run the written ONNX model on the input ``x`` in ONNX Runtime, and return the tensor ``output``.
 
         ``integers``: whether ONNX Runtime can fuse nodes into integer kernels.
         """
@@ -162,7 +162,7 @@ class FunctionWriter:
         return np.asarray(result)
 
     def model(self, x: np.ndarray, output: str) -> bytes:
-        """Return the written ONNX model for inputs of the type and shape of ``x``, with the tensor ``output``."""
+        """Return the serialised ONNX model: an input of the type and shape of ``x``, the written nodes, the output."""
         model = self._model
         element_type = helper.np_dtype_to_tensor_dtype(x.dtype)
         graph = helper.make_graph(

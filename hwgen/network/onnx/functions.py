@@ -1,7 +1,7 @@
 """Import of functions of one value between DequantizeLinear and QuantizeLinear: activations, arithmetic with constants.
 
-ONNX Runtime itself computes the output of each integer of a map. It runs the nodes, as they are in the model, on all
-integers. So `x * Sigmoid(x)` is one table, and any other expression of one map is one, too.
+ONNX Runtime itself computes the output for each integer of a map. It runs the nodes, as they are in the model, on all
+integers. Therefore `x * Sigmoid(x)`, like any other expression of one map, is one table.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hwgen.network.onnx.values import (
 from hwgen.network.ops.join import MAX_BITS
 
 _WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
-"""ONNX operators on one map and constants, which are one number for all channels or one per channel."""
+"""ONNX operators of one map and constants, either one number for all channels or one per channel."""
 
 
-def of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
-    """Return whether the builder's current node is a function of one dequantised feature map and of constants only.
+def is_of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
+    """Return whether the builder's current node depends on only one dequantised feature map and constants.
 
     Other inputs can be constants, or expressions of the same map.
     """
@@ -42,12 +42,12 @@ def of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
 
 
 def apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Add an ONNX node to the function of one value that nodes apply to the current dequantised map.
+    """Add an ONNX node to the function of one value that is applied to the current dequantised map.
 
     Raises
     ------
     ModelError
-        If the node has other inputs than one dequantised map of at most 8 bits and constants.
+        If the node has inputs other than one dequantised map of at most 8 bits and constants.
     """
     state = build.state
     if isinstance(state, AccumulatorState | Joined):
@@ -58,7 +58,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
         )
     if not isinstance(state, Reals):
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
-    if not of_one_map(build, node):
+    if not is_of_one_map(build, node):
         raise build.refusal(node, "must take one feature map and constants, or maps that are requantised before it")
     if len({value.view for value in build.operands}) > 1:
         raise build.refusal(node, "must take values of one shape")
@@ -72,18 +72,18 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
-    """Append an ONNX node, which the state's ``table`` already includes, to the expression of a dequantised map."""
+    """Append an ONNX node to a dequantised map's expression; the state's ``table`` must already include the node."""
     state.formula = applied(build, node, [state.formula])
     state.steps.append(node)
 
 
 def follow_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState) -> None:
-    """Append an ONNX node to the expression of a convolution's sums that the nodes behind it compute."""
+    """Append an ONNX node to the expression that is computed from a convolution's sums."""
     state.formula = applied(build, node, [state.formula])
 
 
 def applied(build: Builder, node: onnx.NodeProto, formulas: Iterable[Operand]) -> Applied:
-    """Return an ONNX node and its operands (constants, or expressions ``formulas``) as an expression."""
+    """Return an ONNX node with its operands (constants, or the expressions ``formulas``) as an expression."""
     remaining = iter(formulas)
     operands: list[Operand] = []
     for name in node.input:
@@ -98,7 +98,7 @@ def applied(build: Builder, node: onnx.NodeProto, formulas: Iterable[Operand]) -
 
 
 def _constant(build: Builder, node: onnx.NodeProto, name: str) -> ConstantOperand:
-    """Return a node's constant operand, which must be one number, or one per channel of the map."""
+    """Return a node's constant operand, which must be one number or one per channel of the map."""
     quantised = build.constants.quantised.get(name)
     if quantised is None:
         return ConstantOperand(_spread(build, node, build.constants.arrays[name]))
@@ -108,12 +108,12 @@ def _constant(build: Builder, node: onnx.NodeProto, name: str) -> ConstantOperan
 
 
 def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-    """Reshape a node's constant to one number, or one per channel of the map, ``(channels, 1, 1)``.
+    """Reshape a node's constant to one number ``()``, or to one per channel of the map ``(channels, 1, 1)``.
 
     For a normalisation the shape is ``(channels,)``.
     """
     if node.op_type == "BatchNormalization":
-        values = values.reshape(-1, *[1] * (build.view.rank - 2))  # channels come first behind the batch
+        values = values.reshape(-1, *[1] * (build.view.rank - 2))  # channels come first after the batch
         return build.constants.by_channel(node, values, build.view).astype(values.dtype)
     if values.size == 1:
         return values.reshape(())
@@ -122,12 +122,12 @@ def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndar
 
 def add_or_apply(build: Builder, node: onnx.NodeProto) -> None:
     """Import an Add, Sub, Sum, Max or Min: as a join of several maps, or as part of a function of one map."""
-    (apply if of_one_map(build, node) else combine_maps)(build, node)
+    (apply if is_of_one_map(build, node) else combine_maps)(build, node)
 
 
 def _mul(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Mul: as a product of two maps, or as part of a function of one map."""
-    (apply if of_one_map(build, node) else multiply_maps)(build, node)
+    (apply if is_of_one_map(build, node) else multiply_maps)(build, node)
 
 
 OPERATORS = {
@@ -138,4 +138,4 @@ OPERATORS = {
     "Sub": add_or_apply,
     "Sum": add_or_apply,
 }
-"""Python functions that import ONNX operators which are functions of one value, by the operator's name."""
+"""Functions that import ONNX operators which are functions of one value, by the operator's name."""

@@ -1,7 +1,7 @@
-"""Search for the operators of an ONNX model in front of the first quantisers, which the host runs: the head.
+"""Search for the head of an ONNX model: the operators before the first quantisers, which the host runs.
 
-Examples are a normalisation by mean and deviation, ``2 * x - 1``, and a Concat of float inputs. Where only dimensions
-change in front of a quantiser, there is no head: the host then sends the input in another order.
+Examples are a normalisation by mean and deviation, ``2 * x - 1``, and a Concat of float inputs. If only dimensions
+change before a quantiser, there is no head: the host then sends the input in another order.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.tail import may_run
 
 _QUANTISING = {"DequantizeLinear", "QuantizeLinear"}
-"""ONNX operators behind which a tensor is no float of the head any more."""
+"""ONNX operators that end the head of a model: tensors after them no longer hold its floats."""
 
 
 def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None, dict[str, tuple[str, str]]]:
-    """Return an ONNX model without the operators that the host runs in front of the first quantisers, and these.
+    """Split an ONNX model at its first quantisers: return the model after them, the head, and the removed nodes.
 
-    The inputs of the result are the tensors that these quantisers read. A model without such operators, or with others
-    among them than the host can run, is returned as it is. The mapping holds the verdict on each removed node, and the
+    The inputs of the result are the tensors that these quantisers read. A model without operators before them, or with
+    some that the host can't run, is returned unchanged. The mapping holds the verdict on each removed node, and the
     reason, by the node's output.
     """
-    nodes, ends = _search(graph)
-    values = _values(graph, ends)
+    nodes, ends = _find_head(graph)
+    values = _declared_inputs(graph, ends)
     if values is None or all(node.op_type in MOVES for node in nodes) or not all(map(may_run, nodes)):
         return graph, None, {}
     if not _keeps_frames(graph, nodes, ends, where):
@@ -60,7 +60,7 @@ def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None
 
 
 def _keeps_frames(graph: GraphIndex, nodes: Sequence[onnx.NodeProto], ends: Sequence[str], where: str) -> bool:
-    """Return whether each row of the tensors ``ends`` is one frame of the model's inputs.
+    """Return whether each row of the tensors ``ends``, where the head ends, is one frame of the model's inputs.
 
     Raises
     ------
@@ -81,15 +81,15 @@ def _keeps_frames(graph: GraphIndex, nodes: Sequence[onnx.NodeProto], ends: Sequ
 
 
 def _host_input(value: onnx.ValueInfoProto, where: str) -> InputEnd:
-    """Return an input of the model, which only the host reads."""
+    """Describe an input of the model that only the host reads."""
     dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
     return InputEnd(name=value.name, shape=input_shape(value, where), taken=False, dtype=dtype)
 
 
-def _search(graph: GraphIndex) -> tuple[list[onnx.NodeProto], list[str]]:
-    """Return the nodes in front of the first quantisers, and the tensors that the quantisers read, in order.
+def _find_head(graph: GraphIndex) -> tuple[list[onnx.NodeProto], list[str]]:
+    """Return the nodes before the first quantisers, and the tensors that these quantisers read, in order.
 
-    There are none if other nodes read one of the nodes' tensors together with quantised ones, or an output is one.
+    Both are empty if other nodes read one of the nodes' tensors together with quantised ones, or it is an output.
     """
     floats, quantised = {*graph.inputs}, set[str]()
     nodes: list[onnx.NodeProto] = []
@@ -115,8 +115,8 @@ def _search(graph: GraphIndex) -> tuple[list[onnx.NodeProto], list[str]]:
     return nodes, [*ends]
 
 
-def _values(graph: GraphIndex, names: Sequence[str]) -> list[onnx.ValueInfoProto] | None:
-    """Return tensors with types and shapes, as inputs of a model; ``None`` if one is not known, or there are none."""
+def _declared_inputs(graph: GraphIndex, names: Sequence[str]) -> list[onnx.ValueInfoProto] | None:
+    """Return tensors, with types and shapes, as declared model inputs; ``None`` if one is unknown, or without any."""
     values = []
     for name in names:
         tensor = graph.shapes.of(name)

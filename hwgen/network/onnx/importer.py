@@ -39,7 +39,7 @@ def to_network(
     where : str, optional
         Path that starts error messages; ``name`` by default.
     options : ModelOptions
-        Options with which the model is read.
+        Options for reading the model.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Index of an ONNX graph: the node that gives each tensor, the nodes that read it, its constants, types and shapes.
+"""Index of an ONNX graph: the node that computes each tensor, the nodes that read it, its constants and shapes.
 
 A pass that changes a graph returns the index of a new model (`GraphIndex.with_nodes`), and leaves the old one as it is.
 """
@@ -17,18 +17,18 @@ from hwgen.network.onnx.infer import Shapes
 
 
 class GraphIndex:
-    """Index of the graph of an ONNX model, which does not change meanwhile. Nodes are in topological order."""
+    """Index of an ONNX graph that stays unchanged: producers, readers, constants and shapes of its tensors."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
         self.nodes = [*model.graph.node]
-        """All nodes. This list keeps them alive, so that each ``id`` stays unique."""
+        """All nodes of the graph, in topological order."""
         self.producers = {name: node for node in self.nodes for name in node.output if name}
-        """Node that gives each tensor, by the tensor's name."""
+        """Node that computes each tensor, by the tensor's name."""
         self._positions = {id(node): position for position, node in enumerate(self.nodes)}
         self.initialisers = {tensor.name: tensor for tensor in model.graph.initializer}
         self.inputs = [value.name for value in data_inputs(model)]
-        """Names of the inputs that are not initialisers."""
+        """Names of the graph's inputs that are not initialisers."""
         self.outputs = [value.name for value in model.graph.output]
         self._arrays: dict[str, np.ndarray | None] = {}
 
@@ -41,7 +41,7 @@ class GraphIndex:
         return readers
 
     def readers(self, tensor: str) -> Sequence[onnx.NodeProto]:
-        """Return the nodes that read a tensor, a node that reads it twice two times."""
+        """Return the nodes that read a tensor; a node that reads it twice is listed twice."""
         return self._readers.get(tensor, ())
 
     def is_constant(self, tensor: str) -> bool:
@@ -62,24 +62,24 @@ class GraphIndex:
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Types and shapes of the tensors."""
+        """Types and shapes of the graph's tensors."""
         return Shapes(self.model)
 
     @cached_property
     def needed(self) -> list[onnx.NodeProto]:
-        """Nodes that an output depends on; ONNX Runtime drops all other nodes."""
+        """Nodes that an output of the graph depends on; ONNX Runtime drops all other nodes."""
         return self.before(self.outputs)
 
     def before(self, tensors: Iterable[str], ends: Collection[str] = ()) -> list[onnx.NodeProto]:
-        """Return the nodes that compute ``tensors``, and all nodes before them, but not those before ``ends``."""
+        """Return ``tensors``' producers and all nodes that those depend on, without going past the tensors ``ends``."""
         return self.in_order(self.backwards(tensors, ends))
 
     def in_order(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Return nodes of the graph in its order."""
+        """Return nodes sorted in the graph's topological order."""
         return sorted(nodes, key=lambda node: self._positions[id(node)])
 
     def backwards(self, tensors: Iterable[str], ends: Collection[str] = ()) -> Iterator[onnx.NodeProto]:
-        """Yield the nodes of `before`, each after one that reads its output."""
+        """Yield the nodes that ``tensors`` depend on, from the outputs back, without going past ``ends``."""
         waiting, seen = [*tensors], set[int]()
         while waiting:
             name = waiting.pop()
@@ -89,16 +89,16 @@ class GraphIndex:
                 yield node
                 waiting += takes(node)
 
-    def behind(self, tensors: Iterable[str]) -> set[str]:
-        """Return ``tensors``, and all tensors that depend on them."""
-        behind = {*tensors}
+    def with_dependents(self, tensors: Iterable[str]) -> set[str]:
+        """Return ``tensors`` and all tensors of the graph that depend on them, by name."""
+        found = {*tensors}
         for node in self.nodes:
-            if not behind.isdisjoint(takes(node)):
-                behind.update(node.output)
-        return behind
+            if not found.isdisjoint(takes(node)):
+                found.update(node.output)
+        return found
 
     def with_nodes(self, nodes: Iterable[onnx.NodeProto], made: Iterable[onnx.TensorProto] = ()) -> GraphIndex:
-        """Return the index of a model with other nodes, and with the initialisers ``made``, too."""
+        """Return the index of a copy of the model with the nodes ``nodes``, and with ``made`` as added initialisers."""
         model = copied(self.model)
         del model.graph.node[:]
         model.graph.node.extend(nodes)
@@ -112,11 +112,11 @@ class GraphIndex:
         inputs: Sequence[onnx.ValueInfoProto],
         outputs: Sequence[onnx.ValueInfoProto],
     ) -> onnx.ModelProto:
-        """Return a model of some nodes, whose graph is called ``name``, with the initialisers that they read."""
+        """Return a model of some of the graph's nodes, called ``name``, with the initialisers that they read."""
         nodes = [*nodes]
         used = {value.name for value in outputs}.union(*map(takes, nodes))
         constants = [tensor for tensor in self.model.graph.initializer if tensor.name in used]
         graph = helper.make_graph(nodes, name, inputs, outputs, constants)
-        # From IR version 4 on initialisers need not be inputs.
+        # Since IR version 4 initialisers need not be inputs.
         version, functions = max(self.model.ir_version, 4), [*self.model.functions]
         return helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=version, functions=functions)

@@ -1,4 +1,4 @@
-"""Types and shapes of a model's tensors, by one walk over its nodes for a batch of so many frames.
+"""Inference of the types and shapes of a model's tensors, for a batch with a given number of frames.
 
 ONNX's shape inference comes first. It sees ONNX Runtime's own operators as the ONNX operators whose outputs have the
 same shapes. It stops at operators of other domains and at shapes that the model computes. After these, each node's
@@ -21,18 +21,18 @@ from hwgen.network.onnx.file import DOMAINS, attribute, copied, data_inputs, ops
 from hwgen.network.onnx.operator_traits import MOVES, POINTWISE, Effect, operands_of, traits_of, with_effect
 
 Shape = tuple[int, ...]
-"""Type of a tensor's shape: the sizes of its dimensions; 0 where a size is not known."""
+"""Type of a tensor's shape: the sizes of its dimensions, 0 for a size that is not known."""
 
 BATCHES = (2, 3)
-"""Two numbers of frames that stand for a symbolic batch. A size that differs between them depends on the batch."""
+"""Two numbers of frames that replace a symbolic batch in turn: a size that differs depends on the batch."""
 _SMALL = 64
-"""Largest number of values of a tensor that is passed to shape inference or evaluated, because it can be a shape."""
+"""Maximum number of values of a tensor that shape inference evaluates, because it may hold sizes."""
 _SIZES = with_effect(*POINTWISE, *MOVES, Effect.PARTS, Effect.SIZES, Effect.REDUCTION)
 """ONNX operators that models use to compute the sizes of tensors."""
 _LIKE_FIRST = with_effect(
     *(Effect.FUNCTION, Effect.QUANTISER, Effect.SOFTMAX, Effect.NORMALISATION, Effect.TOKEN_NORMALISATION)
 )
-"""Operators whose first output has the shape of the first input."""
+"""ONNX operators whose first output has the shape of the first input."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class InferredTensor:
     Parameters
     ----------
     type : int
-        Element type of ONNX; 0 if it is not known, or the value is no tensor.
+        Element type of ONNX; 0 if it is not known, or the value is not a tensor.
     shape : tuple of int, optional
         Sizes with the batch; ``None`` if not even the rank is known.
     """
@@ -61,7 +61,7 @@ class Shapes:
         self._walks: dict[int, BatchShapes] = {}
 
     def of(self, name: str) -> InferredTensor:
-        """Return the element type and shape of the tensor ``name``, as far as they are known.
+        """Return a tensor's element type and shape, as far as known, with 0 for sizes that depend on a symbolic batch.
 
         A size is 0 where it depends on a symbolic batch.
         """
@@ -72,7 +72,7 @@ class Shapes:
         return InferredTensor(first.type, tuple(one if one == other else 0 for one, other in sizes))
 
     def for_batch(self, count: int) -> BatchShapes:
-        """Return the shapes for a symbolic batch of ``count`` frames; a fixed batch stays as it is."""
+        """Return the types and shapes with ``count`` frames for a symbolic batch; a fixed batch stays fixed."""
         count = count if self._is_symbolic else 0
         if count not in self._walks:
             self._walks[count] = BatchShapes(self._model, count)
@@ -108,17 +108,17 @@ class BatchShapes:
         return InferredTensor(tensor.elem_type, sizes)
 
     def of(self, name: str) -> Shape | None:
-        """Return the shape of the tensor ``name``; ``None`` if a size is not known."""
+        """Return the shape of the tensor ``name``; ``None`` if any of its sizes is not known."""
         shape = self.tensor(name).shape
         return shape if self._is_known(name) else None
 
     def _is_known(self, name: str) -> bool:
-        """Return whether all sizes of a tensor are known; a tensor without values has a size of 0."""
+        """Return whether all sizes of a tensor are known (0 among them, for a tensor without values)."""
         tensor = self._types.get(name, onnx.TypeProto()).tensor_type
         return tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
 
     def _walk(self, graph: onnx.GraphProto) -> None:
-        """Note the shapes of a graph's constants, and of all outputs of its nodes and of the graphs in them."""
+        """Note the shapes of a graph's constants and of all outputs of its nodes, also in subgraphs."""
         for tensor in graph.initializer:
             self._types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             if prod(tensor.dims) <= _SMALL:
@@ -130,7 +130,7 @@ class BatchShapes:
                 self._visit(known)
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        """Note the shapes of a node's outputs, and the values of an output that holds sizes."""
+        """Note the shapes of a node's outputs, and the values of outputs that hold tensor sizes."""
         unknown = [name for name in node.output if name and not self._is_known(name)]
         if unknown:
             found = self._outputs(node)
@@ -140,7 +140,7 @@ class BatchShapes:
                 self._small[name] = numpy_helper.from_array(values, name)
 
     def _sizes(self, node: onnx.NodeProto) -> Sequence[np.ndarray]:
-        """Return the values of a node's outputs, if the node computes known sizes; otherwise none."""
+        """Return the values of a node's outputs if they can be computed from known tensor sizes; otherwise none."""
         if node.domain not in DOMAINS or not node.output:
             return []
         if node.op_type in ("Shape", "Size") and node.input:
@@ -159,7 +159,7 @@ class BatchShapes:
             return []
 
     def _outputs(self, node: onnx.NodeProto) -> Mapping[str, onnx.TypeProto]:
-        """Return the types and shapes of a node's outputs, as far as they follow from its inputs."""
+        """Return the types of a node's outputs by name, as far as they follow from its inputs."""
         if node.op_type == "Compress" and node.domain in DOMAINS:
             return self._first_output(node, self._compressed(node))
         if node.domain not in DOMAINS or any(name not in self._types for name in takes(node)):
@@ -180,13 +180,13 @@ class BatchShapes:
             return {}
 
     def _first_output(self, node: onnx.NodeProto, shape: Shape | None) -> Mapping[str, onnx.TypeProto]:
-        """Return the type of a node's first output: ``shape``, if it is known, and the first input's element type."""
+        """Return the type of a node's first output, with ``shape`` and the first input's element type, by name."""
         if shape is None:
             return {}
         return {node.output[0]: helper.make_tensor_type_proto(self.tensor(node.input[0]).type, shape)}
 
     def _compressed(self, node: onnx.NodeProto) -> Shape | None:
-        """Return the shape of the output of a Compress along an axis, whose condition is a small constant."""
+        """Return the output shape of a Compress along an axis whose condition is a small constant."""
         shape, condition, axis = self.of(node.input[0]), self._small.get(node.input[1]), attribute(node, "axis", None)
         if shape is None or condition is None or axis is None or not -len(shape) <= axis < len(shape):
             return None
@@ -196,7 +196,7 @@ class BatchShapes:
 
 
 def _inferred(model: onnx.ModelProto, count: int) -> dict[str, onnx.TypeProto]:
-    """Return the types and shapes that ONNX's shape inference finds for a batch of ``count`` frames, by tensor.
+    """Return the types that ONNX's shape inference finds for a batch of ``count`` frames, by tensor name.
 
     It runs on a copy of the model without weights, because it needs only their sizes.
     """
@@ -227,7 +227,7 @@ def _inferred(model: onnx.ModelProto, count: int) -> dict[str, onnx.TypeProto]:
 
 
 def _for_onnx(node: onnx.NodeProto, version: int) -> Iterator[onnx.NodeProto]:
-    """Yield nodes of ONNX whose outputs have the shapes of a node's outputs; the node itself if there are none.
+    """Yield ONNX nodes that stand for a node of ONNX Runtime in shape inference, because their outputs have its shapes.
 
     ``version``: version of ONNX's own operators.
     """
@@ -253,12 +253,12 @@ def _for_onnx(node: onnx.NodeProto, version: int) -> Iterator[onnx.NodeProto]:
 
 @cache
 def _is_inferred(operator: str, version: int) -> bool:
-    """Return whether ONNX's shape inference has a rule for one of ONNX's own operators."""
+    """Return whether ONNX's shape inference has a rule for an operator of ONNX's own domain in a given version."""
     return defs.has(operator, version) and defs.get_schema(operator, version).has_type_and_shape_inference_function
 
 
 def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return an ONNX model in which outputs without a shape have the inferred one, if there is one."""
+    """Return an ONNX model whose outputs without a declared shape have the inferred one, if it is known."""
     bare = [
         index
         for index, value in enumerate(model.graph.output)
@@ -278,7 +278,7 @@ def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def cause_without_shape(model: onnx.ModelProto, name: str) -> onnx.NodeProto | None:
-    """Return the first node before the tensor ``name`` whose output's shape does not follow from its inputs' shapes."""
+    """Return the first node before the tensor ``name`` whose output shape does not follow from its input shapes."""
     inferred = Shapes(model).for_batch(1)
     wanted, causes = {name}, []
     for node in reversed(model.graph.node):
@@ -291,14 +291,14 @@ def cause_without_shape(model: onnx.ModelProto, name: str) -> onnx.NodeProto | N
 
 
 def _attention(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
-    """Return the output's shape of an Attention of ONNX Runtime, whose projections are one matrix."""
+    """Return the output shape of ONNX Runtime's Attention, whose projections are one matrix."""
     columns = inputs[1][-1]
     sizes = attribute(node, "qkv_hidden_sizes", ())
     return (*inputs[0][:2], sizes[2] if sizes else columns // 3)
 
 
 def _heads(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
-    """Return the output's shape of a MultiHeadAttention: the query's tokens, and the value's channels."""
+    """Return the output shape of a MultiHeadAttention: the query's tokens, and the value's channels."""
     shapes: list[Shape] = [*inputs, (), (), ()]
     query, key, value = shapes[:3]
     if len(query) == 5:  # (batch, tokens, heads, 3, channels)
@@ -309,7 +309,7 @@ def _heads(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
 
 
 def _fused_product(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
-    """Return the output's shape of a product of two matrices, either of which can be transposed."""
+    """Return the output shape of a product of two matrices that can each be transposed."""
     if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0) or min(map(len, inputs[:2])) < 2:
         return None
     (*before, rows, summed), (*others, more, columns) = inputs[0], inputs[1]
@@ -323,7 +323,7 @@ def _fused_product(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | Non
 
 
 def _packed_product(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
-    """Return the output's shape of a product with a matrix in blocks of few bits, whose size is an attribute."""
+    """Return the output shape of a product with a matrix stored in blocks of few bits, sized by an attribute."""
     columns = attribute(node, "N", 0)
     return (*inputs[0][:-1], columns) if columns and inputs[0] else None
 
@@ -335,7 +335,7 @@ def _recurrence(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
 
 
 def _mean(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
-    """Return the output's shape of a mean of ONNX Runtime, whose axes are an attribute."""
+    """Return the output shape of ONNX Runtime's own mean operator, whose axes are an attribute."""
     rank, keeps = len(inputs[0]), attribute(node, "keepdims", 1)
     axes = {axis % rank for axis in attribute(node, "axes", range(rank))}
     return tuple(1 if axis in axes else size for axis, size in enumerate(inputs[0]) if keeps or axis not in axes)
@@ -352,4 +352,4 @@ _RUNTIME: dict[str, Callable[[onnx.NodeProto, Sequence[Shape]], Shape | None]] =
     "QLinearReduceMean": _mean,
     "TransposeMatMul": _fused_product,
 }
-"""Functions that return the first output's shape of ONNX Runtime's operators without an ONNX operator of this shape."""
+"""Functions that return the first output's shape of an ONNX Runtime operator without ONNX counterpart, by operator."""

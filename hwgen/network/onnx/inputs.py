@@ -1,7 +1,7 @@
 """Choice of the feature map, channels first, that an ONNX model's input becomes in hardware.
 
 The hardware streams the channels of one pixel together. Which dimension of the input holds the channels is decided by
-the first layer that depends on it. A convolution or a pool needs the channels as first dimension behind the batch. A
+the first layer that depends on it. A convolution or a pool needs the channels as first dimension after the batch. A
 product along the last of several dimensions needs them as last dimension. Operators in between that reorder dimensions
 then cost nothing, because the host sends maps in that order. Operators that make a dimension longer or shorter are
 followed, too, as long as the dimension is one of the input's own.
@@ -25,7 +25,7 @@ from hwgen.network.ops import KINDS
 _POINTWISE = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.QUANTISER)
 """ONNX operators that keep the position of each value, so that the input's layout can be followed through them.
 
-Of several operands, the first one with a known view is followed.
+Among several operands, the first one with a known view is followed.
 """
 _CUT = {"Concat", "Gather", "Pad", "QLinearConcat", "Slice", "Split"}
 """ONNX operators that make dimensions of a tensor longer or shorter."""
@@ -33,7 +33,7 @@ _CHANNELS_FIRST = {
     *("BatchNormalization", "ConvInteger", "ConvTranspose", "QLinearConv"),
     *(name for kind in KINDS.values() if kind.channels_first for name in kind.operators),
 }
-"""ONNX operators that need the channels as first dimension behind the batch."""
+"""ONNX operators that need the channels as first dimension after the batch."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
 """Map axis of each dimension of a tensor with channels first, by the number of dimensions without the batch."""
 
@@ -76,22 +76,22 @@ def input_view(
         for output in filter(None, node.output):
             after = shapes.of(output).shape if node.op_type in _CUT else None
             candidates = (_layout_after(constants, node, operand, batch, after) for operand in operands)
-            if (behind := next((operand for operand in candidates if operand is not None), None)) is not None:
-                views[output] = behind
+            if (found := next((operand for operand in candidates if operand is not None), None)) is not None:
+                views[output] = found
     return _as_usual(source)
 
 
 def _layout_after(
     constants: Constants, node: onnx.NodeProto, view: View, batch: int | None, shape: Sequence[int] | None
 ) -> View | None:
-    """Return the layout of an ONNX node's output, from its input's layout ``view``; ``None`` if it is not known.
+    """Return the layout of a node's output from its input's layout ``view``; ``None`` if it is not known.
 
     Parameters
     ----------
     view : View
         View of the node's input.
     shape : sequence of int or None
-        Shape of the output, where the node changes sizes.
+        Shape of the output, if the node changes sizes.
     """
     if node.op_type in _POINTWISE:
         return view
@@ -125,7 +125,7 @@ def _as_usual(source: View) -> View:
 
 
 def _layout_at_input(source: View, view: View, axes: Sequence[int]) -> View | None:
-    """Return the model input's layout with which a later tensor's dimensions become map axes ``axes``, or ``None``.
+    """Return the input's layout such that a later tensor's dimensions become the map axes ``axes``, or ``None``.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def _layout_at_input(source: View, view: View, axes: Sequence[int]) -> View | No
     Returns
     -------
     View or None
-        ``None`` if a dimension changes its size up to the later tensor, and is no whole axis of the map there.
+        ``None`` if a dimension changes its size up to the later tensor, and is not a whole axis of the map there.
     """
     target = view.onto(axes)
     sizes, dims = list(target.sizes), list(target.dims[: len(source.dims)])

@@ -10,7 +10,7 @@ import onnx
 
 from hwgen.network.float32 import Label, quantize_linear
 from hwgen.network.maps import IntegerType
-from hwgen.network.onnx.builder import Builder, moot
+from hwgen.network.onnx.builder import Builder, are_dropped
 from hwgen.network.onnx.depth import open_blocks
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import AccumulatorState, Integers, Joined, Map, Pending, Reals, State, Value
@@ -19,9 +19,9 @@ from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.join import MAX_BITS
 
 _COMBINED: dict[str, type[Join]] = {"Max": Max, "Min": Min, "Sub": Sub}
-"""Layer classes for ONNX operators that combine maps value by value and differ from Add and Sum.
+"""Layer classes for ONNX operators that combine maps value by value, other than Add and Sum.
 
-Add, and Sum of two maps, are the same layer.
+Add, and Sum of two maps, become an Add layer.
 """
 
 
@@ -50,7 +50,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _join(build: Builder, node: onnx.NodeProto, layer: type[Join], operands: Sequence[Value], view: View) -> None:
-    """Set the builder's current value to the floats that a node combines several maps into.
+    """Make the floats that a node combines several maps into the builder's current value; quantising appends a layer.
 
     ``layer``: operator class of the layer that the next QuantizeLinear appends. ``view``: layout of its output.
     """
@@ -61,7 +61,7 @@ def _join(build: Builder, node: onnx.NodeProto, layer: type[Join], operands: Seq
     def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
         # ONNX Runtime has one kernel for integers of one type, unless an activation is in between.
         is_one_type = {value.map.type for value in operands} == {integer_type} and integer_type.bits == 8
-        fused = is_one_type and not state.in_floats and moot(state.bounds, scale, zero, integer_type)
+        fused = is_one_type and not state.in_floats and are_dropped(state.bounds, scale, zero, integer_type)
         if layer is Mul and not fused:
             raise build.refusal(
                 node,
@@ -82,7 +82,7 @@ def _join(build: Builder, node: onnx.NodeProto, layer: type[Join], operands: Seq
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
-    """Check that all inputs of a node that combines maps are plain outputs of DequantizeLinear, and return them."""
+    """Return the inputs of a node that combines maps, or refuse it unless all are plain DequantizeLinear outputs."""
     if len(build.operands) != len(node.input):
         raise build.refusal(node, "must take feature maps only, no constants")
     for value in build.operands:
@@ -92,11 +92,11 @@ def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
                 "must take quantised inputs (QuantizeLinear, DequantizeLinear in front of each)"
                 f"{_what_gives_floats(value.state)}",
             )
-    return _opened(build, node, build.operands)
+    return _with_open_blocks(build, node, build.operands)
 
 
 def _what_gives_floats(state: State) -> str:
-    """Return the end of a message about an operand in floats: the operator that gives them, and what would help."""
+    """Return the end of a message about a float operand: the operator that computes it, and what would help."""
     if isinstance(state, Reals):
         last = state.steps[-1]
     elif isinstance(state, Joined | Pending | AccumulatorState):
@@ -109,8 +109,8 @@ def _what_gives_floats(state: State) -> str:
     )
 
 
-def _opened(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
-    """Return operands of which some are pixel shuffles with the layers of these, unless all are laid out alike."""
+def _with_open_blocks(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
+    """Append DepthToSpace and SpaceToDepth layers for operands laid out in blocks, unless all have one layout."""
     views = {value.view for value in operands}
     if len(views) == 1 or not any(view.in_blocks for view in views):
         return operands
@@ -183,9 +183,9 @@ def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]
 
 
 def bounds(clips: Sequence[tuple[float, float]], output: Map) -> tuple[int, int]:
-    """Return the lowest and the highest output integer behind Relus and Clips with the bounds ``clips``.
+    """Return the lowest and highest output integer after Relus and Clips with the bounds ``clips`` and a quantiser.
 
-    Quantising keeps the order, so a Relu in front of it equals bounds behind it.
+    Quantising keeps the order, so a Relu before it equals bounds after it.
     """
     assert output.scale is not None
     low, high = np.float32(-np.inf), np.float32(np.inf)
@@ -197,7 +197,7 @@ def bounds(clips: Sequence[tuple[float, float]], output: Map) -> tuple[int, int]
 
 
 def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
-    """Refuse the nodes that read a tensor if several do, and it is no feature map of integers yet."""
+    """Refuse the nodes that read a tensor if several do and it is not yet a feature map of integers."""
     if len(readers) > 1 and not isinstance(build.state, Integers | Reals):
         names = " and ".join(dict.fromkeys(repr(title(node)) for node in readers))
         raise build.refusal(readers[-1], f"takes floats that go to {names}; only integers may: quantise them first")

@@ -1,4 +1,4 @@
-"""Session of ONNX Runtime for an ONNX model: the kernels of convolutions and matrix products, inputs and outputs.
+"""Kernels that ONNX Runtime chooses for a model's convolutions and matrix products, and its inputs and outputs.
 
 ONNX Runtime fuses a convolution and the quantisers around it into one operator on integers, under conditions that
 depend on its version. A convolution that it doesn't fuse is computed in float32. Therefore this module asks ONNX
@@ -22,11 +22,11 @@ from hwgen.network.onnx.operator_traits import CONVOLUTIONS, PRODUCTS, TRAITS, E
 from hwgen.processes import workplace
 
 _IN_FLOATS = {name for name in with_effect(Effect.CONVOLUTION, Effect.PRODUCT) if not TRAITS[name].in_integers}
-"""Operators of an optimised graph whose results are float32, rounded before a QuantizeLinear reads them."""
+"""Operators of ONNX Runtime's optimised graph that output float32, rounded before a QuantizeLinear reads it."""
 _WITH_BIAS = {"QGemm", "QLinearConv"}
-"""Operators of an optimised graph that add the integers of a bias to sums of integers."""
+"""Operators of ONNX Runtime's optimised graph that add a bias's integers to integer sums."""
 _LABEL = re.compile(r"hwgen#(\d+)#")
-"""Name of a node whose operator is searched in the optimised graph; ONNX Runtime keeps it as a part of a name."""
+"""Name given to a node to find its operator in ONNX Runtime's optimised graph, which keeps it as part of a name."""
 _SETTINGS = {
     "session.disable_prepacking": "1",
     # Large constants become a file of their own, which isn't read.
@@ -36,9 +36,9 @@ _SETTINGS = {
 
 
 class Kernels:
-    """Kernels that ONNX Runtime's optimised session has for the nodes of an ONNX model, and its inputs and outputs.
+    """Kernels that ONNX Runtime's optimised session uses for the nodes of an ONNX model, and its inputs and outputs.
 
-    ONNX Runtime is asked when one of them is first read.
+    ONNX Runtime loads the model when one of them is first read.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ class Kernels:
         self._model, self._is_optimised = model, is_optimised
 
     def is_in_floats(self, node: onnx.NodeProto) -> bool:
-        """Return whether ONNX Runtime gives a convolution's or product's results in float32; false if unknown."""
+        """Return whether ONNX Runtime computes a convolution's or product's results in float32; false if unknown."""
         kernel = self._operators.get(node.output[0])
         return kernel is not None and (kernel.op_type in _IN_FLOATS or _gives_floats(kernel))
 
     def takes_bias_integers(self, node: onnx.NodeProto) -> bool:
-        """Return whether ONNX Runtime adds the integers of a node's bias to sums of integers, whatever their scale is.
+        """Return whether ONNX Runtime adds a node's bias integers to its sums as they are, whatever their scale.
 
         The bias of a MatMul is the constant of the Add that follows it: ONNX Runtime joins both into a Gemm.
         """
@@ -67,12 +67,12 @@ class Kernels:
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """Inputs of the model."""
+        """Inputs of the model, as ONNX Runtime's session reports them (name, shape, type)."""
         return self._session.inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """Outputs of the model."""
+        """Outputs of the model, as ONNX Runtime's session reports them (name, shape, type)."""
         return self._session.outputs
 
     @cached_property
@@ -87,7 +87,7 @@ class Kernels:
 
     @cached_property
     def _session(self) -> _Session:
-        """Nodes, inputs and outputs of the model in a session of ONNX Runtime."""
+        """Nodes, inputs and outputs of the model in an optimised session, or the declared inputs and outputs."""
         if self._is_optimised:
             labelled = copied(self._model)
             for index, node in enumerate(labelled.graph.node):
@@ -100,12 +100,12 @@ class Kernels:
 
 
 def _gives_floats(kernel: onnx.NodeProto) -> bool:
-    """Return whether a kernel is a QGemm without scale of its output."""
+    """Return whether a kernel is a QGemm without output scale, so that it outputs float32."""
     return kernel.op_type == "QGemm" and not "".join(kernel.input[7:])
 
 
 class _Session(NamedTuple):
-    """Nodes of an optimised graph, and inputs and outputs of the model."""
+    """Nodes of ONNX Runtime's optimised graph, and inputs and outputs of the model."""
 
     nodes: Sequence[onnx.NodeProto]
     inputs: tuple[TensorInfo, ...]
@@ -113,7 +113,7 @@ class _Session(NamedTuple):
 
 
 def _declared(value: onnx.ValueInfoProto) -> TensorInfo:
-    """Return an input or output as the file declares it."""
+    """Return a model input or output as the file declares it (name, shape, type)."""
     dims = value.type.tensor_type.shape.dim
     element = TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]
@@ -121,7 +121,7 @@ def _declared(value: onnx.ValueInfoProto) -> TensorInfo:
 
 
 def _optimised(model: onnx.ModelProto) -> _Session | None:
-    """Return what ONNX Runtime reports about a model; ``None`` if it doesn't load it."""
+    """Return the optimised nodes, inputs and outputs of a model in ONNX Runtime; ``None`` if it can't load it."""
     import onnxruntime
 
     options = session_options(optimised=True)

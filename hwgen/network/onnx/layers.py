@@ -25,7 +25,7 @@ from hwgen.network.options import AS_IT_IS, ModelOptions
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTensor:
-    """Tensor of an ONNX model that holds the output of a hardware layer.
+    """ONNX tensor that holds the output of a hardware layer.
 
     Parameters
     ----------
@@ -36,11 +36,11 @@ class LayerTensor:
     layout : Layout, optional
         Layout of the tensor on the layer's map; ``None`` if the tensor is in the map's order.
     scale : float32, optional
-        Scale of the layer's integers, where the tensor holds floats.
+        Scale of the layer's integers, if the tensor holds floats.
     zero_point : int
-        Zero point of the layer's integers, where the tensor holds floats.
+        Zero point of the layer's integers, if the tensor holds floats.
     sums : Affine, optional
-        Real value of the layer's accumulators, where the tensor holds the floats that the host makes of these.
+        Real value of the layer's accumulators, if the tensor holds the floats that the host computes from them.
     """
 
     name: str
@@ -66,9 +66,9 @@ class LayerTensor:
         return maps.astype(np.int64)
 
     def rounding(self, conv: Conv) -> np.ndarray:
-        """Return the bounds on the difference of the tensor's sums from exact ones, in steps of the accumulators.
+        """Return bounds on ONNX Runtime's rounding error in the layer's sums, in accumulator steps, ``(C, 1, 1)``.
 
-        Their shape is ``(C, 1, 1)``; ``conv`` is the layer, or the convolution whose sums the layer only moves.
+        ``conv``: the layer, or the convolution whose sums the layer only moves.
         """
         assert self.sums is not None
         offset = np.abs(self.sums.offset / np.where(self.sums.gain == 0, 1, self.sums.gain))
@@ -89,7 +89,7 @@ class RuntimeLayers:
     where : str
         Path that starts error messages.
     options : ModelOptions
-        Options with which the model was read as ``network``.
+        Options that the model was read with as ``network``.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class RuntimeLayers:
         Tensors by the layers' names. A layer that ONNX Runtime computes as part of a fused step has no tensor.
     roundings : dict of str to ndarray
         Bounds on the difference of ONNX Runtime's sums from the exact ones, ``(C, 1, 1)`` in steps of the accumulators,
-        by the name of each layer whose tensor holds floats that the host makes of accumulators.
+        by the name of each layer whose tensor holds floats that the host computes from accumulators.
 
     Raises
     ------
@@ -133,7 +133,7 @@ class RuntimeLayers:
 
     @property
     def floats(self) -> set[str]:
-        """Names of the model's inputs that are floats."""
+        """Names of the model's inputs that are float32."""
         return {value.name for value in self._session.get_inputs() if value.type == "tensor(float)"}
 
     def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
@@ -167,14 +167,14 @@ class RuntimeLayers:
         return [self._of_batch(name, np.asarray(values), count) for name, values in zip(wanted, outputs, strict=True)]
 
     def _of_batch(self, name: str, values: np.ndarray, count: int) -> np.ndarray:
-        """Return a tensor of a batch as an array of the tensors of its first ``count`` frames."""
+        """Return a tensor of a batch as an array with one entry for each of its first ``count`` frames."""
         if name in self._ragged:
             return as_objects([values])
         return values[:count] if self._rows or name not in self._outputs else values[None]
 
 
 def _convolution(network: Network, name: str) -> Conv:
-    """Return the convolution that gives the integers of a layer, which is the layer itself or moves them."""
+    """Return the convolution that computes a layer's integers: the layer itself, or the one whose results it moves."""
     edges = {layer.name: (layer, taken) for layer, taken in zip(network.layers, network.edges, strict=True)}
     layer, taken = edges[name]
     while not isinstance(layer, Conv):
@@ -183,9 +183,9 @@ def _convolution(network: Network, name: str) -> Conv:
 
 
 def _tensors(maps: Mapping[str, Value]) -> dict[str, str]:
-    """Return the name of the tensor that holds each layer's output, by the layer's name.
+    """Return the name of the ONNX tensor that holds each layer's output, by the layer's name.
 
-    A tensor of integers is preferred. Of several it is the last one, because a Clip behind a QuantizeLinear, or a Relu
+    A tensor of integers is preferred, and the last one of several, because a Clip after a QuantizeLinear, or a Relu
     before another one, becomes a part of the layer.
     """
     of_floats: dict[str, str] = {}
@@ -216,7 +216,7 @@ def _tensor(name: str, value: Value) -> LayerTensor:
 def _session(
     model: onnx.ModelProto, tensors: Sequence[str], optimised: bool, where: str
 ) -> onnxruntime.InferenceSession:
-    """Return an ONNX Runtime session of a model whose outputs also include the tensors ``tensors``."""
+    """Return an ONNX Runtime session of a model with the tensors ``tensors`` as additional outputs."""
     wider = copied(model)
     existing = {value.name for value in wider.graph.output}
     wider.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in existing)

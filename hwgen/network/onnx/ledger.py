@@ -19,9 +19,9 @@ from hwgen.printable import percent
 
 
 class RefusalError(ModelError):
-    """Error that an ONNX node can't be built, with the reason ``why``.
+    """Error that an ONNX node can't be built, for the reason ``why``.
 
-    The text behind the first semicolon of ``why`` says what would help.
+    The text after the first semicolon of ``why`` says what would help.
     """
 
     def __init__(self, where: str, node: onnx.NodeProto, why: str) -> None:
@@ -32,7 +32,7 @@ class RefusalError(ModelError):
 
 
 class OtherNetworkError(ModelError):
-    """Error of a model that contains parts of another kind of network than a convolutional one; ``why`` names them."""
+    """Error of a model that contains parts no convolutional network has, such as attention; ``why`` names them."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -40,7 +40,7 @@ class OtherNetworkError(ModelError):
 
 
 class Ledger:
-    """Notes about every ONNX node while a model is imported, from which the verdict on each operator follows.
+    """Record of what becomes of every ONNX node during import (layers, refusals ..), and so of each operator's verdict.
 
     ``graph`` is the index of the model; ``where`` starts error messages. Nodes are distinguished by their ``id``.
     """
@@ -48,39 +48,39 @@ class Ledger:
     def __init__(self, graph: GraphIndex, where: str) -> None:
         self._where = where
         self.nodes = graph.nodes
-        """All nodes of the ONNX graph, in its order."""
+        """All nodes of the ONNX graph, in the graph's order."""
         self._index = {id(node): index for index, node in enumerate(self.nodes)}
         self.layers: Mapping[int, list[str]] = {}
         """Names of the hardware layers that each ONNX node became, by the node's ``id`` (`Builder.made`)."""
         self.absorbed: Mapping[int, str] = {}
-        """Layers that compute a node among others in fixed point, by the node's ``id``."""
-        self.before: list[onnx.NodeProto] = []
-        """Nodes that the host runs on the model's float input, in front of the first integer tensor."""
-        self.begun: dict[int, str] = {}
-        """Nodes that start a new feature map behind an operator that can't be built; the values name this operator.
+        """Names of the fixed-point layers that compute several ONNX nodes at once, by each node's ``id``."""
+        self.host_before: list[onnx.NodeProto] = []
+        """Nodes that the host runs on the model's float input, before the first integer tensor."""
+        self.starts_after: dict[int, str] = {}
+        """Names, for messages, of unsupported operators whose output a node turns into a new feature map.
 
-        The keys are the nodes' ``id``.
+        The keys are the ``id`` of the nodes that start the maps.
         """
-        self.behind: set[int] = set()
-        """Nodes, by ``id``, that the host runs behind the last integer tensor."""
+        self.host_after: set[int] = set()
+        """Nodes, by ``id``, that the host runs after the last integer tensor."""
         self.left: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Mapping from a node's ``id`` to the node whose unquantised floats its output holds, and the map's layer.
+        """Node whose unquantised floats a node's output holds, and the name of the map's layer, by the node's ``id``.
 
         The node is ``None`` if the output is quantised, and the layer's name if an input of the model is before it.
         """
-        self.behind_refused: dict[int, str] = {}
-        """Nodes, by ``id``, that depend on a refused node; the values name the refused node for messages."""
+        self.after_refused: dict[int, str] = {}
+        """Names, for messages, of refused nodes, by the ``id`` of each node that depends on them."""
         self.unfolded: dict[int, str] = {}
         """Reasons why nodes with constant inputs could not be folded into constants, by the node's ``id``."""
         self._merged: dict[int, str] = {}
-        """Nodes, by ``id``, whose layers' work a later layer includes, with a text that names the later layer."""
+        """Texts that name the later layer that includes a node's work, by the node's ``id``."""
         self._refused: dict[int | str, HwgenError] = {}
         self._same: dict[int, onnx.NodeProto] = {}
-        """Nodes refused for the same constant as an earlier node, by ``id``, with the earlier node."""
+        """Earlier node that was refused for the same constant, by a refused node's ``id``."""
         self._constants = {*graph.initialisers}
 
     def refuse(self, error: HwgenError, node: onnx.NodeProto | None = None) -> onnx.NodeProto | None:
-        """Note the reason why an ONNX node, or the whole model, can't be built; return the node.
+        """Note why an ONNX node, or the whole model, can't be built; return the node.
 
         Only the first reason of a node is kept.
         """
@@ -94,14 +94,14 @@ class Ledger:
         return node
 
     def replace(self, errors: Iterable[HwgenError]) -> None:
-        """Replace all reasons why the model can't be built by others."""
+        """Replace all noted reasons why the model can't be built by ``errors``."""
         self._refused.clear()
         self._same.clear()
         for error in errors:
             self.refuse(error)
 
     def merge(self, gone: Iterable[int | str], node: onnx.NodeProto, error: HwgenError) -> None:
-        """Replace reasons why the model can't be built by one reason, ``error``, of an ONNX node.
+        """Replace the refusals ``gone`` by one refusal, ``error``, of an ONNX node.
 
         Parameters
         ----------
@@ -111,11 +111,11 @@ class Ledger:
         for key in gone:
             refused = self._refused.pop(key, None) or (self._same.pop(key, None) if isinstance(key, int) else None)
             if refused is not None and isinstance(key, int):
-                self.behind_refused[key] = named(node)
+                self.after_refused[key] = named(node)
         self._refused[id(node)] = error
 
     def _are_one(self, error: RefusalError, other: RefusalError) -> bool:
-        """Return whether two nodes are refused for the same reason, because of one constant that both read."""
+        """Return whether two nodes are refused for the same reason because of one constant that both read."""
         if error.unknown or error.why != other.why:
             return False
         return bool(self._constants.intersection(error.node.input, other.node.input))
@@ -126,7 +126,7 @@ class Ledger:
 
     @property
     def obstacles(self) -> list[tuple[onnx.NodeProto | None, HwgenError]]:
-        """All reasons why the model can't be built, each with its node, in the graph's order.
+        """Reasons why the model can't be built, each with its node (``None``: the whole model), in the graph's order.
 
         Reasons that concern no single node come first.
         """
@@ -176,7 +176,7 @@ class Ledger:
         return id(node) in self.layers or floats is None
 
     def note_merged(self, layers: Collection[str], merged: Mapping[str, onnx.NodeProto]) -> None:
-        """Note that only the layers ``layers`` remain in the network, because they include the work of all others.
+        """Note that only the layers ``layers`` remain in the network; they include the work of the removed ones.
 
         ``merged``: the node whose layer absorbed a layer, by the layer's name.
         """
@@ -209,7 +209,7 @@ class Ledger:
         folded : collection of int
             Nodes among these, by ``id``, that are constants.
         macs : mapping
-            Multiply-accumulates per frame of the nodes that multiply; ``None`` where the number is not known.
+            Multiply-accumulates per frame of the nodes that multiply; ``None`` if the number is not known.
         """
         operators = []
         for node in self.nodes:
@@ -230,7 +230,7 @@ class Ledger:
         return tuple(operators)
 
     def _verdict(self, node: onnx.NodeProto, needed: Collection[int], folded: Collection[int]) -> tuple[str, str, str]:
-        """Return the verdict on an ONNX node, the reason, and a hint that would help."""
+        """Return the verdict on an ONNX node, its reason, and a hint what would help (empty if there is none)."""
         key = id(node)
         if error := self._refused.get(key):
             why = error.why if isinstance(error, RefusalError | OtherNetworkError) else str(error)
@@ -242,17 +242,17 @@ class Ledger:
             return "folded", "no output depends on it", ""
         if key in folded:
             return "folded", "a constant", ""
-        if key in self.behind_refused:
-            return "unsupported", f"takes what {self.behind_refused[key]} gives, which can't be built", ""
+        if key in self.after_refused:
+            return "unsupported", f"takes what {self.after_refused[key]} gives, which can't be built", ""
         if key in self._merged:
             return "folded", self._merged[key], ""
         if key in self.layers:
             return "built", f"layer {', '.join(self.layers[key])}", ""
         if key in self.absorbed:
             return "folded", _fold_target(self.absorbed[key]), ""
-        if key in self.begun:
-            return "host", f"begins a new feature map behind {self.begun[key]}", ""
-        if any(node is other for other in self.before):
+        if key in self.starts_after:
+            return "host", f"begins a new feature map behind {self.starts_after[key]}", ""
+        if any(node is other for other in self.host_before):
             return "host", "in front of the first integer tensor", ""
         if key in self.left:
             floats, layer = self.left[key]
@@ -261,14 +261,14 @@ class Ledger:
             elif floats is not None:
                 return "unsupported", "gives floats, which no QuantizeLinear takes before what can't be built", ""
             return "folded", _fold_target(layer), ""
-        if key in self.behind:
+        if key in self.host_after:
             return "host", "behind the last integer tensor", ""
         reason, _, help_ = self.unfolded.get(key, "gives nothing that a layer takes").partition("; ")
         return "unsupported", reason, help_
 
 
 def _fold_target(layer: str | None) -> str:
-    """Return a text that names where a node was folded: a layer, the input, or a new feature map."""
+    """Return a text that names what a node was folded into: a layer, the input, or a new feature map."""
     return f"into {({None: 'the input', '': 'a new feature map'}).get(layer, f'layer {layer}')}"
 
 
@@ -278,7 +278,7 @@ def as_written(
     operators: Sequence[Operator],
     removed: Mapping[str, tuple[str, str]],
 ) -> tuple[Operator, ...]:
-    """Return the verdicts on the nodes of an ONNX file, from the verdicts on the imported nodes (constants folded).
+    """Return the verdicts on the nodes of an ONNX file, given the verdicts on the imported nodes (constants folded).
 
     Nodes of the file correspond to imported nodes with the same output tensors. A node of the file without such an
     imported node was removed, or is a constant.
@@ -305,5 +305,5 @@ def as_written(
 
 
 def _operator(node: onnx.NodeProto) -> str:
-    """Return a node's ONNX operator name, with its domain unless the domain is ONNX's own."""
+    """Return a node's ONNX operator name, prefixed with its domain unless that is ONNX's own."""
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type

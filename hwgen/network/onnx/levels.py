@@ -1,9 +1,9 @@
-"""Biases with which few outputs of a convolution change at exactly the sums at which the model's floats change.
+"""Biases and thresholds that make a convolution's outputs of few bits change at the same sums as the model's floats.
 
-The QONNX package, and a comparison by Less, compute floats behind a convolution: an operator rounds, then the next one.
+The QONNX package, and a comparison by Less, compute floats after a convolution: an operator rounds, then the next one.
 An output of few bits has few thresholds: the smallest sums with at least a certain output. ONNX Runtime runs the nodes
-behind the convolution on sums, one node after the other, and a bisection finds the thresholds of each channel. The bias
-of a channel is then moved by as little as its thresholds need. Where no bias gives all thresholds of a channel, as with
+after the convolution on sums, one node after the other, and a bisection finds the thresholds of each channel. The bias
+of a channel is then moved by as little as its thresholds need. If no bias gives all thresholds of a channel, as with
 ties that floats round in a row, the thresholds themselves replace the layer's factors.
 """
 
@@ -22,15 +22,15 @@ from hwgen.network.onnx.values import AccumulatorState, PendingLayer
 from hwgen.network.requantise import Requantisation, Thresholds
 
 MAX_LEVELS = 15
-"""Largest number of thresholds of a channel that are searched: outputs of up to 4 bits."""
+"""Maximum number of thresholds that are searched per channel: enough for outputs of up to 4 bits."""
 _MAX_FRACTION = 20
-"""Largest number of fractional bits of a bias that is moved."""
+"""Maximum number of fraction bits of a bias that is moved to meet thresholds."""
 
 
 def fitting(
     constants: Constants, sums: AccumulatorState, label: tuple[np.float32, int]
 ) -> Callable[[PendingLayer, FeatureMap], None]:
-    """Return the function that moves the biases of the unfinished convolution of ``sums``.
+    """Return a function that moves a convolution's biases until its outputs change at the same sums as the model's.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def fitting(
 
     def fit(step: PendingLayer, source: FeatureMap) -> None:
         if 0 < step.high - step.low <= MAX_LEVELS:
-            _Fit(step, source, _outputs(constants, sums, *label)).run()
+            _BiasSearch(step, source, _outputs(constants, sums, *label)).run()
 
     return fit
 
@@ -52,7 +52,7 @@ def fitting(
 def _outputs(
     constants: Constants, sums: AccumulatorState, scale: np.float32, zero: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function from sums without bias, int64 ``(M, n)``, to outputs before they are clipped, float32."""
+    """Return the model's function from sums without bias, int64 ``(M, n)``, to outputs before clipping, float32."""
     first, formula = sums.first, sums.formula
     assert first is not None
     if formula is not None and sums.opened is not None:
@@ -71,16 +71,16 @@ def _outputs(
 
     def run(x: np.ndarray) -> np.ndarray:
         if x.shape not in runners:
-            alone = session(writer.model(x, output), optimised=False)
-            runners[x.shape] = lambda values: np.asarray(alone.run(None, {"x": values})[0])
+            runner = session(writer.model(x, output), optimised=False)
+            runners[x.shape] = lambda values: np.asarray(runner.run(None, {"x": values})[0])
         return runners[x.shape](x)
 
     return outputs
 
 
 @dataclass
-class _Fit:
-    """Search of a convolution's biases with which each output begins at the same sum as the model's.
+class _BiasSearch:
+    """Search for a convolution's biases that make each output begin at the same sum as in the model.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class _Fit:
         self._levels = np.arange(self.step.low + 1, self.step.high + 1)[None, :]
 
     def run(self) -> None:
-        """Make each output of the convolution begin at the same sum as the model's."""
+        """Move the convolution's biases until each output begins at the model's sum, or use thresholds instead."""
         first = self._first_sums()
         wrong = self._is_inexact(first)
         if wrong.any():
@@ -118,7 +118,7 @@ class _Fit:
             step.bias, step.fraction = np.zeros(len(first), np.int64), 0
 
     def _move_biases(self, first: np.ndarray, wrong: np.ndarray) -> None:
-        """Move the biases of the channels ``wrong`` whose outputs then begin at the sums ``first``."""
+        """Move the biases of the channels ``wrong``, if biases exist whose outputs begin at the sums ``first``."""
         rule = self.step.requantisation
         assert isinstance(rule, Requantisation)
         factor = np.ldexp(rule.significand.astype(np.float64), self.step.fraction - rule.shift)[:, None]
@@ -133,9 +133,9 @@ class _Fit:
                 return
 
     def _first_sums(self) -> np.ndarray:
-        """Return the smallest sum with at least each output, int64 ``(M, levels)``.
+        """Return the smallest sum for which the model outputs at least each level, int64 ``(M, levels)``.
 
-        The sum is one more than the largest where no sum has the output.
+        If no sum has the output, the result is one more than the largest sum.
         """
         shape = len(self._lowest), self._levels.size
         before = np.broadcast_to(self._lowest - 1, shape).copy()
@@ -148,13 +148,13 @@ class _Fit:
         return first
 
     def _is_inexact(self, first: np.ndarray) -> np.ndarray:
-        """Return, for each channel, whether an output of the convolution begins at another sum than ``first``."""
+        """Return, per channel, whether any output of the convolution begins at another sum than ``first``."""
         reached = (self._computed(first) >= self._levels) | (first > self._highest)
         missed = (self._computed(first - 1) < self._levels) | (first <= self._lowest)
         return np.logical_not((reached & missed).all(axis=1))
 
     def _computed(self, sums: np.ndarray) -> np.ndarray:
-        """Return the convolution's outputs for sums without bias, int64 ``(M, n)``."""
+        """Return the hardware's outputs for sums without bias, int64 ``(M, n)``."""
         step = self.step
         assert step.bias is not None
         assert step.requantisation is not None
@@ -163,7 +163,7 @@ class _Fit:
         return rule.outputs(accumulators, int(np.abs(accumulators).max()))
 
     def _set_biases(self, moved: np.ndarray, bias: np.ndarray, fraction: int) -> None:
-        """Set the biases of the channels ``moved``, with ``fraction`` fractional bits for all channels."""
+        """Replace the biases of the channels ``moved``, and give all biases ``fraction`` fraction bits."""
         step, more = self.step, fraction - self.step.fraction
         assert step.bias is not None
         assert isinstance(step.requantisation, Requantisation)
@@ -173,7 +173,7 @@ class _Fit:
 
 
 def _middle(low_end: np.ndarray, high_end: np.ndarray) -> np.ndarray:
-    """Return the middle of each interval, or a number half a step inside if the other end is infinite."""
+    """Return the middle of each interval, or a number half a step from its finite end if the other end is infinite."""
     low = np.where(np.isfinite(low_end), low_end, high_end - 1)
     high = np.where(np.isfinite(high_end), high_end, low + 1)
     return (low + high) / 2

@@ -1,9 +1,8 @@
 """Import of ONNX LRN (local response normalisation), computed in float32 as ONNX Runtime computes it.
 
 The sum of squares needs float32 additions only (`Scale`). hwgen has no formula for the rest, the power above all.
-Instead ONNX Runtime's own LRN is run to locate the scales at which the output changes (`Falls`), by bisection and then
-by all scales around. Its power can be off by one unit. An output can therefore return for a few scales behind such a
-fall.
+Instead ONNX Runtime's own LRN is run to locate the scales where the output changes (`Falls`), by bisection and then by
+all scales around. Its power can be off by one unit. An output can therefore return for a few scales after such a fall.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from hwgen.network.ops import LRN, Lookup
 from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.ops.lrn import RIPPLE, Falls, Scale, from_bits, magnitudes
 
-#: Ranges of the LRN attributes in which all intermediate results are float32 numbers of 24 significant bits.
+#: Accepted ranges (low, high) of LRN's attributes: all intermediate results are normal float32 numbers within them.
 _ALPHAS, _BETAS, _BIASES = (1e-12, 1e6), (0.01, 4.0), (1e-6, 1e6)
 
-#: Value so small that adding its square changes no scale of LRN.
+#: Input value so small that adding its square does not change any scale of LRN.
 _TINY = np.float32(2.0**-40)
 
 _OPSET = 17
-"""Version of ONNX's operators in the small LRN models that are run to tabulate LRN's outputs."""
+"""Version of ONNX's operator set in the small LRN models that are run to tabulate LRN's outputs."""
 
 
 def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
-    """Tabulate the bases of LRN's power at which the output changes, by an input's distance from its zero point.
+    """Tabulate the bases of LRN's power where the output changes, by an input's distance from its zero point.
 
     The output is its distance from the zero point, which saturates at ``limit``.
 
@@ -65,22 +64,22 @@ def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, l
 
 
 def _bisect_first_bases(
-    outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, behind: np.ndarray
+    outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, after: np.ndarray
 ) -> np.ndarray:
-    """Search, by bisection, each first base of LRN's power, as float32 bits, at which an output is below ``left``."""
-    while (behind - before > 1).any():
-        middle = (before + behind) // 2
+    """Search, by bisection, each first base of LRN's power, as float32 bits, that gives an output below ``left``."""
+    while (after - before > 1).any():
+        middle = (before + after) // 2
         is_reached = outputs.of(owner, middle) >= left
-        before, behind = np.where(is_reached, middle, before), np.where(is_reached, behind, middle)
-    return behind
+        before, after = np.where(is_reached, middle, before), np.where(is_reached, after, middle)
+    return after
 
 
 def _search_exceptions(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each first base of LRN's power at which an output is below ``left``, and bit masks of later exceptions.
+    """Return each first base of LRN's power with an output below ``left``, and bit masks of later exceptions.
 
-    Bit ``i`` of a mask is set if the output is not below ``left`` at the ``i``-th base behind the first one.
+    Bit ``i`` of a mask is set if the output is not below ``left`` at the ``i``-th base after the first one.
     """
     near = falling[:, None] + np.arange(-reach, RIPPLE + reach)
     is_reached = outputs.of(owner[:, None], near) >= left[:, None]
@@ -129,7 +128,7 @@ class _Power:
         return powers.reshape(bits.shape)
 
     def _powers_to_next(self, bias: np.float32, scales: np.ndarray) -> np.ndarray:
-        """Return the powers ``scale ** -beta`` of scales from ``bias``, a power of two, up to the next one."""
+        """Return the powers ``scale ** -beta`` of scales from ``bias``, a power of two, to below the next one."""
         # The kernel computes the last numbers of a tensor, three at most, in other code.
         wanted = np.resize(scales, max(len(scales), 4))
         # Each scale is the bias plus two squares. The greater square approaches the scale from below.
@@ -144,7 +143,7 @@ class _Power:
 
 
 def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
-    """Run ONNX Runtime's LRN, in windows of three channels, on values ``(1, C, H, W)``.
+    """Run ONNX Runtime's LRN, with windows of three channels, on values ``(1, C, H, W)``.
 
     The attribute alpha makes each scale the bias plus the sum of the squares.
     """
@@ -159,7 +158,7 @@ def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
 
 
 def _lrn(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX LRN between DequantizeLinear and QuantizeLinear."""
+    """Import an ONNX LRN between DequantizeLinear and QuantizeLinear as a layer with tabulated outputs."""
     state = plain_operand(build, node)
     if len(build.spatial_axes(node)) != 2:
         raise build.refusal(node, "must take tensors of four dimensions, as ONNX Runtime asks")

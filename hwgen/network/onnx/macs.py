@@ -1,4 +1,4 @@
-"""Multiply-accumulates of ONNX operators, from the shapes of their tensors, whether hardware can compute them or not.
+"""Number of multiply-accumulates of an ONNX operator, from the shapes of its tensors, whether it can be built or not.
 
 Convolutions, matrix products, recurrent layers and attention count, each with the products of its definition. Padding,
 causal masks and other zeros count as any values. Functions of one value, sums, means, normalisations and interpolations
@@ -22,27 +22,27 @@ from hwgen.network.onnx.operator_traits import PRODUCTS, TRAITS, Effect, traits_
 
 
 class UnknownSizeError(Exception):
-    """Error of a node that multiplies, but a size that its multiply-accumulates depend on is not known."""
+    """Error of a multiplying node whose multiply-accumulates depend on a size that is not known."""
 
 
 @dataclass(frozen=True)
 class _Node:
-    """ONNX node with the shapes of its tensors, as far as they are known."""
+    """ONNX node with the known shapes of its tensors, for counting multiply-accumulates."""
 
     node: onnx.NodeProto
     shapes: BatchShapes
 
     def has(self, index: int) -> bool:
-        """Return whether the node has an input number ``index``."""
+        """Return whether the node has an input with the index ``index``."""
         return len(self.node.input) > index and bool(self.node.input[index])
 
     def input(self, index: int) -> Shape:
-        """Return the shape of an input, or raise UnknownSizeError."""
+        """Return the shape of the node's input ``index``, or raise UnknownSizeError."""
         return self._shape_of(self.node.input[index]) if self.has(index) else _refuse_unknown()
 
     @property
     def output(self) -> Shape:
-        """Shape of the first output."""
+        """Shape of the node's first output; UnknownSizeError if it is not known."""
         return self._shape_of(self.node.output[0])
 
     def _shape_of(self, name: str) -> Shape:
@@ -50,7 +50,7 @@ class _Node:
         return _refuse_unknown() if shape is None else shape
 
     def number(self, name: str) -> int:
-        """Return an attribute that is an integer; 0 if the node has none of this name."""
+        """Return the node's integer attribute ``name``; 0 if it has none."""
         return int(attribute(self.node, name, 0))
 
 
@@ -59,17 +59,17 @@ def _refuse_unknown() -> NoReturn:
 
 
 def _convolution(weights: int) -> Callable[[_Node], int]:
-    """Return the count for a convolution whose weights (M, C / groups, taps) are input number ``weights``."""
+    """Return a function that counts a convolution's MACs; input ``weights`` holds its weights (M, C / groups, taps)."""
     return lambda node: prod(node.output) * prod(node.input(weights)[1:])
 
 
 def _transposed(node: _Node) -> int:
-    """Return the count of a transposed convolution: each input value meets (M / groups, taps) weights."""
+    """Return the MACs of a transposed convolution: each input value meets (M / groups, taps) weights."""
     return prod(node.input(0)) * prod(node.input(1)[1:])
 
 
 def _product(other: int) -> Callable[[_Node], int]:
-    """Return the count for a product of the matrices (or stacks of them) that are inputs 0 and ``other``."""
+    """Return a function that counts the MACs of a product of the matrices (or stacks) in inputs 0 and ``other``."""
 
     def count(node: _Node) -> int:
         first, second = node.input(0), node.input(other)
@@ -81,17 +81,17 @@ def _product(other: int) -> Callable[[_Node], int]:
 
 
 def _packed(node: _Node) -> int:
-    """Return the count of a product with a matrix in blocks of few bits."""
+    """Return the MACs of a product with a matrix stored in blocks of few bits."""
     return prod(node.output) * (node.number("K") or node.input(0)[-1])
 
 
 def _distances(node: _Node) -> int:
-    """Return the count of a CDist: each distance of two rows is a sum over their values."""
+    """Return the MACs of a CDist: each distance between two rows is a sum over their values."""
     return prod(node.input(0)) * node.input(1)[0]
 
 
 def _recurrence(node: _Node) -> int:
-    """Return the count of an LSTM, GRU or RNN: in each step each gate multiplies the input and the last state.
+    """Return the MACs of an LSTM, GRU or RNN: in each step each gate multiplies the input and the last state.
 
     The weights (directions, gates x hidden, input) and (directions, gates x hidden, hidden) hold one number for each
     product of a step. Products of single values (gates, peepholes) do not count.
@@ -101,10 +101,10 @@ def _recurrence(node: _Node) -> int:
 
 
 def _einsum(node: _Node) -> int:
-    """Return the count of an Einsum: of one product of two operands after the other, from left to right.
+    """Return the MACs of an Einsum that is computed as products of two operands at a time, from left to right.
 
-    A label of one operand alone, which neither the output nor another operand has, is summed before. Products of more
-    than two operands keep the labels that are still needed.
+    A label that only one operand has, and not the output, is summed before. Products of more than two operands keep the
+    labels that are still needed.
     """
     equation = attribute(node.node, "equation", b"").decode().replace(" ", "")
     left, arrow, right = equation.partition("->")
@@ -129,7 +129,7 @@ def _einsum(node: _Node) -> int:
 
 
 def _labels(term: str, rank: int) -> list[str]:
-    """Return the label of each dimension of an Einsum's operand; those of an ellipsis are counted from the last."""
+    """Return the label of each dimension of an Einsum's operand; an ellipsis's dimensions are counted from the last."""
     before, dots, after = term.partition("...")
     if not dots:
         if len(term) != rank:
@@ -140,7 +140,7 @@ def _labels(term: str, rank: int) -> list[str]:
 
 
 def _attention(node: _Node) -> int:
-    """Return the count of ONNX's Attention: queries by keys, and these weights by values, for each head of queries."""
+    """Return the MACs of ONNX's Attention: queries by keys, and these weights by values, for each head of queries."""
     query, key, value = (node.input(index) for index in range(3))
     if len(query) == 4:
         batch, heads, tokens, size = query
@@ -155,7 +155,7 @@ def _attention(node: _Node) -> int:
 
 
 def _projected_attention(past: int) -> Callable[[_Node], int]:
-    """Return the count for an Attention of ONNX Runtime: projections, queries by keys, and weights by values.
+    """Return a function that counts an ONNX Runtime Attention's MACs: projections, queries by keys, weights by values.
 
     ``past``: number of the input with past keys and values (2, batch, heads, tokens, channels).
     """
@@ -171,12 +171,12 @@ def _projected_attention(past: int) -> Callable[[_Node], int]:
 
 
 def _attention_of_domain(node: _Node) -> int:
-    """Return the count of ONNX's Attention, or of the one of ONNX Runtime, which has projections."""
+    """Return the MACs of an Attention, of ONNX's own or of ONNX Runtime's, which also has projections."""
     return (_projected_attention(4) if node.node.domain == "com.microsoft" else _attention)(node)
 
 
 def _heads(node: _Node) -> int:
-    """Return the count of a MultiHeadAttention of ONNX Runtime: queries by keys, and weights by values."""
+    """Return the MACs of ONNX Runtime's MultiHeadAttention: queries by keys, and weights by values."""
     query = node.input(0)
     if len(query) == 5:  # (batch, tokens, heads, 3, channels)
         batch, tokens, heads, _, size = query
@@ -204,13 +204,13 @@ _COUNTS: Mapping[str, Callable[[_Node], int]] = {
 }
 """Functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""
 _MULTIPLYING = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.RECURRENCE, Effect.UNCOUNTED) | _COUNTS.keys()
-"""ONNX operators that multiply."""
+"""ONNX operators that multiply values by weights or by other values, counted or not."""
 _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
-"""ONNX operators between constant weights and the operator that multiplies by them."""
+"""ONNX operators that may stand between constant weights and the operator that multiplies by them."""
 
 
 def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str, int]]:
-    """Return name and size, in bits, of the constant weights of a multiplying ONNX node; each float counts 8 bits."""
+    """Return the name and size in bits of each constant weight tensor of a multiplying node; a float counts 8 bits."""
     constants, producers, found = graph.initialisers, graph.producers, []
     for index in range(len(node.input)) if node.op_type == "Einsum" else traits_of(node).operands[1:] or (1,):
         name = node.input[index] if index < len(node.input) else ""
@@ -241,5 +241,5 @@ def macs_of(node: onnx.NodeProto, shapes: BatchShapes) -> int | None:
 
 
 def _multiplies(graph: onnx.GraphProto) -> bool:
-    """Return whether a graph of a node's branch or loop holds a node that multiplies."""
+    """Return whether a subgraph of a node (a branch or a loop's body) contains a node that multiplies."""
     return any(node.op_type in _MULTIPLYING or any(map(_multiplies, subgraphs(node))) for node in graph.node)

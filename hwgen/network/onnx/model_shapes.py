@@ -1,8 +1,8 @@
 """Layer shapes of an ONNX model's convolutions and pools, float or quantised, for exploration without weights.
 
-A model is cut into its linear parts. A part is a chain of convolutions and pools, each of which only the next one
-reads, with nothing but pointwise operators in between. Fully connected layers count only on request, as convolutions
-with the whole map. The first part in the graph's order is planned, unless another one is requested. The plan names the
+A model is cut into its linear parts. A part is a chain of convolutions and pools that are each read only by the next
+one, with nothing but pointwise operators in between. Fully connected layers count only on request, as convolutions with
+the whole map. The first part in the graph's order is planned, unless another one is requested. The plan names the
 operator that ends the part, and the operators that are left out as if they cost nothing.
 
 `whole` and `whole_of` return a model that branches as a graph. The graph holds sums, products, concatenations and
@@ -32,9 +32,9 @@ from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
 
 _WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), Conv), **POOLS}
-"""Operator classes of layers whose window slides over one map, by their ONNX operators."""
+"""Layer classes with a sliding window over one map, by the ONNX operators that they are made of."""
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
-"""ONNX operators that can flatten a map in front of a fully connected layer."""
+"""ONNX operators that can flatten a map before a fully connected layer."""
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
 """ONNX operators that cost nothing in hardware."""
 _POINTWISE = with_effect(*POINTWISE, Effect.QUANTISER, Effect.SAME) | {"BatchNormalization", "LRN"}
@@ -62,7 +62,7 @@ def light_names() -> tuple[str, ...]:
 
 
 def light(name: str, *, dense: bool = False) -> Network:
-    """Return a chain of layers of an onnx test model, as in ``light_resnet50:part3``, as a network without weights.
+    """Return a linear part of an onnx test model, such as ``light_resnet50:part3``, as a network without weights.
 
     ``light_resnet50`` is its first part. The bits of activations and weights can follow (``,int16``); the shapes are
     the same.
@@ -141,8 +141,8 @@ def _load_network(graph: _Graph, name: str) -> Network:
 
 
 def _part(graph: _Graph, name: str, part_number: int, dense: bool) -> Network:
-    """Return chain number ``part_number`` (from 1 on) of convolutions and pools of a model as a network."""
-    linear_parts = _parts(graph)
+    """Return the chain number ``part_number`` (starting at 1) of a model's convolutions and pools as a network."""
+    linear_parts = _parts_with_layers(graph)
     if not 1 <= part_number <= len(linear_parts):
         raise ModelError(
             f"{name}: the model has {len(linear_parts)} linear parts; the part must be 1 to that, not {part_number}"
@@ -168,13 +168,13 @@ class _Part:
 
 
 def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
-    """Check an ONNX model, and return it as a graph of nodes with tensor shapes."""
+    """Check an ONNX model, and return it as a graph to search for layers."""
     check(model, where)
     return _Graph(GraphIndex(model), where, dense)
 
 
-def _parts(graph: _Graph) -> list[_Part]:
-    """Return the chains of convolutions and pools of a graph that have layers."""
+def _parts_with_layers(graph: _Graph) -> list[_Part]:
+    """Return the chains of convolutions and pools of a graph, without chains that have no layers."""
     chains = graph.linear_parts()
     with_layers = [part for part in chains if part.layers]
     if not with_layers:
@@ -184,12 +184,12 @@ def _parts(graph: _Graph) -> list[_Part]:
 
 
 class _Graph:
-    """Graph of an ONNX model, in which layers are searched."""
+    """Graph of an ONNX model to search for the layers that its nodes can become."""
 
     def __init__(self, index: GraphIndex, where: str, dense: bool) -> None:
         self.index, self.where, self._dense = index, where, dense
-        self.variable = index.behind(index.inputs)
-        """Tensors that depend on an input."""
+        self.variable = index.with_dependents(index.inputs)
+        """Names of the tensors that depend on an input of the model."""
         self._pools = 0
 
     def shape(self, tensor: str) -> tuple[int, ...]:
@@ -212,16 +212,16 @@ class _Graph:
     def joined(self, name: str) -> Network | None:
         """Return the layers between the model's input and its only last map as a network with branches.
 
-        The result is ``None`` if there are several last maps, or no layer. Behind an operator that is no known layer,
-        all nodes are left out. A fully connected layer is such an operator.
+        The result is ``None`` if there are several last maps, or no layer. All nodes after an operator that is not a
+        known layer, such as a fully connected layer, are left out.
         """
-        graph = _Joined(self)
+        graph = _BranchedNetwork(self)
         for node in self.index.nodes:
             graph.add(node)
         return graph.network(name)
 
     def _has_window(self, node: onnx.NodeProto) -> bool:
-        """Return whether an ONNX node becomes a layer with a window: a convolution or pool."""
+        """Return whether an ONNX node becomes a layer with a sliding window: a convolution or pool."""
         return node.op_type in _WINDOWED and bool(node.input) and node.input[0] in self.variable
 
     def _chain_from(self, node: onnx.NodeProto, done: set[str]) -> _Part:
@@ -238,9 +238,9 @@ class _Graph:
                     return _Part(tuple(layers), tuple(ignored), f"{_described(current)}: {layer}")
                 layers.append(layer)
                 shape = (1, layer.outputs, layer.output_height, layer.output_width)
-            elif self._connected(current, shape):
+            elif self._is_fully_connected(current, shape):
                 done.add(current.output[0])
-                layers.append(layer := self._connect(current, shape))
+                layers.append(layer := self._fully_connected_layer(current, shape))
                 shape = (1, layer.outputs, 1, 1)
             elif self._flattens(current, shape):
                 pass
@@ -256,22 +256,22 @@ class _Graph:
             operands = [name for name in current.input if name in self.variable]
             if len(operands) > 1:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)}: joins {len(operands)} branches")
-            dense = self._connected(current, shape) or self._flattens(current, shape)
+            dense = self._is_fully_connected(current, shape) or self._flattens(current, shape)
             if not self._has_window(current) and not dense and current.op_type not in _POINTWISE:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)} and what follows")
 
     def _flattens(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
-        """Return whether an ONNX node flattens a map into one row, in front of a fully connected layer."""
+        """Return whether an ONNX node flattens a map of ``shape`` into one row, before a fully connected layer."""
         after = self.shape(node.output[0])
         one_row = len(after) == 2 and after[1] == prod(shape[1:])
         return self._dense and node.op_type in _FLATTENING and one_row
 
-    def _connected(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
-        """Return whether an ONNX node is a fully connected layer behind a map of ``shape``."""
-        return self._dense and node.op_type in PRODUCTS and self._matrix(node)[:1] == (prod(shape[1:]),)
+    def _is_fully_connected(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
+        """Return whether an ONNX node is a fully connected layer that follows a map of ``shape``."""
+        return self._dense and node.op_type in PRODUCTS and self._matrix_sizes(node)[:1] == (prod(shape[1:]),)
 
-    def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Return the numbers of inputs and outputs of a matrix product node; empty unless its matrix is a constant.
+    def _matrix_sizes(self, node: onnx.NodeProto) -> tuple[int, ...]:
+        """Return a matrix product node's numbers of inputs and outputs; empty unless its matrix is a constant.
 
         The result is empty as well if the other operand is a constant, or the size of the matrix is not known.
         """
@@ -285,19 +285,19 @@ class _Graph:
             return ()
         return weights[::-1] if attribute(node, "transB", 0) else weights
 
-    def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op:
-        """Return the layer of a fully connected ONNX node, without weights."""
+    def _fully_connected_layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op:
+        """Return a fully connected ONNX node as a layer without weights: a convolution over the whole map."""
         return Conv.shaped(
             name=_name(node, node.input[PRODUCTS[node.op_type]]),
             channels=shape[1],
-            outputs=self._matrix(node)[1],
+            outputs=self._matrix_sizes(node)[1],
             height=shape[2],
             width=shape[3],
             window=Window(kernel=(shape[2], shape[3])),
         )
 
     def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op | str:
-        """Return the layer of a convolution or pool node, without weights, or the reason why it can't be planned."""
+        """Return a convolution or pool node as a layer without weights, or the reason why it can't be planned."""
         if len(shape) != 4 or min(shape[1:]) < 1:
             return f"its input's shape {shape} is not (batch, channels, height, width) with fixed sizes"
         _, channels, height, width = shape
@@ -337,7 +337,7 @@ class _Graph:
             return str(error).removeprefix(f"{name}: ")
 
 
-class _Joined:
+class _BranchedNetwork:
     """Network with branches that is built up layer by layer from ONNX nodes."""
 
     def __init__(self, graph: _Graph) -> None:
@@ -352,7 +352,7 @@ class _Joined:
         """Add the layer of an ONNX node, or note that the node is left out."""
         operands = [name for name in node.input if name in self._graph.variable]
         if not operands or any(name not in self._edges for name in operands):
-            return  # a constant, or a node behind an operator that is left out
+            return  # a constant, or a node after an operator that is left out
         if node.op_type in Mul.operators:  # a map of one pixel, broadcast to the other, must be second
             operands.sort(key=lambda name: prod(self._graph.shape(name)[2:]), reverse=True)
         if len(operands) == 1 and node.op_type in _POINTWISE and not self._graph._has_window(node):
@@ -369,7 +369,7 @@ class _Joined:
         self._edges[node.output[0]] = layer.name
 
     def _layer(self, node: onnx.NodeProto, operands: list[str]) -> Op | str:
-        """Return the layer of an ONNX node, or a note that the node and all nodes behind it are left out."""
+        """Return an ONNX node as a layer, or a note that the node and all nodes after it are left out."""
         graph, shape = self._graph, self._graph.shape(operands[0])
         if graph._has_window(node):
             layer = graph._layer(node, shape)
@@ -378,7 +378,7 @@ class _Joined:
             return f"{_name(node, node.output[0])} and what follows: fully connected"
         maps = [_map(graph.shape(name)) for name in operands]
         known = [map_ for map_ in maps if map_ is not None]
-        if len(known) == len(maps) and (made := _joint(node, known, graph.shape(node.output[0]))) is not None:
+        if len(known) == len(maps) and (made := _join_layer(node, known, graph.shape(node.output[0]))) is not None:
             return made
         return f"{_described(node)} and what follows"
 
@@ -404,8 +404,8 @@ def _map(shape: tuple[int, ...]) -> FeatureMap | None:
     return FeatureMap(channels=shape[1], height=shape[2], width=shape[3], type=UINT8)
 
 
-def _joint(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]) -> Op | None:
-    """Return the layer of an ONNX node without a window, such as a sum; ``None`` if there is none for these maps."""
+def _join_layer(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]) -> Op | None:
+    """Return an ONNX node without a window, such as a sum, as a layer; ``None`` if there is none for these maps."""
     name = _name(node, node.output[0])
     after = _map(result)
     if after is None:
@@ -431,6 +431,6 @@ def _name(node: onnx.NodeProto, otherwise: str) -> str:
 
 
 def _described(node: onnx.NodeProto) -> str:
-    """Return an ONNX node's operator and name, for texts."""
+    """Return an ONNX node's operator and name as text, such as ``Conv conv1``."""
     name = node.name or next(filter(None, node.output), "")
     return f"{node.op_type} {name}".strip()

@@ -15,7 +15,7 @@ import onnx
 
 
 class Effect(Enum):
-    """Effect of an ONNX operator on values, as the table of operators on the site describes it."""
+    """Effect of an ONNX operator on values; the texts appear in the table of operators on the documentation site."""
 
     FUNCTION = "compute a function of each value, in the same type and place"
     CONVERSION = "compute a function of each value, in another type or on bits"
@@ -45,21 +45,21 @@ class Effect(Enum):
 
 
 POINTWISE = (Effect.FUNCTION, Effect.CONVERSION, Effect.ARITHMETIC)
-"""Effects of operators that keep the place of each value."""
+"""Effects of operators that keep the position of each value."""
 MOVES = (Effect.SAME, Effect.RENAMING, Effect.REPEAT, Effect.SELECTION)
-"""Effects of operators that only change the places of their first input's values."""
+"""Effects of operators that only change the positions of their first input's values."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Entry of an ONNX operator.
+    """Properties of an ONNX operator: its effect on values, who can run it, and which inputs hold maps and weights.
 
     Parameters
     ----------
     effect : Effect
         What the operator does with values.
     on_host : bool
-        Whether the host can run the operator behind the last integer tensor.
+        Whether the host can run the operator after the last integer tensor.
     in_integers : bool
         Whether ONNX Runtime's kernel takes integers, and computes in integers.
     passed : bool
@@ -83,7 +83,7 @@ class Traits:
 
 
 def _traits(names: str, traits: Traits) -> dict[str, Traits]:
-    """Return entries of the operators ``names``, which are separated by spaces."""
+    """Return a table entry with equal traits for each of the operators ``names``, separated by spaces."""
     return dict.fromkeys(names.split(), traits)
 
 
@@ -200,16 +200,16 @@ TRAITS: Mapping[str, Traits] = {
         Traits(Effect.OTHER, operands=(0,), like="Identity"),
     ),
 }
-"""Traits by the operator's name."""
+"""Traits of all known ONNX operators, by the operator's name."""
 
 
 def with_effect(*effects: Effect) -> frozenset[str]:
-    """Return the names of the operators that have one of some effects."""
+    """Return the names of the operators that have one of the effects ``effects``."""
     return frozenset(name for name, traits in TRAITS.items() if traits.effect in effects)
 
 
 def traits_of(node: onnx.NodeProto) -> Traits:
-    """Return the entry of a node's operator; without an entry, nothing is known of the operator."""
+    """Return the traits of a node's operator; an unknown operator has the traits of `Effect.OTHER`."""
     return TRAITS.get(node.op_type, Traits(Effect.OTHER))
 
 
@@ -222,16 +222,16 @@ def operands_of(node: onnx.NodeProto) -> Sequence[int]:
 
 
 PASSED = frozenset(name for name, traits in TRAITS.items() if traits.passed)
-"""ONNX operators past which ONNX Runtime moves a DequantizeLinear, and a QuantizeLinear."""
+"""ONNX operators past which ONNX Runtime moves a DequantizeLinear or a QuantizeLinear."""
 CONVOLUTIONS = {
     name: traits.operands[1]
     for name, traits in TRAITS.items()
     if traits.effect is Effect.CONVOLUTION and not traits.channels_last
 }
-"""Convolution operators with channels first, with the index of the input that holds the weights."""
+"""Input index of the weights of each convolution operator with channels first, by the operator's name."""
 PRODUCTS = {
     name: traits.operands[1]
     for name, traits in TRAITS.items()
     if traits.effect is Effect.PRODUCT and len(traits.operands) > 1
 }
-"""Matrix products of two inputs, with the index of the second."""
+"""Input index of the second matrix of each ONNX operator that multiplies two inputs, by the operator's name."""

@@ -1,4 +1,4 @@
-"""Import of ONNX nodes: the functions that import each operator, and the rules which operators can follow which."""
+"""Import of ONNX nodes: the function that imports each operator, and the rules for which operators can follow which."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from hwgen.network.onnx.values import AccumulatorState, Floats, Joined, Pending,
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
-_BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *onnx_dimensions.MOVES}
-"""ONNX operators that can follow an operator on several dequantised maps, before it is quantised.
+_AFTER_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *onnx_dimensions.MOVES}
+"""ONNX operators that can follow an operator on several dequantised maps before its QuantizeLinear.
 
-They can also follow a pool behind a function of one map.
+They can also follow a pool after a function of one map.
 """
 _SPATIAL = with_effect(Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL, Effect.RESIZE) | {
     *("DepthToSpace", "LRN", "Pad", "ReduceMax", "ReduceMean", "ReduceSum", "Slice", "SpaceToDepth"),
 }
-"""ONNX operators whose input has channels, rows and columns."""
+"""ONNX operators whose input must have channels, rows and columns."""
 _ON_ROWS = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.PRODUCT, Effect.QUANTISER) | {
     *("BatchNormalization", "Clip", "Relu", *onnx_dimensions.MOVES),
 }
-"""ONNX operators that can take a tensor whose first dimension holds the batch and other dimensions."""
+"""ONNX operators that can take a tensor whose first dimension holds the batch together with other dimensions."""
 _SEVERAL = {"Split"}
-"""ONNX operators that can have several outputs."""
+"""ONNX operators that may have several outputs."""
 
 
 def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:
-    """Return the function that imports an ONNX node's operator, or raise an error if there is none.
+    """Return the function that imports a node's operator into a builder, or refuse the node if there is none.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeP
 
 
 def apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX node: the builder's current value, the node's input, becomes the node's output.
+    """Import an ONNX node: replace the builder's current value, the node's input, by the node's output.
 
     If no integer layer computes the node as ONNX Runtime does, it is computed in fixed point.
 
@@ -105,21 +105,21 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX node as `apply` does, with integer layers that compute what ONNX Runtime computes."""
+    """Import an ONNX node as `apply` does, but only with integer layers that compute what ONNX Runtime computes."""
     operator = OPERATORS[node.op_type]
     if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.MOVES):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
-    if isinstance(build.state, Pending) and node.op_type not in _behind_pending(build.state):
+    if isinstance(build.state, Pending) and node.op_type not in _after_pending(build.state):
         raise build.refusal(build.state.node, f"must be followed by a QuantizeLinear, not by {title(node)!r}")
-    if isinstance(build.state, Joined) and node.op_type not in _BEHIND_JOINS:
+    if isinstance(build.state, Joined) and node.op_type not in _AFTER_JOINS:
         build.state = onnx_average.as_sums(build.state) or build.state
-    if isinstance(build.state, Joined) and node.op_type not in _BEHIND_JOINS:
+    if isinstance(build.state, Joined) and node.op_type not in _AFTER_JOINS:
         raise build.refusal(
             build.state.node,
             f"must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by {title(node)!r}",
         )
     state = build.state
-    if isinstance(state, Reals) and state.pools and node.op_type not in _BEHIND_JOINS:
+    if isinstance(state, Reals) and state.pools and node.op_type not in _AFTER_JOINS:
         pool, last = title(state.pools[-1][0]), title(state.steps[-1])
         raise build.refusal(
             node,
@@ -133,14 +133,14 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
     note_step(build, steps, step)
 
 
-def _behind_pending(state: Pending) -> frozenset[str]:
-    """Return the ONNX operators that can follow a layer whose QuantizeLinear is not known yet."""
+def _after_pending(state: Pending) -> frozenset[str]:
+    """Return the ONNX operators that can follow a layer that waits for its QuantizeLinear."""
     moves = onnx_dimensions.INTEGER_MOVES if state.in_floats is None else frozenset(onnx_dimensions.MOVES)
     return moves | {"QuantizeLinear"}
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX MaxPool."""
+    """Import an ONNX MaxPool as a max pool layer, perhaps after the next QuantizeLinear."""
     axes = build.spatial_axes(node)
     channels, height, width = build.view.sizes
     _, size = build.pool_window(node, (height, width), axes)
@@ -149,10 +149,10 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _emit_or_follow(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> None:
-    """Append the layer of a max pool, or note the pool where the layer must follow a QuantizeLinear behind it."""
+    """Append a max pool layer, or note the pool if the layer must follow the next QuantizeLinear."""
     state = build.state
     refuse_falling(build, node)
-    if isinstance(state, Joined | AccumulatorState) or (isinstance(state, Reals) and _falls(build, state)):
+    if isinstance(state, Joined | AccumulatorState) or (isinstance(state, Reals) and _may_fall(build, state)):
         # Quantising keeps the order, so the pool can follow it.
         state.pools.append((node, axes))
         build.follow(node)
@@ -161,13 +161,13 @@ def _emit_or_follow(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...])
 
 
 def _whole_max(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a GlobalMaxPool, or a ReduceMax over all pixels: a max pool whose window is the map."""
+    """Import a GlobalMaxPool, or a ReduceMax over all pixels, as a max pool whose window is the whole map."""
     build.view = build.whole_maps(node)
     _emit_or_follow(build, node, (ROWS, COLUMNS))
 
 
-def _falls(build: Builder, state: Reals) -> bool:
-    """Return whether the nodes behind a DequantizeLinear can turn a greater integer into a smaller value.
+def _may_fall(build: Builder, state: Reals) -> bool:
+    """Return whether the function since a DequantizeLinear may turn a larger integer into a smaller value.
 
     An example is the last bits of a Sigmoid.
     """
@@ -175,7 +175,7 @@ def _falls(build: Builder, state: Reals) -> bool:
 
 
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse an ONNX Softmax that the host can't run."""
+    """Refuse an ONNX Softmax that the host can't run, because it is not at the model's end."""
     state = build.state
     if isinstance(state, Joined | AccumulatorState) or (isinstance(state, Reals) and state.steps):
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
@@ -206,4 +206,4 @@ OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,
 }
-"""Functions that import an ONNX node, by the ONNX operator's name."""
+"""Functions that import an ONNX node into a builder, by the ONNX operator's name."""

@@ -1,7 +1,7 @@
 """Refusal of parts that no convolutional network has: attention, recurrence, three dimensions.
 
-hwgen builds none of it. One refusal says so, in place of a refusal of each operator that such a part is made of, and of
-what follows it.
+hwgen builds none of them. One refusal says so, in place of a refusal of each operator that such a part is made of, and
+of what follows it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from hwgen.network.onnx.operator_traits import PRODUCTS, Effect, traits_of
 from hwgen.network.onnx.walk import ImportWalk
 
 _PRODUCTS = PRODUCTS | {"Einsum": 1}
-"""ONNX operators that multiply matrices, with the index of the second operand."""
+"""ONNX operators that multiply matrices, with the input index of the second operand."""
 _LOOPS = {"Loop", "Scan"}
-"""ONNX operators that repeat a graph."""
+"""ONNX operators that run a graph repeatedly."""
 _REARRANGING = {
     *("Add", "Cast", "Concat", "DequantizeLinear", "Div", "Gather", "Mul", "QuantizeLinear", "Slice", "Split"),
     *MOVES,
 }
-"""ONNX operators that divide a tensor into heads, or bring its steps to the front, for attention and recurrence.
+"""ONNX operators that split a tensor into attention heads, or bring its time steps to the front.
 
-They also add tokens to an image's, and their positions.
+They also append tokens to an image's tokens, and add positions.
 """
 _THREE_DIMENSIONS = "three-dimensional convolutions or pools"
 
@@ -36,7 +36,7 @@ def note_other_networks(walk: ImportWalk) -> None:
 
     Refusals of other operators stay.
     """
-    kinds = _kinds(walk) if walk.ledger.obstacles else {}
+    kinds = _nodes_by_kind(walk) if walk.ledger.obstacles else {}
     if not kinds:
         return
     parts = {id(node) for nodes in kinds.values() for node in nodes}
@@ -48,36 +48,36 @@ def note_other_networks(walk: ImportWalk) -> None:
     walk.ledger.merge(gone, first, OtherNetworkError(walk.where, why))
 
 
-def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
-    """Return the nodes that no convolutional network has, by the kind of part, as far as none became a layer."""
+def _nodes_by_kind(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
+    """Return the nodes that no convolutional network has and that became no layer, by the kind of part."""
     nodes = [node for node in walk.graph.needed if id(node) not in walk.constant and node.domain in DOMAINS]
-    free = [node for node in nodes if id(node) not in walk.ledger.behind and not walk.ledger.layers.get(id(node))]
-    variable = _variable(walk, nodes)
+    free = [node for node in nodes if id(node) not in walk.ledger.host_after and not walk.ledger.layers.get(id(node))]
+    variable = _input_dependent(walk, nodes)
     products = [node for node in free if _multiplies_maps(node, variable)]
     attention = [node for node in free if "Attention" in node.op_type]
     kinds = {
-        "recurrence": _filter(free, Effect.RECURRENCE),
+        "recurrence": _having(free, Effect.RECURRENCE),
         "loops": [node for node in free if node.op_type in _LOOPS],
         _THREE_DIMENSIONS: [
-            node for node in _filter(free, Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL) if _is_deep(walk, node)
+            node for node in _having(free, Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL) if _is_deep(walk, node)
         ],
     }
-    if attention or _weighs(nodes, products):
+    if attention or _has_attention(nodes, products):
         products += attention
         kinds["attention"] = products
     else:
         kinds["products of two feature maps"] = products
-    kinds["layer normalisation"] = _filter(free, Effect.TOKEN_NORMALISATION)
+    kinds["layer normalisation"] = _having(free, Effect.TOKEN_NORMALISATION)
     return {kind: found for kind, found in kinds.items() if found}
 
 
-def _filter(nodes: Sequence[onnx.NodeProto], *effects: Effect) -> list[onnx.NodeProto]:
-    """Return the nodes among ``nodes`` whose operators have one of some effects."""
+def _having(nodes: Sequence[onnx.NodeProto], *effects: Effect) -> list[onnx.NodeProto]:
+    """Return the nodes whose operators have one of ``effects``."""
     return [node for node in nodes if traits_of(node).effect in effects]
 
 
-def _variable(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """Return the tensors whose values depend on an input of the model, not on its sizes alone."""
+def _input_dependent(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    """Return the tensors whose values depend on an input of the model, not only on its sizes."""
     variable = {*walk.graph.inputs}
     for node in nodes:
         if node.op_type not in ("Shape", "Size") and not variable.isdisjoint(takes(node)):
@@ -86,35 +86,35 @@ def _variable(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
 
 
 def _multiplies_maps(node: onnx.NodeProto, variable: set[str]) -> bool:
-    """Return whether a node is a product of matrices that both depend on an input."""
+    """Return whether a node is a matrix product whose operands both depend on an input of the model."""
     second = _PRODUCTS.get(node.op_type, len(node.input))
     return second < len(node.input) and variable.issuperset((node.input[0], node.input[second]))
 
 
-def _weighs(nodes: Sequence[onnx.NodeProto], products: Sequence[onnx.NodeProto]) -> bool:
-    """Return whether a Softmax follows a product of two maps."""
-    behind = _add_dependents(nodes, {id(node) for node in products})
-    return any(node.op_type in ("Softmax", "QLinearSoftmax") and id(node) in behind for node in nodes)
+def _has_attention(nodes: Sequence[onnx.NodeProto], products: Sequence[onnx.NodeProto]) -> bool:
+    """Return whether a Softmax follows a product of two feature maps, as in attention."""
+    later = _add_dependents(nodes, {id(node) for node in products})
+    return any(node.op_type in ("Softmax", "QLinearSoftmax") and id(node) in later for node in nodes)
 
 
 def _is_deep(walk: ImportWalk, node: onnx.NodeProto) -> bool:
-    """Return whether a convolution or pool works on maps of three dimensions."""
+    """Return whether a convolution or pool works on three-dimensional maps (C, D, H, W)."""
     shape = walk.graph.shapes.of(node.input[0]).shape
     return shape is not None and len(shape) > 4
 
 
 def _add_dependents(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
-    """Return the nodes ``parts``, by ``id``, and all nodes that depend on them; ``nodes`` are in topological order."""
-    behind, tensors = set(), set()
+    """Return the nodes ``parts`` and all nodes that depend on them, by ``id``; ``nodes`` are in topological order."""
+    found, tensors = set(), set()
     for node in nodes:
         if id(node) in parts or not tensors.isdisjoint(takes(node)):
-            behind.add(id(node))
+            found.add(id(node))
             tensors.update(filter(None, node.output))
-    return behind
+    return found
 
 
 def _leading_to(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
-    """Return the nodes, by ``id``, that rearrange values for the nodes ``parts``."""
+    """Return the nodes, by ``id``, that only rearrange values for the nodes ``parts``."""
     leading, wanted = set(), set()
     for node in reversed(nodes):
         if node.op_type in _REARRANGING and not wanted.isdisjoint(node.output):
@@ -125,7 +125,7 @@ def _leading_to(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
 
 
 def _listed(kinds: Mapping[str, Sequence[onnx.NodeProto]]) -> str:
-    """Return the kinds as text, each with its first node and the number of the others."""
+    """Return the kinds of parts as text, each with its first node and the number of its other nodes."""
     texts = [
         f"{kind} ({named(nodes[0])}{f' and {len(nodes) - 1:,} more' if len(nodes) > 1 else ''})"
         for kind, nodes in kinds.items()

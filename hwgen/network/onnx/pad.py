@@ -22,11 +22,11 @@ _FROM_INSIDE: dict[str, Callable[[int], int]] = {
     "reflect": lambda size: size - 1,
     "edge": lambda size: MAX_SIDE,
 }
-"""Most pixels that each mode of ONNX Pad can add at a side of a number of pixels, by the mode's name, as NumPy's."""
+"""Maximum number of pixels that a mode of ONNX Pad can add at a side, given the map's size, by the mode's name."""
 
 
 def _pad(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Pad."""
+    """Import an ONNX Pad that pads with a constant, or with the map's own pixels, as layers."""
     check_operand(build, node)
     mode = text(node, "mode", "constant")
     padding, index, view = _padding(build, node)
@@ -94,17 +94,16 @@ def _pad_reals(
     index: Sequence[int | None],
     value: np.float32,
 ) -> None:
-    """Import a Pad of a dequantised map: pad the map with the integer that stands for ``value``.
+    """Import a Pad of a dequantised map: pad the map with the integer that represents ``value``.
 
-    The padding is the integer that stands for ``value``. If no integer does, a quantiser equal to the map's must
-    follow, and the padding is the rounded integer.
+    If no integer represents it, a quantiser equal to the map's must follow, and the padding is the rounded integer.
     """
     here = build.map
     integer = int(quantize_linear(np.array(value), state.scale, state.zero, here.type))
     if np.float32(integer - state.zero) * state.scale == value:
-        alone = None not in index and (not state.in_floats or node.input[0] == state.padded)
+        fits = None not in index and (not state.in_floats or node.input[0] == state.padded)
         build.leave_in_floats()
-        state.padded = node.output[0] if alone and value == 0 and min(window.padding) >= 0 else ""
+        state.padded = node.output[0] if fits and value == 0 and min(window.padding) >= 0 else ""
         _emit(build, node, window, index, integer)
         return
 
@@ -121,7 +120,7 @@ def _pad_reals(
 
 
 def _emit(build: Builder, node: onnx.NodeProto, window: Window, index: Sequence[int | None], value: int) -> None:
-    """Append the layers of a Pad to the network: that of its channels, and that of its rows and columns."""
+    """Append the layers of a Pad to the network: one that adds channels, and one that pads rows and columns."""
     _check_clipped(build, node, value)
     if None in index:
         _emit_channels(build, node, index, value)
@@ -132,7 +131,7 @@ def _emit(build: Builder, node: onnx.NodeProto, window: Window, index: Sequence[
 
 
 def _check_clipped(build: Builder, node: onnx.NodeProto, value: int) -> None:
-    """Refuse a value that is outside the bounds to which the model clips the current map."""
+    """Refuse a padding value outside the bounds that the model clips the current map to."""
     made = build.computed_map()
     if made.bounds is not None and build.map.zero_point is not None:
         narrow = build.map.type.narrowed(*made.bounds, build.map.zero_point)
@@ -145,7 +144,7 @@ def _check_clipped(build: Builder, node: onnx.NodeProto, value: int) -> None:
 
 
 def _emit_window(build: Builder, node: onnx.NodeProto, window: Window, value: int | None) -> None:
-    """Append the layer that pads rows and columns; without ``value`` the window only crops."""
+    """Append the layer that pads rows and columns with ``value``; without ``value`` it only crops."""
     here = build.map
     size = window.output_size(here.height, here.width)
     output = here.sized(here.channels, *size)
@@ -158,14 +157,14 @@ def _emit_window(build: Builder, node: onnx.NodeProto, window: Window, value: in
 
 
 def _emit_selection(build: Builder, node: onnx.NodeProto, index: Sequence[int | None]) -> None:
-    """Append the layer that selects the channels ``index``, unless they are all channels of the current map."""
+    """Append a layer that selects the channels ``index``, unless they are all channels of the current map in order."""
     channels = [channel for channel in index if channel is not None]
     if channels != list(range(build.map.channels)):
         build.emit_select(node, channels)
 
 
 def _emit_channels(build: Builder, node: onnx.NodeProto, index: Sequence[int | None], value: int) -> None:
-    """Append the 1x1 convolution that copies channels of the current map, and gives all others the integer ``value``.
+    """Append a 1x1 convolution that copies channels of the current map, and sets other channels to ``value``.
 
     Parameters
     ----------
@@ -220,7 +219,7 @@ def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int,
 
 
 def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tuple[int, int]) -> list[int | None]:
-    """Return the channels of a tensor, in the order ``order`` on its map, with ``both`` more before and behind.
+    """Return the channels ``order`` with ``both`` (before, after) channels of padding, ``None``, added around them.
 
     Negative numbers leave channels out. A channel that is padding is ``None``.
     """
@@ -234,7 +233,7 @@ def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tupl
 
 
 def _value(build: Builder, node: onnx.NodeProto) -> float:
-    """Return the real value with which a Pad node pads."""
+    """Return the real value that a Pad node pads with."""
     if len(node.input) > 2 and node.input[2]:
         constant = build.constants.quantised.get(node.input[2])
         values = constant.real() if constant else build.constants.read(node, 2, "value")

@@ -1,4 +1,4 @@
-"""Import of a part of an ONNX model: the layers up to some tensors; ONNX Runtime runs the rest on the host.
+"""Import of a part of an ONNX model: the layers up to chosen tensors; ONNX Runtime runs the rest on the host.
 
 The part ends at tensors of integers, and a layer computes each of them. Earlier maps that the rest of the graph needs
 leave the hardware, too. The host has the model's inputs anyway.
@@ -30,13 +30,13 @@ from hwgen.printable import percent
 AUTO = "auto"
 """Value of the option ``until`` that selects all layers before the first operator that can't be built."""
 _END = "end"
-"""Value of the option ``until`` that insists on the whole model."""
+"""Value of the option ``until`` that requires the whole model to be built."""
 _NAMED = 4
-"""Largest number of tensors that an error message proposes instead of a wrong one."""
+"""Maximum number of tensors that an error message proposes in place of an unsuitable one."""
 
 
 def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions) -> Network:
-    """Import the part of a quantised ONNX model up to the tensors of ``until`` as a network called ``name``.
+    """Import a quantised ONNX model up to the tensors of the option ``until`` as a network called ``name``.
 
     The host runs the rest of the model.
 
@@ -45,7 +45,7 @@ def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions
     where : str
         Path that starts error messages.
     options : ModelOptions
-        Options with which the model is read. ``until`` has the names of tensors, ``auto`` or ``end``. With ``auto`` the
+        Options for reading the model. ``until`` has the names of tensors, ``auto`` or ``end``. With ``auto`` the
         part holds all layers that can be built before an obstacle, and whose outputs the rest needs. A model without
         obstacles is built as a whole. Without ``until`` this part is built if it has at least half of the
         multiply-accumulates, and a warning of the network says so; with ``end`` a model with obstacles is refused.
@@ -68,7 +68,7 @@ def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions
             if until is None and part is not None and part.is_default:
                 with suppress(ModelError):  # a rest that the host can't run: the model's own obstacle says more
                     network = _network_to(checked_model, where, part.tensors, whole, name)
-                    return replace(network, warnings=(*network.warnings, _behind_part(whole, part)))
+                    return replace(network, warnings=(*network.warnings, _part_warning(whole, part)))
             whole.ledger.check(part)
         return whole_network(whole, joins, name)
 
@@ -76,13 +76,13 @@ def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions
 def _network_to(
     checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk, name: str
 ) -> Network:
-    """Return the network of the part of a model up to some tensors; ``whole`` is the walk through the whole model."""
+    """Return the network of the part of a model up to the tensors ``until``; ``whole`` is the whole model's walk."""
     walk, maps = _walk_to(checked_model, where, until, whole)
     return part_network(whole, walk, name, maps)
 
 
-def _behind_part(whole: ImportWalk, part: ModelPart) -> str:
-    """Return the warning that only a part of a model is built, with its share and the first operator of the rest."""
+def _part_warning(whole: ImportWalk, part: ModelPart) -> str:
+    """Return the warning that only a part of a model is built, with its share of MACs and the first obstacle."""
     first, *others = whole.ledger.texts()
     more = f" (and {len(others)} other reasons)" if others else ""
     tensors = " and ".join(map(repr, part.tensors))
@@ -93,7 +93,7 @@ def _behind_part(whole: ImportWalk, part: ModelPart) -> str:
 
 
 def _last_maps(whole: ImportWalk) -> Sequence[str]:
-    """Return the tensors at which the part ends that holds all layers before the first obstacles."""
+    """Return the tensors that end the part with all layers before the first obstacles."""
     tensors = rest_behind(whole, whole.maps()).maps
     if not tensors:
         raise ModelError(f"{whole.where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
@@ -103,7 +103,7 @@ def _last_maps(whole: ImportWalk) -> Sequence[str]:
 def _walk_to(
     checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk
 ) -> tuple[ImportWalk, Mapping[str, Value]]:
-    """Return the walk through a model up to some tensors, and the maps before its end; refuse tensors of no layer.
+    """Return the walk through a model up to the tensors ``until``, and its maps; refuse tensors without a layer.
 
     ``whole`` is the walk through the whole model.
     """
@@ -115,12 +115,12 @@ def _walk_to(
     maps = walk.maps()
     for tensor in tensors:
         if tensor not in maps or maps[tensor].source is None:
-            raise _no_end(whole, tensor, maps)
+            raise _end_refusal(whole, tensor, maps)
     return walk, maps
 
 
 def survey_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions) -> Survey:
-    """Return a survey of a model of which the part up to the tensors ``until`` is built; the host runs the rest.
+    """Return a survey of a model that is built up to the tensors ``until``, while the host runs the rest.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def survey(model: onnx.ModelProto, name: str, where: str, options: ModelOptions 
 
 
 def _check_names(graph: GraphIndex, where: str, tensors: Sequence[str]) -> None:
-    """Refuse tensor names that no node of the ONNX model computes."""
+    """Refuse names of tensors that no node of the ONNX model computes, with similar names as proposals."""
     for tensor in tensors:
         if tensor not in graph.producers:
             near = difflib.get_close_matches(str(tensor), graph.producers, n=_NAMED)
@@ -202,17 +202,17 @@ def _check_names(graph: GraphIndex, where: str, tensors: Sequence[str]) -> None:
             raise ModelError(f"{where}: no operator gives a tensor {tensor!r}{did}")
 
 
-def _no_end(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) -> ModelError:
-    """Return the error that says why the hardware can't end at a tensor, and names the nearest tensors where it can."""
+def _end_refusal(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) -> ModelError:
+    """Return the error that says why the hardware can't end at a tensor, and proposes the nearest tensors for it."""
     good = {name for name, value in {**whole.maps(), **before}.items() if value.source is not None}
     graph = whole.graph
 
     def sources(name: str) -> Sequence[str]:
-        """Return the tensors from which a tensor is made."""
+        """Return the tensors that the producer of the tensor ``name`` reads."""
         return takes(graph.producers[name]) if name in graph.producers else ()
 
     def results(name: str) -> Sequence[str]:
-        """Return the tensors that are made of a tensor."""
+        """Return the outputs of all nodes that read the tensor ``name``."""
         return [output for node in graph.readers(name) for output in filter(None, node.output)]
 
     proposals = [*_nearest(tensor, sources, good), *_nearest(tensor, results, good)]
@@ -223,7 +223,7 @@ def _no_end(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) -> Mode
 
 
 def _nearest(start: str, edges: Callable[[str], Iterable[str]], good: Collection[str]) -> list[str]:
-    """Return the first tensors among ``good`` on each path of the graph from the tensor ``start``."""
+    """Return the first tensors among ``good`` on each path through the graph that starts at the tensor ``start``."""
     nearest, seen, waiting = [], {start}, [start]
     while waiting and len(nearest) < _NAMED:
         for name in edges(waiting.pop(0)):
@@ -235,5 +235,5 @@ def _nearest(start: str, edges: Callable[[str], Iterable[str]], good: Collection
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return tensor names as text, joined by ``or``."""
+    """Return tensor names as text, quoted and joined by ``or``."""
     return " or ".join(map(repr, names))

@@ -1,4 +1,4 @@
-"""Search for the precision that fixed-point numbers need which stand for floats before a QuantizeLinear."""
+"""Search for the precision that fixed-point numbers need if they stand for floats before a QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 
 _FRACTION = 2.0**-16
-"""Step of the fixed-point numbers, as a fraction of the scale of the QuantizeLinear behind them.
+"""Maximum step of fixed-point numbers, as a fraction of the scale of the QuantizeLinear that follows them.
 
 One rounding to such a step changes about one output of 260,000.
 """
 _TYPICAL = 32
-"""Magnitude of usual values of a product's operand, in steps of the QuantizeLinear behind the product."""
+"""Assumed magnitude of a product's operand, in steps of the QuantizeLinear that follows the product."""
 _GATES = {"HardSigmoid", "Sigmoid", "Softmax", "Tanh"}
-"""ONNX operators whose results are between -1 and 1."""
+"""ONNX operators whose results lie between -1 and 1."""
 _MOVED = with_effect(Effect.POOL, Effect.GLOBAL_POOL, Effect.RENAMING, Effect.RESIZE, Effect.SAME, Effect.SELECTION)
-"""ONNX operators whose results are in steps of their input."""
+"""ONNX operators whose results have the same fixed-point step as their input."""
 _ENDS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.QUANTISER)
-"""ONNX operators that read no floats on their way to a later QuantizeLinear."""
+"""ONNX operators at which the search for a later QuantizeLinear stops, because they don't read fixed-point floats."""
 
 
 def units(graph: GraphIndex) -> Mapping[str, float]:
-    """Return the largest step of fixed-point numbers that may stand for the floats of a tensor, by tensor.
+    """Return the maximum step of fixed-point numbers that may stand for a tensor's floats, by tensor name.
 
-    It is a power of two times the scale of a QuantizeLinear behind.
-
-    Tensors that no QuantizeLinear depends on without another quantiser in between are not among them.
+    It is a power of two times the scale of a later QuantizeLinear. Tensors that no QuantizeLinear depends on without
+    another quantiser in between are left out.
     """
     steps: dict[str, float] = {}
     for node in reversed(graph.needed):
@@ -47,12 +46,12 @@ def units(graph: GraphIndex) -> Mapping[str, float]:
                     _lower_step(
                         steps, name, wanted / 2.0 ** math.ceil(math.log2(_gain(graph, node, index, wanted / _FRACTION)))
                     )
-    _join(graph, steps)
+    _equalise_steps(graph, steps)
     return steps
 
 
-def _join(graph: GraphIndex, steps: dict[str, float]) -> None:
-    """Give equal steps to tensors that are concatenated, as their maps must have, and to what they are moved from."""
+def _equalise_steps(graph: GraphIndex, steps: dict[str, float]) -> None:
+    """Give equal, smallest steps to tensors that are concatenated, and to the tensors that they are moved from."""
     joined = [
         [name for name in (*node.input, *node.output) if name in steps]
         for node in graph.needed
@@ -73,9 +72,9 @@ def _lower_step(steps: dict[str, float], name: str, step: float) -> None:
 
 
 def _gain(graph: GraphIndex, node: onnx.NodeProto, index: int, scale: float) -> float:
-    """Return about the factor by which an error of a node's input ``index`` grows in its output, at least 1.
+    """Estimate the factor, at least 1, by which an error in a node's input ``index`` grows in its output.
 
-    ``scale``: scale of the QuantizeLinear behind.
+    ``scale``: scale of the QuantizeLinear that follows.
     """
     others = [graph.constant(name) for position, name in enumerate(node.input) if position != index]
     gain: float = 1

@@ -2,11 +2,11 @@
 
 The QONNX package writes such nodes, too. A Quant computes floats, ``scale * (clip(round(x / scale + zeropt)) -
 zeropt)``, of any number of bits. The Quant of a feature map becomes QuantizeLinear, Clip and DequantizeLinear. The
-Quant of a constant becomes the integers, behind DequantizeLinear. After that the model is imported as any other.
+Quant of a constant becomes the integers and a DequantizeLinear. After that the model is imported as any other.
 
 A BipolarQuant computes ``scale`` where its input is 0 or more, else ``-scale``. On a feature map it becomes Less and
-Where, which choose between two floats, and the three nodes of a Quant. Where all readers are convolutions without
-padding or matrix products, the map has one bit: 0 and ``2 * scale`` are quantised, and a Sub of ``scale`` follows.
+Where, which choose between two floats, and the three nodes of a Quant. If all readers are convolutions without padding
+or matrix products, the map has one bit: 0 and ``2 * scale`` are quantised, and a Sub of ``scale`` follows.
 Otherwise it has two bits, for -1 and 1, and a padding of 0.
 """
 
@@ -28,17 +28,17 @@ from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 from hwgen.network.onnx.truncation import Truncation, offset_to_even
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
-"""Domains of the operators in QONNX models."""
+"""Domains of the operators that QONNX adds to ONNX."""
 _QUANT = {"IntQuant", "Quant"}
 _BIPOLAR = "BipolarQuant"
 _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
 """QONNX operators whose outputs are floats in the shape of their first input."""
 _OF_CONSTANTS = {*_QUANT, _BIPOLAR}
-"""QONNX operators on constants and on feature maps."""
+"""QONNX operators that can quantise constants as well as feature maps."""
 _PASSING = with_effect(Effect.RENAMING) | {"Identity", "MaxPool"}
-"""ONNX operators whose output values are values of their input: of a map of -1 and 1, again -1 and 1."""
+"""ONNX operators that only pass on values of their input, so that a map of -1 and 1 stays one."""
 _PRODUCTS = {"Conv", "Gemm", "MatMul"}
-"""ONNX operators that can take up an offset of their input in their bias, if they don't pad it."""
+"""ONNX operators whose bias can absorb an offset of their input, if they don't pad it."""
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ROUND": np.round,
     "HALF_EVEN": np.round,
@@ -53,21 +53,21 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 _TO_EVEN = ("ROUND", "HALF_EVEN")
 """Rounding modes of QONNX's Quant that equal the rounding of QuantizeLinear."""
 _OTHERWISE = "or quantise the average or the sum before it again, by a Quant with ROUND"
-"""Advice for a Trunc that can't be built."""
+"""Advice at the end of messages about a Trunc that can't be built."""
 _MAX_SUM = 1 << 20
-"""Largest sum in front of a Trunc, which the float32 additions of an average pool still give, to less than a half."""
-_NEAR = 1 / 8
-"""Largest distance from an integer of the reals in front of a Trunc, in steps."""
-_LEAST = 3 * 2.0**-15
-"""Steps whose multiples are rounded by other modes than ROUND as stated: a bias of sums is known to 2**-15 steps."""
+"""Maximum sum before a Trunc: an average pool's float32 additions are still accurate to less than a half."""
+_MAX_DISTANCE = 1 / 8
+"""Maximum distance from an integer, in steps, of the real numbers that a Trunc reads."""
+_MIN_PART = 3 * 2.0**-15
+"""Smallest part of a step that rounding modes other than ROUND tell apart; a bias of sums is known to 2**-15 steps."""
 _MAX_EXACT = 8
-"""Largest number of bits of a feature map that is rounded by another mode than ROUND."""
+"""Maximum width, in bits, of a feature map that is rounded by a mode other than ROUND."""
 _MAX_BITS = 16
-"""Largest number of bits of a feature map in a QONNX model; constants can have 32."""
+"""Maximum width, in bits, of a feature map in a QONNX model; constants can have 32."""
 
 
 def is_qonnx(model: onnx.ModelProto) -> bool:
-    """Return whether an ONNX model contains nodes of QONNX."""
+    """Return whether an ONNX model contains QONNX nodes, such as Quant."""
     return any(node.domain in DOMAINS for node in model.graph.node)
 
 
@@ -83,10 +83,10 @@ def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def rewritten(graph: GraphIndex, where: str) -> GraphIndex:
-    """Replace the QONNX nodes that an output depends on, and return the new model.
+    """Replace the QONNX nodes that an output depends on by ONNX nodes, and return the new model's index.
 
-    A model without such nodes is returned as it is. Constants must be initialisers, or outputs of Constant and Identity
-    (see `hwgen.network.onnx.fold`). ``where`` starts error messages.
+    A model without such nodes is returned unchanged. Constants must be initialisers, or outputs of Constant and
+    Identity nodes (see `hwgen.network.onnx.fold`). ``where`` starts error messages.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def rewritten(graph: GraphIndex, where: str) -> GraphIndex:
 
 
 class _Integers(NamedTuple):
-    """Constant of a Quant or BipolarQuant: its integers in float64, with scale, zero point and type."""
+    """Constant that a Quant or BipolarQuant gives: its integers in float64, with scale, zero point and type."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -115,12 +115,12 @@ class _Integers(NamedTuple):
 
     @property
     def reals(self) -> np.ndarray:
-        """Values of the node's output, float32."""
+        """Real values that the quantised constant represents, float32."""
         return ((self.values - self.zero) * self.scale).astype(np.float32)
 
 
 def _constant(at: Rewriter, name: str) -> np.ndarray | None:
-    """Return the value of the tensor ``name`` if it is a constant, perhaps of these nodes; otherwise ``None``."""
+    """Return the value of the tensor ``name`` if it is a constant, computing QONNX nodes if needed, else ``None``."""
     node = at.graph.producers.get(name)
     if node is not None and node.op_type == "Identity":
         return _constant(at, node.input[0])
@@ -137,7 +137,7 @@ def _constant(at: Rewriter, name: str) -> np.ndarray | None:
 
 
 def _parameter(at: Rewriter, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-    """Check that a node's input ``index`` is a constant of finite numbers, and return its value."""
+    """Return the value of a node's input ``index``, or refuse the node unless it is a constant of finite numbers."""
     value = _constant(at, node.input[index]) if len(node.input) > index else None
     if value is None or not value.size:
         raise at.refusal(node, f"{what} must be a constant of the model, with a value")
@@ -147,7 +147,7 @@ def _parameter(at: Rewriter, node: onnx.NodeProto, index: int, what: str) -> np.
 
 
 def _scale(at: Rewriter, node: onnx.NodeProto) -> np.ndarray:
-    """Check that a Quant's or BipolarQuant's scale is a positive float32 constant, and return its value."""
+    """Return the scale of a Quant or BipolarQuant, or refuse it unless it is a positive float32 constant."""
     scale = _parameter(at, node, 1, "scale")
     if scale.dtype.kind != "f" or not (scale.astype(np.float32) == scale).all():
         raise at.refusal(node, f"scale must be float32 numbers, not {scale.dtype} {scale.reshape(-1)[0]!r}")
@@ -157,7 +157,7 @@ def _scale(at: Rewriter, node: onnx.NodeProto) -> np.ndarray:
 
 
 def _mode(at: Rewriter, node: onnx.NodeProto, default: str = "ROUND") -> str:
-    """Return the rounding mode of a Quant or Trunc node."""
+    """Return the rounding mode of a Quant or Trunc node, ``default`` if it names none; refuse unknown modes."""
     name = text(node, "rounding_mode", default).upper()
     if name not in _ROUNDING:
         raise at.refusal(node, f"rounding_mode must be one of {', '.join(_ROUNDING)}, not {name[:40]!r}")
@@ -165,7 +165,7 @@ def _mode(at: Rewriter, node: onnx.NodeProto, default: str = "ROUND") -> str:
 
 
 class _Label(NamedTuple):
-    """Parameters of a Quant: scale, zero point, rounding mode, and the type and ends of its integers."""
+    """Parameters of a Quant: scale, zero point, rounding mode, and the type and the range of its integers."""
 
     scale: np.ndarray
     zero: np.ndarray
@@ -175,7 +175,7 @@ class _Label(NamedTuple):
 
 
 def _label(at: Rewriter, node: onnx.NodeProto) -> _Label:
-    """Check the parameters of a Quant, and return them."""
+    """Return the parameters of a Quant node, or refuse it if they are not valid constants."""
     scale, zero = _scale(at, node), _parameter(at, node, 2, "zero point").astype(np.float64)
     bits = _parameter(at, node, 3, "bitwidth").astype(np.float64)
     if not (zero == np.rint(zero)).all() or np.abs(zero).max() >= 1 << 31:
@@ -188,7 +188,7 @@ def _label(at: Rewriter, node: onnx.NodeProto) -> _Label:
 
 
 def _integers(at: Rewriter, node: onnx.NodeProto) -> _Integers | None:
-    """Return the integers of a Quant or BipolarQuant of a constant; ``None`` for a feature map."""
+    """Return the integers of a Quant or BipolarQuant of a constant; ``None`` if it quantises a feature map."""
     values = _constant(at, node.input[0])
     if node.op_type == _BIPOLAR:
         scale = _scale(at, node)
@@ -211,7 +211,7 @@ def _integers(at: Rewriter, node: onnx.NodeProto) -> _Integers | None:
 
 
 def _in_steps(at: Rewriter, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Check the constant input of a Quant, and divide it by the scale, in float32."""
+    """Return the constant input of a Quant divided by the scale, in float32, or refuse one that is not finite."""
     if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
         raise at.refusal(node, "its constant must hold finite numbers")
     try:
@@ -271,8 +271,8 @@ def _quant_of_map(at: Rewriter, node: onnx.NodeProto) -> Made:
     source = node.input[0]
     if label.mode not in _TO_EVEN:
         # A part of a step is added, so that rounding to even rounds as the mode does. Reals that are not multiples of
-        # `_LEAST` steps can be rounded otherwise, if they are as near to what the mode rounds in the other direction.
-        offset = offset_to_even(label.mode, _LEAST, negative=negative)
+        # `_MIN_PART` steps can be rounded otherwise, if they are as near to what the mode rounds in the other way.
+        offset = offset_to_even(label.mode, _MIN_PART, negative=negative)
         if offset is None or width > _MAX_EXACT:
             modes = "ROUND, FLOOR and CEIL are" if width <= _MAX_EXACT else f"of more than {_MAX_EXACT} bits ROUND is"
             sign = "signed " if negative else ""
@@ -338,9 +338,9 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
     ends = np.array([min(count * low, 0), max(count * high, 0)], np.float64)
     if (largest := int(np.abs(ends).max())) > _MAX_SUM:
         raise at.refusal(node, f"sums must be at most {_MAX_SUM:,}, not {largest:,}: float32 would round them")
-    # The reals in front, in steps of the Trunc's scale, must be the integers that are summed.
+    # The reals before the Trunc, in steps of its scale, must be the integers that are summed.
     step = scale * factor / count
-    if abs(step / float(truncation.scale) - 1) * np.abs(ends).max() > _NEAR:
+    if abs(step / float(truncation.scale) - 1) * np.abs(ends).max() > _MAX_DISTANCE:
         raise at.refusal(
             node,
             f"scale must be that of the integers in front, {step:g}, not {truncation.scale:g}; {_OTHERWISE}",
@@ -355,7 +355,7 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends: np.ndarray) -> tuple[_Label, float]:
-    """Return the parameters of the quantiser in place of a Trunc, and the offset of its sums.
+    """Return the parameters of the quantiser that replaces a Trunc, and the offset to add to its sums, in steps.
 
     ``ends``: lowest and highest sum.
     """
@@ -374,7 +374,7 @@ def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends:
 def _window_weights(
     at: Rewriter, node: onnx.NodeProto, shape: tuple[int, ...], scale: float, truncation: Truncation
 ) -> tuple[str, onnx.NodeProto]:
-    """Return weights of a convolution that sums windows, in the Trunc's output scale, and the node that gives them."""
+    """Return the weights' name, and the node that computes them, of a convolution that sums a Trunc's windows."""
     names = [
         _keep(at, node, "ones", np.ones(shape, np.int8)),
         _keep(at, node, "weight", np.array(truncation.weight * (truncation.scale / np.float32(scale)))),
@@ -384,7 +384,7 @@ def _window_weights(
 
 
 def _quantised(graph: GraphIndex, node: onnx.NodeProto | None) -> tuple[float, int, int] | None:
-    """Return scale, lowest and highest integer of the map that a DequantizeLinear with zero point 0 gives, if any."""
+    """Return scale, lowest and highest integer of the map from a DequantizeLinear with zero point 0, or ``None``."""
     if node is None or node.op_type != "DequantizeLinear" or len(node.input) < 3:
         return None
     before, scale, zero = graph.producers.get(node.input[0]), *map(graph.constant, node.input[1:])
@@ -397,10 +397,10 @@ def _quantised(graph: GraphIndex, node: onnx.NodeProto | None) -> tuple[float, i
 
 
 def _summed(at: Rewriter, node: onnx.NodeProto) -> tuple[str, float, dict[str, Any]]:
-    """Return the map whose values are summed in front of a Trunc, a factor of the sums, and the window.
+    """Return the map that is summed before a Trunc, the factor of the sums, and the window's attributes.
 
-    The window is empty for a map that is not summed. Its attributes are those of a convolution; ``whole`` stands for
-    all pixels.
+    The window is empty for a map that is not summed. It has a convolution's attributes; ``whole`` stands for all
+    pixels.
     """
     tensor, factor = node.input[0], 1.0
     before = at.graph.producers.get(tensor)
@@ -446,10 +446,10 @@ def _truncation(at: Rewriter, node: onnx.NodeProto) -> Truncation:
 
 
 def _readers_take_offsets(graph: GraphIndex, tensor: str) -> bool:
-    """Return whether all layers behind a feature map can take up an offset of its values in their bias.
+    """Return whether all layers that read a feature map can absorb an offset of its values in their bias.
 
-    Operators that pass values unchanged can be in between. A convolution with padding can't, because it pads with
-    zeros, to which no offset is added. At the model's end the host adds the offset, but it runs no max pool.
+    Operators that pass values unchanged can be in between. A convolution with padding can't absorb it, because no
+    offset is added to the zeros of the padding. At the model's end the host adds the offset, but it runs no max pool.
     """
     waiting = [(tensor, False)]
     while waiting:
@@ -468,9 +468,9 @@ def _readers_take_offsets(graph: GraphIndex, tensor: str) -> bool:
 
 
 def _clipped(at: Rewriter, node: onnx.NodeProto, source: str, output: str, label: _Label) -> list[onnx.NodeProto]:
-    """Return QuantizeLinear, Clip and DequantizeLinear in place of the Quant of a feature map.
+    """Return QuantizeLinear, Clip and DequantizeLinear nodes that replace the Quant of a feature map.
 
-    ``source`` and ``output``: tensors that the first node reads and that the last one gives.
+    ``source`` and ``output``: tensors that the first node reads and that the last one computes.
     """
     scale, zero = label.scale, label.zero
     if scale.size != 1 or zero.size != 1:
@@ -498,21 +498,21 @@ def _clipped(at: Rewriter, node: onnx.NodeProto, source: str, output: str, label
 def _quantiser(
     at: Rewriter, node: onnx.NodeProto, operator: str, inputs: list[str], output: str, integer_type: IntegerType
 ) -> onnx.NodeProto:
-    """Return a node of ONNX in place of ``node``, in a domain that has this operator for the integer type.
+    """Return a quantiser node named after ``node``, in a domain that has this operator for the integer type.
 
-    The domain is com.microsoft where the model's operator set has no such node.
+    The domain is com.microsoft if the model's operator set has no such node.
     """
     domain = "" if opset(at.graph.model) >= (21 if integer_type.bits == 16 else 13) else "com.microsoft"
     return helper.make_node(operator, inputs, [output], name=f"{title(node)}_{operator}", domain=domain)
 
 
 def _keep(at: Rewriter, node: onnx.NodeProto, what: str, array: np.ndarray) -> str:
-    """Add an initialiser for what replaces a node, and return its name."""
+    """Add an initialiser for the nodes that replace a QONNX node, and return its name."""
     return at.keep(f"{node.output[0]}_{what}", array)
 
 
 def _limits(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
-    """Return the lowest and the highest integer to which a Quant node clips."""
+    """Return the lowest and the highest integer that a Quant node clips to."""
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
@@ -525,17 +525,17 @@ def _narrowest(low: int, high: int) -> IntegerType:
 
 
 def _stored(integer_type: IntegerType) -> IntegerType:
-    """Return the integer type in which ONNX stores the integers of a QONNX type."""
+    """Return the integer type that ONNX stores the integers of a QONNX type in."""
     if integer_type.bits > 16:
         return IntegerType(bits=32, signed=True)
     return IntegerType(bits=8 if integer_type.bits <= 8 else 16, signed=integer_type.signed)
 
 
 def _pads(node: onnx.NodeProto) -> bool:
-    """Return whether a convolution pads its input."""
+    """Return whether a convolution node pads its input."""
     mode = text(node, "auto_pad", "NOTSET").upper()
     return any(attribute(node, "pads", ())) or mode.startswith("SAME")
 
 
 RULES = (_refuse_other, _quant_of_constant, _bipolar_of_map, _quant_of_map, _trunc)
-"""Rules that replace the nodes of QONNX, in their order."""
+"""Rewrite rules that replace QONNX nodes by ONNX nodes, in the order of application."""

@@ -20,18 +20,18 @@ from hwgen.network.onnx.qdq import factor_of
 from hwgen.network.onnx.values import Reals
 
 _BIASES = {"QGemm": 6, "QLinearConv": 8}
-"""Operators on integers with a bias, with the index of the input that holds it."""
+"""Index of the input that holds the bias, by the ONNX operator on integers."""
 _OUTPUTS = {"QGemm": 7, "QLinearConcat": 0}
-"""Index of the input that holds the scale of the output, where it does not follow the last operand's zero point."""
+"""Index of the input that holds the output's scale, if it does not follow the last operand's zero point."""
 ON_INTEGERS = (
     *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
     *("QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid"),
 )
-"""Operators on integers; each input that holds a tensor to compute with is followed by its scale and zero point."""
+"""ONNX operators on integers whose tensors to compute with are each followed by their scale and zero point."""
 
 
 def between_quantisers(build: Builder, node: onnx.NodeProto, apply: Callable[[Builder, onnx.NodeProto], None]) -> None:
-    """Import an operator on integers; ``apply`` imports an operator on dequantised values."""
+    """Import an operator on integers as the float operator between quantisers; ``apply`` imports the latter."""
     if attribute(node, "channels_last", 0):
         raise build.refusal(node, "channels_last 1 is not supported, 0 is")
     operands = operands_of(node)
@@ -98,12 +98,12 @@ def _note_bias(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, inde
 
 
 def _channel_axis(node: onnx.NodeProto, values: np.ndarray) -> int:
-    """Return the axis of a layer's weights along which its output channels are."""
+    """Return the axis of a layer's weight array that indexes output channels."""
     return 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else max(0, values.ndim - 1)
 
 
 def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX ConvInteger, whose outputs are the accumulators."""
+    """Import an ONNX ConvInteger as a convolution layer whose outputs are the accumulators."""
     zero = build.constants.read(node, 2, "zero point") if len(node.input) > 2 and node.input[2] else np.zeros(1, int)
     if zero.size != 1:
         raise build.refusal(node, f"a feature map must have one zero point, not {zero.size}")
@@ -118,4 +118,4 @@ def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
 
 
 OPERATORS = {"ConvInteger": _conv_integer}
-"""Functions that import operators on integers without an operator on floats, by the ONNX operator's name."""
+"""Functions that import operators on integers without a float counterpart, by the ONNX operator's name."""

@@ -30,7 +30,7 @@ def without_constant_outputs(graph: GraphIndex) -> tuple[GraphIndex, tuple[str, 
     output. A model whose outputs are all constant is returned as it is.
     """
     drawn = (name for node in graph.nodes if traits_of(node).effect is Effect.RANDOM for name in node.output)
-    variable = graph.behind([*graph.inputs, *drawn])
+    variable = graph.with_dependents([*graph.inputs, *drawn])
     kept = [value for value in graph.model.graph.output if value.name in variable]
     names = tuple(name for name in graph.outputs if name not in variable)
     if not names or not kept:

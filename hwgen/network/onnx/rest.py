@@ -96,7 +96,7 @@ def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
         note_other_networks(walk)
         return walk, False
     again = ImportWalk(model, where, rest.maps, walk.sums().keys() & {*rest.maps})
-    again.ledger.behind |= {id(node) for node in rest.nodes}
+    again.ledger.host_after |= {id(node) for node in rest.nodes}
     return again, True
 
 
@@ -116,7 +116,7 @@ def _joining(walk: ImportWalk) -> Rest | None:
         return None
     errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
     if errors:
-        walk.ledger.behind |= {id(node) for node in rest.nodes}
+        walk.ledger.host_after |= {id(node) for node in rest.nodes}
         walk.ledger.replace(errors)
     return None if errors else rest
 

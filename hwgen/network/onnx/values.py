@@ -310,10 +310,7 @@ class Reals:
     offset: np.ndarray | None = None
     """Constants that an ONNX Add has added to the dequantised values, float64 ``(channels,)``."""
     table: np.ndarray | None = None
-    """Float that each integer in the map's range has become after ``steps``, float32 ``(channels or 1, integers)``.
-
-    The integers are those of the map's range.
-    """
+    """Float that each integer in the map's range has become after ``steps``, float32 ``(channels or 1, integers)``."""
     addend: Addend | None = None
     """Constant of the last Add, if ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
@@ -363,7 +360,7 @@ class Affine:
     gain: np.ndarray
     offset: np.ndarray
 
-    def behind(self, first: Affine) -> Affine:
+    def after(self, first: Affine) -> Affine:
         """Return the affine function that applies ``first``, then this function."""
         return Affine(self.gain * first.gain, self.gain * first.offset + self.offset)
 

@@ -24,7 +24,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
 from hwgen.network.onnx.float_operators import hold
-from hwgen.network.onnx.fold import unfolded
+from hwgen.network.onnx.fold import why_unfolded
 from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_behind_ragged
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
@@ -181,14 +181,14 @@ class ImportWalk:
 
     def _not_folded(self) -> dict[str, onnx.NodeProto]:
         """Return the tensors that should be constants but are not folded, each with the node that is the cause."""
-        depending = self.graph.behind(self.graph.inputs)
+        depending = self.graph.with_dependents(self.graph.inputs)
         causes: dict[str, onnx.NodeProto] = {}
         for node in self._nodes:
             taken = takes(node)
             if depending.isdisjoint(taken) and not self.ledger.is_refused(node):
                 cause = next((causes[name] for name in taken if name in causes), node)
                 causes |= dict.fromkeys(filter(None, node.output), cause)
-                why = unfolded(node) if cause is node else f"takes what {named(cause)} gives, which is no constant"
+                why = why_unfolded(node) if cause is node else f"takes what {named(cause)} gives, which is no constant"
                 self.ledger.unfolded[id(node)] = why
         return causes
 
@@ -203,7 +203,7 @@ class ImportWalk:
         cause = next((self._unfolded[name] for name in takes(node) if name in self._unfolded), None)
         if cause is None:
             return ""
-        self.ledger.refuse(self.build.refusal(cause, unfolded(cause)))
+        self.ledger.refuse(self.build.refusal(cause, why_unfolded(cause)))
         return named(cause)
 
     def _read_inputs(self) -> None:
@@ -245,7 +245,7 @@ class ImportWalk:
                     self._note_outputs(node)
                     return
                 cause = lost or next(value.state.cause for value in operands if isinstance(value.state, Foreign))
-                self.ledger.behind_refused[id(node)] = cause
+                self.ledger.after_refused[id(node)] = cause
             except (ModelError, ConfigError) as error:
                 self._refuse(error, node, operands)
         if wanted:
@@ -262,7 +262,7 @@ class ImportWalk:
         if cause is None or (isinstance(error, RefusalError) and error.unknown):
             self.ledger.refuse(error, node)
         else:
-            self.ledger.behind_refused[id(node)] = cause
+            self.ledger.after_refused[id(node)] = cause
 
     def _note_outputs(self, node: onnx.NodeProto) -> None:
         """Note what is known of a node's output tensors after its import."""
@@ -296,10 +296,10 @@ class ImportWalk:
                 operators.known(build, node)
             return False
         if isinstance(build.state, Floats) and not foreign:
-            self.ledger.before.append(node)
+            self.ledger.host_before.append(node)
         operators.apply(build, node)
         if foreign:
-            self.ledger.begun[id(node)] = foreign[0].cause
+            self.ledger.starts_after[id(node)] = foreign[0].cause
             self._stand_in(foreign[0].cause)
         self._note_float_source(node)
         return True
@@ -446,7 +446,7 @@ class ImportWalk:
         frames = self.host_frames({tensor}, (*tail.constants, *tail.nodes), [name])
         for error in frames.errors:
             self.ledger.refuse(error)
-        self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
+        self.ledger.host_after |= {id(node) for node in (*tail.constants, *tail.nodes)}
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
             end, step = _hardware_end(self.build, ends, tail, name, tensor, rows=frames.rows)
@@ -637,7 +637,7 @@ class ImportWalk:
             )
             for source in self.sources
         ]
-        before = (node.op_type for node in self.ledger.before if node.op_type != "Identity")
+        before = (node.op_type for node in self.ledger.host_before if node.op_type != "Identity")
         host = Host(
             inputs=tuple(inputs),
             outputs=tuple(end for end, _ in ends.values()),
