@@ -21,7 +21,7 @@ from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.ledger import as_written
 from hwgen.network.onnx.macs import constant_weights
-from hwgen.network.onnx.rest import auto_part, part_network, rest_behind, walked, whole_network
+from hwgen.network.onnx.rest import auto_part, part_network, rest_after, walked, whole_network
 from hwgen.network.onnx.values import Value
 from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 from hwgen.network.options import AS_IT_IS, ModelOptions
@@ -94,7 +94,7 @@ def _part_warning(whole: ImportWalk, part: ModelPart) -> str:
 
 def _last_maps(whole: ImportWalk) -> Sequence[str]:
     """Return the tensors that end the part with all layers before the first obstacles."""
-    tensors = rest_behind(whole, whole.maps()).maps
+    tensors = rest_after(whole, whole.maps()).maps
     if not tensors:
         raise ModelError(f"{whole.where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
     return tensors

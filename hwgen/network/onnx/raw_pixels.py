@@ -1,8 +1,8 @@
-"""Change of an ONNX model's float inputs to raw pixels of 8 bits.
+"""Rewrite of an ONNX model so that its float inputs become raw pixels of 8 bits.
 
 The preprocessing of an image becomes operators at the head of the model, in integers from the start. The import then
-makes a table of them together with the first quantiser. Where a quantised value is the pixel itself, or the pixel less
-128, there is no table: the scale and zero point of the model's first tensor are those of the pixels.
+makes a table of them together with the first quantiser. If a quantised value is the pixel itself, or the pixel minus
+128, there is no table: the model's first tensor gets the pixels' scale and zero point.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.pixels import Pixels
 
 _QUANTISED = {TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127)}
-"""Types of 8 bits that a quantiser makes, with their smallest and largest values."""
+"""Lowest and highest value of each 8-bit integer type that a quantiser can output, by ONNX element type."""
 
 
 def with_raw_pixels(model: onnx.ModelProto, pixels: Pixels, where: str) -> onnx.ModelProto:
     """Return an ONNX model that reads raw pixels of 8 bits at each of its inputs.
 
-    A model that makes floats of bytes by itself keeps its own preprocessing, which needs no mean and deviation.
+    A model that converts bytes to floats itself keeps its own preprocessing, which needs no mean and deviation.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def with_raw_pixels(model: onnx.ModelProto, pixels: Pixels, where: str) -> onnx.
 
 
 def _check_bits(graph: GraphIndex, name: str, where: str) -> None:
-    """Refuse an input that the model quantises to more than the 8 bits of the tables behind raw pixels."""
+    """Refuse an input that the model quantises to more than 8 bits, which no table of raw pixels can output."""
     for node in graph.readers(name):
         if node.op_type == "QuantizeLinear" and node.input[0] == name:
             zero_point = _zero_point(graph, node, np.dtype(np.uint8))
@@ -62,12 +62,12 @@ def _check_bits(graph: GraphIndex, name: str, where: str) -> None:
 
 
 def _is_only_cast(graph: GraphIndex, name: str) -> bool:
-    """Return whether all nodes that read an input make float32 numbers of it."""
+    """Return whether all nodes that read an input convert it to float32."""
     return all(node.op_type == "Cast" and attribute(node, "to", 0) == TensorProto.FLOAT for node in graph.readers(name))
 
 
 def _dequantise(model: onnx.ModelProto, name: str, unused: UnusedNames) -> None:
-    """Replace the Cast nodes behind an input of bytes by DequantizeLinear with the scale 1: its floats are equal."""
+    """Replace the Casts of a byte input to floats by DequantizeLinears with scale 1, which give equal floats."""
     one, zero = unused(f"{name}_one"), unused(f"{name}_zero")
     model.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), one))
     model.graph.initializer.append(numpy_helper.from_array(np.array(0, np.uint8), zero))
@@ -77,26 +77,26 @@ def _dequantise(model: onnx.ModelProto, name: str, unused: UnusedNames) -> None:
 
 
 def _quantises_pixels(graph: GraphIndex, name: str, pixels: Pixels) -> bool:
-    """Remove the quantisers of an input if the pixels are their results, up to an offset, and return whether they are.
+    """Remove an input's quantisers if their results are the pixels plus an offset; return whether they were removed.
 
-    The DequantizeLinear nodes behind them then read the pixels.
+    The DequantizeLinear nodes after them then read the pixels.
     """
     readers = graph.readers(name)
     made = [output for node in readers for output in node.output]
-    behind = [node for output in made for node in graph.readers(output)]
+    later = [node for output in made for node in graph.readers(output)]
     is_output = not set(made).isdisjoint(graph.outputs)
     if is_output or any(node.op_type != "QuantizeLinear" for node in readers) or not readers:
         return False
-    scales = [graph.constant(node.input[1]) for node in behind if node.op_type == "DequantizeLinear"]
-    if len(scales) < len(behind) or any(scale is None or scale.size != 1 for scale in scales):
+    scales = [graph.constant(node.input[1]) for node in later if node.op_type == "DequantizeLinear"]
+    if len(scales) < len(later) or any(scale is None or scale.size != 1 for scale in scales):
         return False
     offsets = {_offset(graph, node, pixels) for node in readers}
-    zero_points = [_zero_point(graph, node, np.dtype(np.uint8)) for node in behind]
+    zero_points = [_zero_point(graph, node, np.dtype(np.uint8)) for node in later]
     if len(offsets) > 1 or None in offsets or any(zero is None or zero.size != 1 for zero in zero_points):
         return False
     (offset,) = offsets
     assert offset is not None
-    for node, zero in zip(behind, zero_points, strict=True):
+    for node, zero in zip(later, zero_points, strict=True):
         assert zero is not None
         zero_point = int(zero.item()) - offset
         tensor = f"{node.output[0]}_pixel_zero_point"
@@ -108,7 +108,7 @@ def _quantises_pixels(graph: GraphIndex, name: str, pixels: Pixels) -> bool:
 
 
 def _offset(graph: GraphIndex, node: onnx.NodeProto, pixels: Pixels) -> int | None:
-    """Return what a quantiser adds to each pixel; ``None`` if its result is no pixel with an offset."""
+    """Return what a quantiser adds to each pixel; ``None`` if its result is not the pixel plus an offset."""
     scale, output = graph.constant(node.input[1]), int(attribute(node, "output_dtype", 0))
     if output and output not in _QUANTISED:
         return None
@@ -127,7 +127,7 @@ def _offset(graph: GraphIndex, node: onnx.NodeProto, pixels: Pixels) -> int | No
 
 
 def _zero_point(graph: GraphIndex, node: onnx.NodeProto, default: np.dtype) -> np.ndarray | None:
-    """Return the zero point of a node's input 2; ``None`` if it is no known constant.
+    """Return a quantiser's zero point, its input 2; ``None`` if it is not a known constant.
 
     A node without this input has the zero point 0 of the type ``default``.
     """
@@ -137,9 +137,9 @@ def _zero_point(graph: GraphIndex, node: onnx.NodeProto, default: np.dtype) -> n
 
 
 def _preprocess(model: onnx.ModelProto, name: str, pixels: Pixels, shape: tuple[int, ...], unused: UnusedNames) -> None:
-    """Put the operators of the preprocessing behind an input, in front of its readers.
+    """Insert the operators of the pixels' preprocessing between a model's input and its readers.
 
-    ``shape`` is that of constants with a value for each channel.
+    ``shape``: shape of constants with a value for each channel.
     """
     graph, nodes = model.graph, list[onnx.NodeProto]()
 

@@ -1,4 +1,4 @@
-"""Removal of what is redundant in ONNX models: constant outputs, nodes that change nothing, repeated quantisers.
+"""Removal of redundant parts of ONNX models: constant outputs, nodes that change nothing, repeated quantisers.
 
 ONNX Runtime removes the same nodes before it chooses kernels. Some exporters give each reader of a tensor a
 QuantizeLinear and a DequantizeLinear of its own.
@@ -18,16 +18,16 @@ from hwgen.network.onnx.operator_traits import Effect, traits_of
 from hwgen.network.onnx.rewrite import Made, Replace, Rewrite, Rewriter, rule
 
 _REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
-"""ONNX operators of which one node can stand for several equal ones."""
+"""ONNX operators whose equal nodes are merged into one."""
 _SMALL = 4096
-"""Largest size of a constant that is compared by its values, in bytes. Larger constants are compared by name."""
+"""Maximum size, in bytes, of a constant that is compared by its values; larger ones are compared by name."""
 
 
 def without_constant_outputs(graph: GraphIndex) -> tuple[GraphIndex, tuple[str, ...]]:
-    """Return an ONNX model without its constant outputs, and their names.
+    """Return an ONNX model without its constant outputs, and the names of these.
 
-    Exporters of quantised tensors give such outputs: the scale, the zero point and the number of bits of another
-    output. A model whose outputs are all constant is returned as it is.
+    Exporters of quantised tensors write such outputs: the scale, the zero point and the number of bits of another
+    output. A model whose outputs are all constant is returned unchanged.
     """
     drawn = (name for node in graph.nodes if traits_of(node).effect is Effect.RANDOM for name in node.output)
     variable = graph.with_dependents([*graph.inputs, *drawn])
@@ -55,7 +55,7 @@ def _without_effect(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 def _repeated(at: Rewriter) -> Replace:
-    """Begin a search for equal nodes. The first of them stays."""
+    """Start a pass that merges each node into an earlier equal node; return its function of a node."""
     first_nodes: dict[Any, onnx.NodeProto] = {}
 
     def merged(node: onnx.NodeProto) -> Made:
@@ -72,14 +72,14 @@ def _repeated(at: Rewriter) -> Replace:
 
 
 def _identity(graph: GraphIndex, node: onnx.NodeProto) -> Any:
-    """Return all that makes a node compute what it does: its operator, attributes and inputs."""
+    """Return a key that is equal for nodes that compute the same: operator, attributes and inputs."""
     attributes = sorted(entry.SerializeToString(deterministic=True) for entry in node.attribute)
     inputs = [node.input[0], *(_content(graph, name) for name in node.input[1:])]
     return node.op_type, node.domain, tuple(attributes), tuple(inputs)
 
 
 def _content(graph: GraphIndex, tensor: str) -> Any:
-    """Return the values of a small constant with their type and shape, or the tensor's name."""
+    """Return the type, shape and bytes of a small constant as a key, or the name of another tensor."""
     values = graph.constant(tensor)
     if values is None or values.nbytes > _SMALL:
         return tensor
@@ -98,7 +98,7 @@ def _without_unread(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 def _is_optional(node: onnx.NodeProto, index: int, version: int) -> bool:
-    """Return whether ONNX lets a node leave out one of its outputs."""
+    """Return whether ONNX lets a node leave out the output with the index ``index``."""
     if node.domain not in DEFAULT_DOMAINS or not defs.has(node.op_type, version):
         return False
     outputs = defs.get_schema(node.op_type, version).outputs
@@ -110,4 +110,4 @@ RULES = (
     Rewrite("equal nodes", "merge equal quantisers and Clips of one tensor", _repeated, _REPEATED),
     _without_unread,
 )
-"""Rules that remove redundant nodes, in their order."""
+"""Rewrite rules that remove redundant nodes, in the order of application."""

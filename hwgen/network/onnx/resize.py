@@ -1,4 +1,4 @@
-"""Import of ONNX Resize and Upsample: to nearest neighbours, or by linear interpolation."""
+"""Import of ONNX Resize and Upsample: nearest neighbours or linear interpolation."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.rescale import quotient
 
 _MAX_PARTS = 4096
-"""Largest number of parts of a pixel along an axis in a linear interpolation."""
+"""Maximum number of equal parts that a linear interpolation divides a pixel into, along an axis."""
 _LISTS = {"axes", "keep_aspect_ratio_policy", "scales"}
-"""ONNX attributes of Resize and Upsample on the dimensions of the whole tensor."""
+"""ONNX attributes of Resize and Upsample with one entry per dimension of the whole tensor."""
 
 
 @dataclass(frozen=True)
 class _Resizing:
-    """Numbers that a Resize or Upsample node has for the tensor's dimensions.
+    """Scales or sizes that a Resize or Upsample node has for the dimensions of its tensor.
 
     Parameters
     ----------
     input_index : int or None
         Input of the node that holds the numbers; ``None`` if an attribute does.
     values : ndarray
-        Scale of each dimension, or size of each dimension behind the node.
+        Scale of each dimension, or size of each dimension of the output.
     are_sizes : bool
         Whether the numbers are sizes.
     neutral : ndarray
-        Numbers with which each dimension stays as it is.
+        Numbers that leave each dimension unchanged.
     """
 
     input_index: int | None
@@ -55,12 +55,12 @@ class _Resizing:
     neutral: np.ndarray
 
     def by_axis(self, axes: tuple[int, ...]) -> dict[int, float]:
-        """Return the number of each axis of the map; ``axes`` are those of the dimensions behind the channels."""
+        """Return the scale or size of each map axis; ``axes``: map axes of the dimensions after the channels."""
         return {axis: self.values[2 + index] for index, axis in enumerate(axes)}
 
 
 def _resize(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Resize or Upsample."""
+    """Import an ONNX Resize or Upsample, as a layer that picks or interpolates pixels."""
     axes = build.spatial_axes(node)
     if isinstance(build.state, AccumulatorState):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
@@ -80,7 +80,7 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _append_pick(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes: tuple[int, ...]) -> None:
-    """Append the layer that picks a pixel for each output pixel."""
+    """Append a layer that picks one input pixel for each output pixel, unless the size stays the same."""
     build.leave_in_floats()
     here, dimensions = build.map, resizing.by_axis(axes)
     rows, columns = (
@@ -132,7 +132,7 @@ def _interpolate(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes
 
 
 def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int, axis_number: float) -> list[Fraction]:
-    """Return where each index along an axis of Resize's output lies between the indices of the input."""
+    """Return the position between input pixels, along one axis, of each output pixel of a Resize, in input pixels."""
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
     if not 1 <= count <= MAX_SIDE:
         raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MAX_SIDE:,} can be")
@@ -151,20 +151,20 @@ def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int
     else:
         raise build.refusal(node, f"coordinate_transformation_mode {transformation!r} is not supported")
     places = [min(max(place, Fraction(0)), Fraction(size - 1)) for place in places]
-    if (parts := _parts(places)) > _MAX_PARTS:
+    if (parts := _common_parts(places)) > _MAX_PARTS:
         raise build.refusal(node, f"divides a pixel into {parts:,} parts; at most {_MAX_PARTS:,} can be")
     return places
 
 
-def _parts(places: Sequence[Fraction]) -> int:
-    """Return the smallest number of parts of a pixel with which all places are multiples of a part."""
+def _common_parts(places: Sequence[Fraction]) -> int:
+    """Return the smallest number of equal parts of a pixel such that all positions are multiples of a part."""
     return lcm(*{place.denominator for place in places})
 
 
 def _weights(places: Sequence[Fraction], parts: int, halved: int | None) -> tuple[int, ...]:
-    """Return the weight of the pixel behind each place, in parts of a pixel.
+    """Return the weight of the pixel after each position, in parts of a pixel.
 
-    Behind the last of ``halved`` pixels ONNX Runtime adds up two halves of it.
+    After the last of ``halved`` pixels ONNX Runtime adds two halves of this pixel.
     """
     return tuple(
         parts // 2 if halved is not None and place == halved - 1 else int((place - floor(place)) * parts)
@@ -181,17 +181,17 @@ def _emit_interpolation(
     zero: int,
     integer_type: IntegerType,
 ) -> None:
-    """Append the layer that interpolates at given places of rows and columns, for scale and zero point of its output.
+    """Append a layer that interpolates at given positions and quantises to a given scale and zero point.
 
-    ONNX Runtime computes floats. Where the weights are multiples of a power of two, exact ties are frequent, and the
-    layer computes the same floats. Elsewhere it computes exact sums.
+    ONNX Runtime computes floats. If the weights are multiples of a power of two, exact ties are frequent, and the layer
+    computes the same floats. Otherwise it computes exact sums.
     """
     here = build.map
     if integer_type.bits > MAX_BITS:
         raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {integer_type}")
-    whole = [lcm(2, _parts(places)) for places in between]
+    whole = [lcm(2, _common_parts(places)) for places in between]
     in_floats = all(count & (count - 1) == 0 and count <= MAX_FLOAT_PARTS for count in whole)
-    rows, columns = whole if in_floats else [_parts(places) for places in between]
+    rows, columns = whole if in_floats else [_common_parts(places) for places in between]
     _emit(
         build,
         node,
@@ -211,12 +211,12 @@ def _emit_interpolation(
 
 
 def _emit_truncated(build: Builder, node: onnx.NodeProto, between: Sequence[Sequence[Fraction]]) -> None:
-    """Append the layer that interpolates integers, as in QOperator models: exactly, then rounded towards 0.
+    """Append a layer that interpolates integers exactly and rounds towards 0, as in QOperator models.
 
-    ONNX Runtime computes this in float32, which is exact where the weights are multiples of a power of two.
+    ONNX Runtime computes this in float32, which is exact if the weights are multiples of a power of two.
     """
     here = build.map
-    rows, columns = (_parts(places) for places in between)
+    rows, columns = (_common_parts(places) for places in between)
     if any(count & (count - 1) or count > MAX_FLOAT_PARTS for count in (rows, columns)):
         raise build.refusal(
             node,
@@ -228,9 +228,9 @@ def _emit_truncated(build: Builder, node: onnx.NodeProto, between: Sequence[Sequ
 
 
 def _emit_wide(build: Builder, node: onnx.NodeProto, state: Wide, between: Sequence[Sequence[Fraction]]) -> None:
-    """Append the layer that interpolates numbers in fixed point, in the same steps."""
+    """Append a layer that interpolates fixed-point numbers and keeps their step."""
     here = build.map
-    rows, columns = (_parts(places) for places in between)
+    rows, columns = (_common_parts(places) for places in between)
     output, rule = here.sized(here.channels, len(between[0]), len(between[1])), quotient(here, rows * columns)
     _emit(build, node, between, output, (rows, columns), x_scale=1.0, y_scale=1.0, in_floats=False, requantisation=rule)
     build.state = replace(state, node=node, exact=False)
@@ -246,7 +246,7 @@ def _emit(
     in_floats: bool,
     **parameters: Any,
 ) -> None:
-    """Append the layer that interpolates at places of rows and columns, which are multiples of ``axis_parts``."""
+    """Append an interpolation layer whose positions along rows and columns are multiples of ``1 / axis_parts``."""
     sizes = build.map.height, build.map.width
     row_weights, column_weights = (
         _weights(places, count, size if in_floats else None)
@@ -270,9 +270,9 @@ def _emit(
 
 
 def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _Resizing:
-    """Return the numbers by which a Resize node resizes, for each dimension of its tensor.
+    """Return a Resize node's scales or sizes for each dimension of its tensor; refuse a change of other axes.
 
-    ``axes``: map axes of the tensor's dimensions behind the channels.
+    ``axes``: map axes of the tensor's dimensions after the channels.
     """
     rank = 2 + len(axes)
     present = [index for index in range(1, len(node.input)) if node.input[index]]
@@ -319,7 +319,7 @@ def _sizes_by_dimension(build: Builder, node: onnx.NodeProto, listed: np.ndarray
 def _sources(
     build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int, axis_number: float | None
 ) -> np.ndarray:
-    """Return, for each index along an axis of Resize's output, the index along the input, as ONNX Runtime picks it.
+    """Return the input index that ONNX Runtime picks for each output index of a Resize along an axis, int64.
 
     Parameters
     ----------
@@ -335,17 +335,17 @@ def _sources(
         raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MAX_SIDE:,} can be")
     # ONNX Runtime copies a tensor whose size stays the same, so the other axis doubles.
     numbers = np.array([1, 1, axis_number, 2], np.int64 if resizing.are_sizes else np.float32)
-    alone = copied(node)
-    del alone.attribute[:]
-    alone.attribute.extend(each for each in node.attribute if each.name not in _LISTS)
+    single = copied(node)
+    del single.attribute[:]
+    single.attribute.extend(each for each in node.attribute if each.name not in _LISTS)
     if resizing.input_index is None:
-        alone.attribute.append(onnx.helper.make_attribute("scales", numbers.tolist()))
+        single.attribute.append(onnx.helper.make_attribute("scales", numbers.tolist()))
     operands: list[ConstantOperand | str | None] = [None]
     for index, name in enumerate(node.input[1:], start=1):
         values = numbers if index == resizing.input_index else np.zeros(0, np.float32)
         operands.append(ConstantOperand(values) if name else "")
     writer = FunctionWriter(build.constants)
-    output = writer.expression(Applied(alone, tuple(operands)), "x")
+    output = writer.expression(Applied(single, tuple(operands)), "x")
     try:
         picked = writer.run(np.arange(size, dtype=np.float32).reshape(1, 1, size, 1), output, integers=False)
     except Exception as error:  # ONNX Runtime raises many types of errors

@@ -1,7 +1,7 @@
-"""Remainder of an ONNX model behind the tensors at which the hardware ends, which ONNX Runtime runs on the host.
+"""Remainder of an ONNX model after the tensors where the hardware ends, which ONNX Runtime runs on the host.
 
-Where a part of a model is built, the rest can be anything (`hwgen.network.onnx.part`). Of a whole model, the rest are
-nodes that only the host runs, behind several tensors. An example is a model whose heads of different sizes are joined
+If only a part of a model is built, the rest can be anything (`hwgen.network.onnx.part`). In a whole model, the rest are
+nodes after several tensors that only the host runs. An example is a model whose heads of different sizes are joined
 into one output.
 """
 
@@ -26,7 +26,7 @@ from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 
 @dataclass(frozen=True)
 class Rest:
-    """Nodes of an ONNX model that the host runs behind the hardware, and the tensors that these nodes read.
+    """Nodes of an ONNX model that the host runs after the hardware, and the tensors that these nodes read.
 
     Parameters
     ----------
@@ -47,14 +47,14 @@ class Rest:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All tensors of the hardware, and inputs of the model, that the host's nodes read."""
+        """All tensors that the host's nodes read: outputs and inputs of the hardware, and inputs of the model."""
         return *self.maps, *self.integers, *self.model_inputs
 
 
-def rest_behind(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
-    """Return, as a `Rest`, the nodes between the tensors ``maps``, at which the hardware can end, and the outputs.
+def rest_after(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
+    """Return the nodes for the host, between the tensors ``maps``, where the hardware can end, and the outputs.
 
-    An input as integers counts only where the layers before these tensors read the same input.
+    An input as integers counts only if the layers before these tensors read the same input.
     """
     rest = _find_rest(walk, maps)
     taken = _inputs_before(walk, rest.maps)
@@ -62,7 +62,7 @@ def rest_behind(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _find_rest(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
-    """Return, as a `Rest`, the nodes from the outputs back to the tensors ``maps``, even to inputs no layer reads."""
+    """Return the nodes between the tensors ``maps`` and the model's outputs, including inputs that no layer reads."""
     graph = walk.graph
     nodes = graph.before(graph.outputs, maps)
     seen = {*graph.outputs}.union(*map(takes, nodes))
@@ -76,7 +76,7 @@ def _find_rest(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
-    """Return, by name, the feature map of each model input that the layers in front of some tensors read."""
+    """Return, by name, the feature map of each model input that the layers before ``tensors`` read."""
     inputs = {}
     for step in steps_before(walk.values[tensor].source for tensor in tensors):
         for source, taken in zip(step.sources, (step.input, *step.more), strict=True):
@@ -86,9 +86,9 @@ def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
 
 
 def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
-    """Import a model's nodes up to the end of the hardware; return also whether the host joins several tensors behind.
+    """Import a model's nodes up to the hardware's end; also return whether the host joins several hardware outputs.
 
-    The host joins tensors where nothing else is an obstacle, and none of its nodes is meant for integers (`may_join`).
+    The host joins tensors if nothing else is an obstacle, and none of its nodes is meant for integers (`may_join`).
     """
     walk = ImportWalk(model, where)
     rest = _joining(walk)
@@ -101,7 +101,7 @@ def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
 
 
 def _joining(walk: ImportWalk) -> Rest | None:
-    """Return the nodes with which the host joins several tensors of the hardware into the model's outputs, or ``None``.
+    """Return the nodes that join several hardware outputs into the model's outputs on the host, or ``None``.
 
     The result is ``None`` if there are no such nodes, or another obstacle remains.
     """
@@ -110,7 +110,7 @@ def _joining(walk: ImportWalk) -> Rest | None:
         return None
     maps = walk.maps()
     sums = walk.sums()
-    rests = (rest_behind(walk, ends) for ends in (maps, sums | maps))
+    rests = (rest_after(walk, ends) for ends in (maps, sums | maps))
     rest = next((rest for rest in rests if refused <= {*map(id, rest.nodes)} and _may_join(walk, rest, sums)), None)
     if rest is None or _other_input(walk, rest, maps) is not None:
         return None
@@ -122,7 +122,7 @@ def _joining(walk: ImportWalk) -> Rest | None:
 
 
 def _may_join(walk: ImportWalk, rest: Rest, sums: Collection[str]) -> bool:
-    """Return whether the host can run a rest that reads feature maps and ``sums``, floats of convolutions."""
+    """Return whether the host can run the nodes ``rest``, which read feature maps and convolutions' floats ``sums``."""
     integers = [name for name in rest.sources if name not in sums]
     quantises = any(node.op_type == "QuantizeLinear" for node in rest.nodes)
     if not rest.maps or (quantises and len(integers) < len(rest.sources)):
@@ -131,11 +131,11 @@ def _may_join(walk: ImportWalk, rest: Rest, sums: Collection[str]) -> bool:
 
 
 def auto_part(walk: ImportWalk) -> tuple[ModelPart | None, str]:
-    """Return the part of a model with obstacles that ``--until auto`` builds, or ``None`` if there is no such part.
+    """Return the part of a model with obstacles that ``--until auto`` builds, or ``None`` and perhaps the reason.
 
-    The text says why ONNX Runtime can't run these nodes, if that is the reason.
+    The text says why ONNX Runtime can't run the rest of the nodes, if that is the reason.
     """
-    rest = rest_behind(walk, walk.maps())
+    rest = rest_after(walk, walk.maps())
     if not rest.maps:
         return None, ""
     errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
@@ -155,7 +155,7 @@ def whole_network(walk: ImportWalk, joins: bool, name: str) -> Network:
 
 
 def part_network(whole: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[str, Value]) -> Network:
-    """Return the network of a part of an ONNX model: the layers in front of the tensors where the hardware ends.
+    """Return the network of a part of an ONNX model: the layers before the tensors where the hardware ends.
 
     Parameters
     ----------
@@ -173,8 +173,8 @@ def part_network(whole: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[s
 
 
 def _before_rest(model: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[str, Value], *, whole: bool) -> Network:
-    """Return the network of the layers in front of the hardware's ends, with the remainder that the host runs."""
-    rest = rest_behind(walk, maps)
+    """Return the network of the layers before the hardware's ends, with the remainder that the host runs."""
+    rest = rest_after(walk, maps)
     if (other := _other_input(walk, rest, maps)) is not None:
         raise ModelError(
             f"{walk.where}: what is left for the host takes {other!r}, the input quantised otherwise than the "
@@ -248,7 +248,7 @@ def _serialise_rest(
 
 
 def covered(walk: ImportWalk, tensors: Sequence[str], operators: Sequence[Operator]) -> float:
-    """Return the fraction of a model's multiply-accumulates that the layers in front of ``tensors`` compute."""
+    """Return the fraction (0 to 1) of a model's multiply-accumulates in the layers before ``tensors``."""
     names = {step.name for step in steps_before(walk.values[tensor].source for tensor in tensors)}
     layers = [names.intersection(walk.ledger.layers.get(id(node), ())) for node in walk.ledger.nodes]
     return share(operators, [operator for operator, made in zip(operators, layers, strict=True) if made])
@@ -265,5 +265,5 @@ def _other_input(walk: ImportWalk, rest: Rest, maps: Mapping[str, Value]) -> str
 
 
 def _is_real(value: Value) -> bool:
-    """Return whether a tensor holds floats, of a map or of a convolution's accumulators."""
+    """Return whether a tensor holds floats, of a dequantised map or of a convolution's accumulators."""
     return isinstance(value.state, Ended | Reals)

@@ -20,17 +20,17 @@ from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, named, subgrap
 from hwgen.network.onnx.index import GraphIndex
 
 _MAX_ROUNDS = 16
-"""Largest number of times that rules are applied to one graph, each time to all its nodes."""
+"""Maximum number of times that rules are applied to one graph, each time to all its nodes."""
 
 Made = Iterable[onnx.NodeProto] | None
-"""Type of what a rule makes of a node: the nodes in its place, or ``None`` if the rule does not apply to it."""
+"""Type of a rule's result for a node: the nodes in its place, or ``None`` if the rule does not apply to it."""
 Replace = Callable[[onnx.NodeProto], Made]
-"""Type of a rule's function during one pass over a graph."""
+"""Type of a rule's function of a node, valid for one pass over a graph."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """Tensor that replaces the output of a removed node, and the reason of the removal, as a verdict states it."""
+    """Tensor that replaces the output of a removed node, and the reason for the removal, for the node's verdict."""
 
     tensor: str
     reason: str
@@ -61,14 +61,14 @@ class Rewrite:
     domains: Collection[str] = frozenset(DOMAINS)
 
     def sees(self, node: onnx.NodeProto) -> bool:
-        """Return whether the rule is applied to nodes of this operator."""
+        """Return whether the rule is applied to ``node``, because of the node's operator and domain."""
         return node.domain in self.domains and (not self.operators or node.op_type in self.operators)
 
 
 def rule(
     name: str, does: str, operators: Collection[str] = (), domains: Collection[str] = frozenset(DOMAINS)
 ) -> Callable[[Callable[[Rewriter, onnx.NodeProto], Made]], Rewrite]:
-    """Return a decorator that makes a `Rewrite` of a function of a rewriter and a node; parameters are the rule's."""
+    """Return a decorator that turns a function of a rewriter and a node into a `Rewrite` with these parameters."""
     return lambda function: Rewrite(name, does, lambda at: partial(function, at), operators, domains)
 
 
@@ -78,7 +78,7 @@ class Rewriter:
     Parameters
     ----------
     graph : GraphIndex
-        Graph as it is; each pass that changes it makes another one.
+        Graph to rewrite; each pass that changes it makes another one.
     where : str
         Path that starts error messages.
     """
@@ -86,20 +86,20 @@ class Rewriter:
     def __init__(self, graph: GraphIndex, where: str = "") -> None:
         self.graph, self.where = graph, where
         self.unused = UnusedNames(graph.model)
-        """Source of names for new tensors."""
+        """Source of unused names for new tensors of the graph."""
         self.made: list[onnx.TensorProto] = []
-        """New initialisers of the present pass."""
+        """New initialisers that the current pass adds to the graph."""
         self.cost = Counter[str]()
-        """Cost of what rules compute, by a name of the rule's own."""
+        """Cost of what rules compute, in a rule's own unit, by a name of the rule's own."""
         self.replaced: dict[str, Replacement] = {}
-        """Tensors that replace the outputs of removed nodes."""
+        """Tensors that replace the outputs of removed nodes, by the output's name."""
         self.float_tensors: set[str] = set()
-        """Tensors that ONNX Runtime computes in floats, although a rule quantises them, or merged their quantisers."""
+        """Tensors that ONNX Runtime computes in floats, although a rule quantises them or merged their quantisers."""
         self._renamed: dict[str, str] = {}
         self._stays: set[str] = set()
 
     def apply(self, rules: Sequence[Rewrite]) -> GraphIndex:
-        """Apply rules in their order, again and again until none of them changes the graph; return the graph."""
+        """Apply rules in their order, repeatedly until none of them changes the graph; return the graph."""
         for _ in range(_MAX_ROUNDS):
             changes = [self._pass(each) for each in rules]
             if not any(changes):
@@ -124,7 +124,7 @@ class Rewriter:
         return True
 
     def _reading(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """Return a node that reads the tensors which replace others in this pass."""
+        """Return a node with inputs renamed to the tensors that replace them in the current pass."""
         if self._renamed.keys().isdisjoint(node.input):
             return node
         result = copied(node)
@@ -132,7 +132,7 @@ class Rewriter:
         return result
 
     def instead(self, node: onnx.NodeProto, tensor: str, reason: str) -> Made:
-        """Let readers of a node's output read ``tensor``, and return no nodes; ``None`` if the output must stay."""
+        """Make readers of a node's output read ``tensor``, and return no nodes; ``None`` if the output must stay."""
         (output,) = node.output
         if output in self._stays:
             return None
@@ -150,5 +150,5 @@ class Rewriter:
         return unused
 
     def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
-        """Return the error that says why a node can't be read."""
+        """Return, not raise, the error that says why a node can't be read."""
         return ModelError(f"{self.where}: {named(node)}: {why}")

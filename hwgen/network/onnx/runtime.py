@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions on one thread, for the small models that the importer computes."""
+"""ONNX Runtime sessions on one thread, for the small models that the importer runs."""
 
 from __future__ import annotations
 

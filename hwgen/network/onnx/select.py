@@ -1,4 +1,4 @@
-"""Import of ONNX Split, Slice and Gather with constant indices: selections along one axis."""
+"""Import of ONNX Split, Slice and Gather with constant indices, as selections along an axis of a feature map."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import Crop, Resample
 
 AXES = {CHANNELS: "channels", ROWS: "rows", COLUMNS: "columns"}
-"""Names of a feature map's axes (channels, rows, columns) for error messages."""
+"""Names of a feature map's axes (channels, rows, columns) for error messages, by the axis's index."""
 _ENDLESS = (1 << 31) - 1
-"""Lowest ``ends`` value of an ONNX Slice that means the end of the axis, however long the axis is."""
+"""Smallest ``ends`` value of an ONNX Slice that means the end of the axis, however long the axis is."""
 
 
 def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[int]]) -> None:
@@ -52,7 +52,7 @@ def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[i
 
 
 def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int, np.ndarray]:
-    """Return the map axis that a tensor's dimension consists of, and the index along the axis for each of its indices.
+    """Return the map axis that a tensor's dimension consists of, and each of its indices as an index along that axis.
 
     ``dimension``: index of the tensor's dimension; 0 is the batch.
     """
@@ -114,7 +114,7 @@ def check_operand(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _split(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Split along an axis other than the batch."""
+    """Import an ONNX Split along an axis other than the batch, as one selection per output."""
     check_operand(build, node)
     axis = axis_of(build, node, int(attribute(node, "axis", 0)))
     if axis == 0:
@@ -152,7 +152,7 @@ def _parts(build: Builder, node: onnx.NodeProto, size: int) -> list[int]:
 
 
 def _slice(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Slice with constant bounds."""
+    """Import an ONNX Slice with constant bounds, as a selection of channels, rows and columns."""
     check_operand(build, node)
     # ONNX Runtime moves a DequantizeLinear past a Slice, as past a MaxPool; but not past a Split or a Gather.
     starts, ends, axes, steps = _slices(build, node)
@@ -170,7 +170,7 @@ def _slice(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _slices(build: Builder, node: onnx.NodeProto) -> list[list[int]]:
-    """Return the starts, ends, axes and steps of a Slice node."""
+    """Return the starts, ends, axes and steps of a Slice node, one list each."""
     lists = [
         [int(value) for value in build.constants.read(node, index, name).ravel()]
         if len(node.input) > index and node.input[index]
@@ -188,7 +188,7 @@ def _slices(build: Builder, node: onnx.NodeProto) -> list[list[int]]:
 
 
 def _gather(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Gather with a constant list of indices."""
+    """Import an ONNX Gather with a constant list of indices, as a selection along one axis."""
     check_operand(build, node)
     axis = axis_of(build, node, int(attribute(node, "axis", 0)))
     indices = build.constants.read(node, 1, "indices")

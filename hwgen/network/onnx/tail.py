@@ -1,7 +1,7 @@
-"""Search for the end of the hardware in an ONNX model, behind which the host runs the remaining nodes.
+"""Search for the end of the hardware in an ONNX model, after which the host runs the remaining nodes.
 
 The host runs operators without weights: elementwise operators, Softmax, reshaping, selecting and reducing. It runs them
-only behind the last integer tensor, where no layer follows. A model that leaves a layer in floats thus stays an error,
+only after the last integer tensor, where no layer follows. A model that leaves a layer in floats thus stays an error,
 and the layer does not move to the host unnoticed.
 """
 
@@ -28,14 +28,14 @@ _MOVING = with_effect(Effect.SAME, Effect.RENAMING) | {"DequantizeLinear"}
 _BUILT = {"Add", "Clip", "Relu", "Resize"}
 """ONNX operators that the hardware computes if they are between integers.
 
-Behind other operators of the host, the host runs them.
+After other operators of the host, the host runs them.
 """
 _JOINING = {"Concat", "QLinearConcat"}
 """ONNX operators that concatenate several tensors."""
 
 
 def may_run(node: onnx.NodeProto) -> bool:
-    """Return whether the host can run an ONNX node, if the node is behind the last integer tensor."""
+    """Return whether the host can run an ONNX node that comes after the last integer tensor."""
     return traits_of(node).on_host and node.domain in DOMAINS
 
 
@@ -44,9 +44,9 @@ def may_join(
 ) -> bool:
     """Return whether the host can run ``nodes``, which compute the model's outputs from the tensors ``sources``.
 
-    The nodes are in the graph's order; those of the sources that are feature maps are ``integers``.
+    The nodes are in the graph's order. ``integers``: the sources that are feature maps.
     """
-    return all(map(may_run, nodes)) and _tail_behind(graph, sources, nodes, integers) is not None
+    return all(map(may_run, nodes)) and _tail_after(graph, sources, nodes, integers) is not None
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,18 @@ class Tail:
     nodes: tuple[onnx.NodeProto, ...]
 
 
-def _tail_behind(
+def _tail_after(
     graph: GraphIndex, sources: Collection[str], nodes: Iterable[onnx.NodeProto], integers: Collection[str]
 ) -> Tail | None:
-    """Return ``nodes`` behind the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
+    """Return ``nodes`` after the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
 
     The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
-    QuantizeLinear in another position than these: behind Softmax, or behind operators that move values in a manner
-    that the hardware doesn't know. ``integers``: those of the sources that are feature maps, not floats of a layer.
+    QuantizeLinear in another position than these: after Softmax, or after operators that move values in a manner that
+    the hardware doesn't know. ``integers``: the sources that are feature maps, not floats of a layer.
     """
     depends, untouched = {*sources}, {*integers}
     rearranged: set[str] = set()
-    behind_softmax: set[str] = set()
+    after_softmax: set[str] = set()
     constants: list[onnx.NodeProto] = []
     depending: list[onnx.NodeProto] = []
     for node in nodes:
@@ -84,7 +84,7 @@ def _tail_behind(
         depending.append(node)
         if node.op_type in _BUILT and untouched.issuperset(variable):
             return None
-        if node.op_type == "QuantizeLinear" and node.input[0] not in rearranged | behind_softmax:
+        if node.op_type == "QuantizeLinear" and node.input[0] not in rearranged | after_softmax:
             return None
         joins = len(sources) > 1 and node.op_type in _JOINING and rearranged.union(untouched).issuperset(variable)
         if node.op_type == "QLinearConcat" and not joins:
@@ -95,13 +95,13 @@ def _tail_behind(
         keeps = moves or node.op_type == "QuantizeLinear"
         if joins or _rearranges(graph, node) or (keeps and node.input[0] in rearranged):
             rearranged |= outputs
-        if traits_of(node).effect is Effect.SOFTMAX or behind_softmax.intersection(variable):
-            behind_softmax |= outputs
+        if traits_of(node).effect is Effect.SOFTMAX or after_softmax.intersection(variable):
+            after_softmax |= outputs
     return Tail(tuple(constants), tuple(depending))
 
 
 def _rearranges(graph: GraphIndex, node: onnx.NodeProto) -> bool:
-    """Return whether an ONNX node moves values in another manner than flattening a frame."""
+    """Return whether an ONNX node moves values in another way than by flattening a frame."""
     if node.op_type == "Reshape":
         shape = graph.constant(node.input[1]) if len(node.input) > 1 else None
         return shape is None or shape.shape != (2,)
@@ -111,7 +111,7 @@ def _rearranges(graph: GraphIndex, node: onnx.NodeProto) -> bool:
 def input_of(
     integer_type: IntegerType, view: View, name: str, unused: Callable[[str], str]
 ) -> tuple[str, list[onnx.NodeProto]]:
-    """Return the name of an input tensor that can feed the integers ``name`` to ONNX Runtime, and nodes to convert it.
+    """Return the name of a host model's input for the integers ``name``, and nodes that convert the input to these.
 
     Each row of the input is a frame of ``view``. Integers of ONNX types below 8 bits are passed in bytes.
     """
@@ -141,8 +141,8 @@ def dequantised(
 ) -> list[onnx.NodeProto]:
     """Return ONNX nodes that convert the hardware's integers to floats, as the DequantizeLinear of ``state`` does.
 
-    Where ONNX Runtime computes the nodes behind the DequantizeLinear in floats, other nodes replace the
-    DequantizeLinear. Behind a DequantizeLinear right in front of them, ONNX Runtime would choose integer kernels.
+    If ONNX Runtime computes the nodes after the DequantizeLinear in floats, other nodes replace the DequantizeLinear:
+    directly after a DequantizeLinear, ONNX Runtime would choose integer kernels.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def dequantised(
         dequantise.input[0], dequantise.output[0] = name, tensor
         return [dequantise]
     real, zero, scale, centred = (unused(f"{tensor}_{what}") for what in ("cast", "zero", "scale", "centred"))
-    # ONNX Runtime would fuse a product with one number into a MatMul behind it.
+    # ONNX Runtime would fuse a product with one number into a MatMul after it.
     factors = np.full(shape[-1:], state.scale, np.float32)
     return [
         helper.make_node("Constant", [], [zero], value=numpy_helper.from_array(np.array(state.zero, np.float32))),
@@ -176,7 +176,7 @@ def dequantised(
 def of_accumulators(
     reals: Affine, view: View, name: str, tensor: str, unused: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
-    """Return ONNX nodes that make the floats ``tensor`` of a last layer's accumulators ``name``.
+    """Return ONNX nodes that compute the floats ``tensor`` from a last layer's accumulators ``name``.
 
     Parameters
     ----------
@@ -209,13 +209,13 @@ def of_accumulators(
     return nodes
 
 
-class Ends:
-    """Search for the tensor of an ONNX model behind which the host runs all nodes up to one output."""
+class TailSearch:
+    """Search for the tensor of an ONNX model after which the host runs all nodes up to one output."""
 
     def __init__(self, graph: GraphIndex, output: onnx.ValueInfoProto) -> None:
         self._graph, self._info, self._output = graph, output, output.name
 
-    def behind(self, tensor: str, constants: Sequence[str] = (), *, integers: bool = True) -> Tail | None:
+    def tail_after(self, tensor: str, constants: Sequence[str] = (), *, integers: bool = True) -> Tail | None:
         """Return the nodes between ``tensor`` and the output; ``None`` if the host can't or must not run all.
 
         The result is also ``None`` if the output does not depend on ``tensor``. The nodes that compute the tensors
@@ -227,7 +227,7 @@ class Ends:
             if not may_run(node) or not inputs.isdisjoint(node.input):
                 return None
             nodes.append(node)
-        tail = _tail_behind(self._graph, {tensor}, self._graph.in_order(nodes), {tensor} if integers else ())
+        tail = _tail_after(self._graph, {tensor}, self._graph.in_order(nodes), {tensor} if integers else ())
         return tail if tensor == self._output or (tail and tail.nodes) else None
 
     @cached_property
@@ -257,7 +257,7 @@ class Ends:
         batch : int or None
             Number of frames of a batch; ``None`` if it can be any number.
         first : sequence of NodeProto
-            Nodes in front of the tail.
+            Nodes before the tail.
         """
         name, nodes = input_of(integer_type, view, name, self.unused)
         nodes += [*tail.constants, *first, *tail.nodes]

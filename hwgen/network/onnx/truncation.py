@@ -1,10 +1,10 @@
-"""Arithmetic of QONNX's Trunc, which drops the lowest bits of integers, for example of the sums of an average pool.
+"""Arithmetic of QONNX's Trunc, which drops the lowest bits of integers, for example of an average pool's sums.
 
 A Trunc takes reals that are integers ``k`` times a scale. Without zero points it computes
 
     y = rounding(k / 2**shift)      output = y * output scale
 
-Version 1 states the widths in front and behind, whose difference is the shift, and keeps the scale. Version 2 states an
+Version 1 states the widths of input and output, whose difference is the shift, and keeps the scale. Version 2 states an
 output scale instead, and clips ``y`` to the output's width.
 """
 
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 _UNSIGNED = {"DOWN": "FLOOR", "UP": "CEIL"}
-"""Rounding modes towards zero and away from it, with the mode that is the same for numbers of 0 and more."""
+"""Equivalent for numbers of 0 and more of the rounding modes towards zero and away from it, by mode."""
 _HALVES = {"HALF_UP": 1, "HALF_DOWN": -1, "HALF_EVEN": 0, "ROUND": 0}
-"""Rounding modes to the nearest integer, with the direction in which they round halves of positive numbers."""
+"""Direction (1 up, -1 down, 0 to even) in which each rounding mode to the nearest integer rounds positive halves."""
 _MAX_SHIFT = 16
-"""Largest number of dropped bits."""
+"""Maximum number of bits that a Trunc may drop."""
 
 
 def offset_to_even(mode: str, grid_step: float, *, negative: bool) -> float | None:
-    """Return the offset with which rounding to even gives what ``mode`` gives.
+    """Return the offset that makes rounding to even equal to the rounding mode ``mode``, or ``None``.
 
     The rounded numbers are multiples of ``grid_step``, which is below 1. The offset is an odd multiple of its half, so
     that no sum is a tie. The result is ``None`` if there is no such offset. With ``negative``, there can be numbers
@@ -39,12 +39,12 @@ def offset_to_even(mode: str, grid_step: float, *, negative: bool) -> float | No
 
 @dataclass(frozen=True)
 class Truncation:
-    """Parameters of a Trunc node.
+    """Parameters of a QONNX Trunc node.
 
     Parameters
     ----------
     scale, output_scale : float32
-        Scales of the integers in front and behind.
+        Scales of the input and output integers.
     shift : int
         Number of bits that are dropped.
     mode : str
@@ -61,24 +61,24 @@ class Truncation:
 
     @property
     def fits(self) -> bool:
-        """Whether the shift is one that can be built."""
+        """Whether the number of dropped bits is one that can be built."""
         return 0 <= self.shift <= _MAX_SHIFT
 
     def offset(self, *, negative: bool) -> float | None:
         """Return the offset with which rounding ``(k + offset) / 2**shift`` to even truncates an integer ``k``.
 
-        It is a multiple of a half, so that no integer meets a tie which the mode rounds in another direction. The
-        result is ``None`` if there is no such offset. With ``negative``, ``k`` can be below 0.
+        It is a multiple of a half, so that no integer meets a tie that the mode rounds in another direction. The result
+        is ``None`` if there is no such offset. With ``negative``, ``k`` can be below 0.
         """
         offset = offset_to_even(self.mode, 2.0**-self.shift, negative=negative and self.shift > 0)
         return None if offset is None else offset * 2**self.shift if self.shift else 0.0
 
     def outputs(self, integers: np.ndarray, rounding: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return the output integers of the integers ``k`` in front, for the mode's function ``rounding``."""
+        """Return the Trunc's output integers for input integers ``k``, with the mode's function ``rounding``."""
         outputs = rounding(integers / 2.0**self.shift)
         return outputs if self.limits is None else np.clip(outputs, *self.limits)
 
     @property
     def weight(self) -> np.float32:
-        """Factor that turns reals in front of the Trunc into reals behind it, but for the rounding."""
+        """Factor from the Trunc's real input values to its real output values, apart from the rounding."""
         return np.float32(float(self.output_scale) / (float(self.scale) * 2.0**self.shift))

@@ -25,7 +25,7 @@ from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
 from hwgen.network.onnx.float_operators import hold
 from hwgen.network.onnx.fold import why_unfolded
-from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_behind_ragged
+from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_after_ragged
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
@@ -34,7 +34,7 @@ from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.macs import macs_of
 from hwgen.network.onnx.precision import units
-from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
+from hwgen.network.onnx.tail import Tail, TailSearch, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Affine,
@@ -71,14 +71,14 @@ Tensors of other types hold indices, shapes or conditions.
 
 @dataclass(frozen=True, kw_only=True)
 class FoldedModel:
-    """Checked ONNX model with folded constants, ready for import.
+    """Checked ONNX model with folded constants, ready for import, with what was removed and how it is read.
 
     Parameters
     ----------
     graph : GraphIndex
         Model of the file, with constants folded, a dialect translated, and redundant nodes and the head removed.
     head : Head or None
-        Operators that the host runs in front of the first quantisers.
+        Operators that the host runs before the first quantisers.
     removed : dict of str to tuple
         Verdict on each removed node, and the reason, by the node's output.
     replaced : dict of str to str
@@ -93,7 +93,7 @@ class FoldedModel:
     constant_outputs : tuple of str
         Outputs of the file's model that no input influences, and that the model lacks.
     options : ModelOptions
-        Options with which the model is read.
+        Options for reading the model.
     """
 
     graph: GraphIndex
@@ -108,15 +108,15 @@ class FoldedModel:
 
 
 class ImportWalk:
-    """Import of an ONNX model node by node, which notes nodes that can't be built and goes on behind them.
+    """Import of an ONNX model node by node, which notes nodes that can't be built and continues after them.
 
     Parameters
     ----------
     until : sequence of str
-        Tensors at which the import ends: only nodes that they depend on are imported. Without tensors, all nodes that
-        the outputs depend on are imported, up to the nodes of the host.
+        Tensors where the import ends: only nodes that they depend on are imported. Without tensors, all nodes that the
+        outputs depend on are imported, up to the nodes of the host.
     sums : collection of str
-        Those of these tensors that are floats of convolutions: the hardware ends at the accumulators.
+        Tensors in ``until`` that are floats of convolutions: the hardware ends at the accumulators.
     """
 
     def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = (), sums: Collection[str] = ()) -> None:
@@ -140,32 +140,32 @@ class ImportWalk:
                 self._consumers.setdefault(tensor, []).append(node)
         self.values: dict[str, Value] = {}
         self.refused_inputs: list[str] = []
-        """Texts of the refusals of model inputs."""
+        """Error messages about the model inputs that were refused."""
         self.reached_ends: dict[str, tuple[OutputEnd, PendingLayer]] = {}
-        """Mapping from each model output to the tensor at which the hardware ends for it, with the tensor's layer."""
+        """Hardware output, and the layer that computes it, from which each model output is computed, by output name."""
         self._elsewhere: dict[int, PendingLayer] = {}
         """Stand-ins for the missing layers of feature maps that no layer computes, by the ``id`` of the stand-in."""
         self._guessed: dict[int, str] = {}
-        """Operators that can't be built, by the ``id`` of the stand-ins behind them whose layout is not known."""
+        """Unsupported operators before stand-ins whose maps' layout is only guessed, by the stand-in's ``id``."""
         # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(graph.outputs))
-        ends = dict.fromkeys(until) or {value.name: Ends(graph, value) for value in model.graph.output}
+        ends = dict.fromkeys(until) or {value.name: TailSearch(graph, value) for value in model.graph.output}
         self._waiting = {
-            name: _Waiting(end, {id(node) for node in graph.backwards([name])}) for name, end in ends.items()
+            name: _OpenOutput(end, {id(node) for node in graph.backwards([name])}) for name, end in ends.items()
         }
         self._nodes = nodes
         read = {*self.outputs}.union(*map(takes, graph.needed))
         self.sources = [value for value in data_inputs(model) if value.name in read]
         """Inputs of the ONNX model that an output depends on."""
         self._unfolded = self._not_folded()
-        """Tensors that depend on constants alone but could not be folded, with the node that is the cause."""
+        """Tensors that depend only on constants but could not be folded, with the node that is the cause."""
         self._read_inputs()
         for node in nodes:
             self._import_node(node)
         self._refuse_unreached()
 
     def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
-        """Fold the model's constants; return them, and the nodes that compute no constant.
+        """Fold the model's constants; return them, and the nodes that do not compute constants.
 
         Constants that can't be folded are refused.
         """
@@ -180,7 +180,7 @@ class ImportWalk:
             return constants, [node for node in self.graph.needed if id(node) in kept or self.ledger.is_refused(node)]
 
     def _not_folded(self) -> dict[str, onnx.NodeProto]:
-        """Return the tensors that should be constants but are not folded, each with the node that is the cause."""
+        """Return the tensors that depend only on constants but are not folded, each with the node that is the cause."""
         depending = self.graph.with_dependents(self.graph.inputs)
         causes: dict[str, onnx.NodeProto] = {}
         for node in self._nodes:
@@ -207,11 +207,11 @@ class ImportWalk:
         return named(cause)
 
     def _read_inputs(self) -> None:
-        """Start the import with the values of the model's inputs."""
+        """Note the model's inputs as the first known tensors of the import, or refuse them."""
         if not self.sources:
             self.ledger.refuse(ModelError(f"{self.where}: a model must have an input that an output depends on"))
         dims = [source.type.tensor_type.shape.dim for source in self.sources]
-        batches = {max(sizes[0].dim_value, 0) for sizes in dims if sizes}  # 0 where the batch is symbolic
+        batches = {max(sizes[0].dim_value, 0) for sizes in dims if sizes}  # 0 if the batch is symbolic
         self.build.batch = max(batches, default=0) or None
         if len(batches) > 1:
             shown = " and ".join(str(size) if size else "any number" for size in sorted(batches, reverse=True))
@@ -229,7 +229,7 @@ class ImportWalk:
                 self._note_tensor(source.name)
 
     def _import_node(self, node: onnx.NodeProto) -> None:
-        """Import an ONNX node, and note what is known of its outputs.
+        """Import an ONNX node, and note what is known of its output tensors.
 
         Outputs of a node that can't be built become tensors that no layer can compute.
         """
@@ -253,9 +253,9 @@ class ImportWalk:
                 self._take_foreign(tensor, cause, constant=not operands)
 
     def _refuse(self, error: HwgenError, node: onnx.NodeProto, operands: Sequence[Value]) -> None:
-        """Note the reason why a node can't be built.
+        """Note the reason why a node can't be built, or that it depends on a refused node.
 
-        It is no reason of its own, but a consequence, where the layout of an operand's map is a guess.
+        If the layout of an operand's map is only guessed, the refusal is a consequence, not a reason of its own.
         """
         guesses = (self._guessed.get(id(step)) for step in steps_before(value.source for value in operands))
         cause = next(filter(None, guesses), None)
@@ -284,7 +284,7 @@ class ImportWalk:
         return True
 
     def _step(self, node: onnx.NodeProto, operands: list[Value]) -> bool:
-        """Import an ONNX node, and return whether it could be imported.
+        """Import an ONNX node into the builder; return false if it reads a tensor that no layer can compute.
 
         It can't be imported if it reads a tensor that no layer can compute, and begins no new feature map.
         """
@@ -311,7 +311,7 @@ class ImportWalk:
         self.ledger.left[id(node)] = floats, None if source is None else source.name
 
     def _take_foreign(self, tensor: str, cause: str, *, constant: bool = False) -> None:
-        """Note that no layer can compute the tensor ``tensor``.
+        """Note that no layer can compute the tensor ``tensor``; a new feature map may begin with it.
 
         Parameters
         ----------
@@ -337,9 +337,9 @@ class ImportWalk:
         self._note_tensor(tensor)
 
     def _stand_in(self, cause: str) -> None:
-        """Set the source of the builder's current feature map, which no layer computes, to a stand-in for a layer.
+        """Make a stand-in the source of the builder's current feature map, which no layer computes.
 
-        ``cause``: operator that can't be built, as messages name it. Of three dimensions, any can be the channels.
+        ``cause``: operator that can't be built, as messages name it. With three dimensions, any can be the channels.
         """
         here = self.build.map
         step = PendingLayer("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
@@ -371,7 +371,7 @@ class ImportWalk:
         self.values[tensor] = build.value
 
     def _hold_floats(self, tensor: str) -> None:
-        """Let a map in fixed point hold floats that several nodes read, if a QuantizeLinear depends on them."""
+        """Append a fixed-point map for floats that several nodes read, if a QuantizeLinear depends on them."""
         state = self.build.state
         if isinstance(state, Expression | Joined | AccumulatorState) and tensor in self.build.units:
             with suppress(RefusalError):
@@ -386,9 +386,9 @@ class ImportWalk:
         return sorted(wanted, key=lambda node: node.op_type not in _QUANTISERS)
 
     def _end_in_accumulators(self, tensor: str, readers: Sequence[onnx.NodeProto]) -> None:
-        """End the hardware at a convolution's accumulators, if the host runs all nodes behind the convolution.
+        """End the hardware at a convolution's accumulators, if the host runs all nodes after the convolution.
 
-        The host makes the convolution's floats of the accumulators. A bias in steps of the accumulators is part of
+        The host computes the convolution's floats from the accumulators. A bias in steps of the accumulators is part of
         them; any other bias is added by the host.
         """
         build, state = self.build, self.build.state
@@ -407,7 +407,7 @@ class ImportWalk:
         build.state = Ended(first)
 
     def _reals_of_kernel(self, tensor: str, state: State) -> Affine | None:
-        """Return the floats of a convolution for each of its accumulators; ``None`` unless ``tensor`` holds them."""
+        """Return the affine function from a convolution's accumulators to the floats ``tensor``, or ``None``."""
         if not isinstance(state, AccumulatorState) or tensor != self._sums_of_kernel(state):
             return None
         return state.first if state.opened is None else first_reals(state)
@@ -416,7 +416,7 @@ class ImportWalk:
         """Return whether the host runs all nodes after the floats ``tensor`` of a convolution."""
         node = state.node if isinstance(state, AccumulatorState) else None
         searches = [output.ends for output in self._waiting.values() if id(node) in output.nodes]
-        tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
+        tails = [ends and ends.tail_after(tensor, integers=False) for ends in searches]
         nodes = [node for tail in tails if tail for node in tail.nodes]
         if not tails or None in tails or not {id(node) for node in nodes}.issuperset(map(id, readers)):
             return False
@@ -424,23 +424,23 @@ class ImportWalk:
         return not self.build.optimised or _QUANTISERS.isdisjoint(node.op_type for node in nodes)
 
     def _sums_of_kernel(self, state: AccumulatorState) -> str:
-        """Return the tensor that holds the floats of ONNX Runtime's kernel of a convolution or matrix product.
+        """Return the tensor that ONNX Runtime's kernel of a convolution or matrix product outputs, by name.
 
-        It is the node's output. For a MatMul whose kernel includes an Add behind it, it is the Add's output.
+        It is the node's output. For a MatMul whose kernel includes the Add after it, it is the Add's output.
         """
         tensor = state.node.output[0]
         if state.node.op_type == "MatMul" and self.build.kernels.takes_bias_integers(state.node):
             (tensor,) = self._consumers[tensor][0].output
         return tensor
 
-    def _note_hardware_end(self, name: str, ends: Ends, tensor: str) -> None:
-        """Note that the hardware ends at ``tensor`` for a model output, if the host can run the nodes behind it.
+    def _note_hardware_end(self, name: str, ends: TailSearch, tensor: str) -> None:
+        """Let the hardware end at ``tensor`` for a model output, if the host can run the nodes after it.
 
-        A tensor that no layer can compute is no end, but the output waits no longer.
+        The hardware can't end at a tensor that no layer can compute, but the output waits no longer.
         """
         state = self.build.state
         constants = state.node.input[1:] if isinstance(state, Reals) else ()
-        tail = ends.behind(tensor, constants, integers=not isinstance(state, Ended))
+        tail = ends.tail_after(tensor, constants, integers=not isinstance(state, Ended))
         if tail is None:
             return
         frames = self.host_frames({tensor}, (*tail.constants, *tail.nodes), [name])
@@ -456,14 +456,14 @@ class ImportWalk:
     def host_frames(
         self, sources: Collection[str], nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
     ) -> HostFrames:
-        """Return what is known of the frames of a batch in the outputs of nodes that the host runs.
+        """Return where the frames of a batch are in the outputs of nodes that the host runs.
 
         Parameters
         ----------
         sources : collection of str
             Outputs of the hardware, and inputs of the model.
         nodes : sequence of NodeProto
-            Nodes behind them, in topological order.
+            Nodes after them, in topological order.
         outputs : sequence of str
             Outputs of these nodes.
         """
@@ -488,7 +488,7 @@ class ImportWalk:
         if isinstance(here, Special) and here.is_ragged:
             return True
         is_one = self.build.batch == 1 or here is Special.ONE_FRAME
-        return is_one and is_behind_ragged(self.graph, output) and not declares_rows(self.graph.model, output)
+        return is_one and is_after_ragged(self.graph, output) and not declares_rows(self.graph.model, output)
 
     def _no_rows(self, search: FrameSearch, output: str, *, is_ragged: bool) -> str:
         """Return the reason why an output can't be computed for a batch of several frames, or ``""``."""
@@ -515,7 +515,7 @@ class ImportWalk:
         return ""
 
     def _refuse_unreached(self) -> None:
-        """Refuse each model output that is not reached, or not in integers, unless a node before it is refused."""
+        """Refuse each model output that no hardware output leads to, unless a node before it is refused."""
         for output, waiting in self._waiting.items():
             if waiting.ends is None or not self.sources:
                 continue
@@ -537,15 +537,15 @@ class ImportWalk:
         return not any(id(step) in self._elsewhere for step in steps_before([source]))
 
     def maps(self) -> dict[str, Value]:
-        """Return what is known of each tensor at which the hardware can end, by the tensor's name.
+        """Return the known value of each integer tensor where the hardware can end, by the tensor's name.
 
-        Inputs of the model as integers are among them.
+        Integer inputs of the model are among them.
         """
         maps = {}
         for tensor, value in self.values.items():
             state = value.state
             plain = isinstance(state, Integers)
-            # A pool behind DequantizeLinear is a map of integers in hardware, and of floats in the model.
+            # A pool after DequantizeLinear is a map of integers in hardware, and of floats in the model.
             if isinstance(state, Reals) and not isinstance(state, Wide) and not state.steps:
                 plain = tensor != state.node.output[0]
             if (plain or (isinstance(state, Ended) and tensor in self._sums)) and self.is_built(value.source):
@@ -553,7 +553,7 @@ class ImportWalk:
         return maps
 
     def sums(self) -> dict[str, Value]:
-        """Return what is known of the floats of each convolution that no layer quantises, by the tensor's name."""
+        """Return the known value of the floats of each convolution that no layer quantises, by the tensor's name."""
         return {
             tensor: value
             for tensor, value in self.values.items()
@@ -562,19 +562,19 @@ class ImportWalk:
 
     @property
     def ends(self) -> dict[str, tuple[OutputEnd, PendingLayer]]:
-        """Mapping from each model output to the tensor at which the hardware ends for it, and the tensor's layer.
+        """Hardware output and its layer for each output of a model without obstacles, by the output's name.
 
         The model must be one that can be built.
         """
         return {output: self.reached_ends[output] for output in self.outputs}
 
     def end(self, tensor: str, name: str) -> OutputEnd:
-        """Return the hardware's end at the tensor ``tensor`` as an `OutputEnd` called ``name``, with no node behind."""
+        """Return the hardware output ``tensor``, called ``name``, as an `OutputEnd` without host nodes after it."""
         view = self.values[tensor].view
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
     def _steps(self) -> list[PendingLayer]:
-        """Return all unfinished layers, without layers whose work others include and that no layer reads."""
+        """Return all unfinished layers, except those that other layers include and that no layer reads."""
         steps = self.build.steps
         merged = {id(step) for step, node in self.build.merged if self.ledger.became_something(node)}
         ends = {id(step) for _, step in self.reached_ends.values()}
@@ -600,7 +600,7 @@ class ImportWalk:
         return tuple(layers)
 
     def _macs(self) -> dict[int, int | None]:
-        """Return the multiply-accumulates per frame of each node that an output and an input depend on.
+        """Return the multiply-accumulates per frame, by node ``id``, of all nodes that outputs and inputs depend on.
 
         The keys are the nodes' ``id``. The count is ``None`` if it is not known.
         """
@@ -619,7 +619,7 @@ class ImportWalk:
     def network(
         self, name: str, ends: Mapping[str, tuple[OutputEnd, PendingLayer]], remainder: Remainder | None = None
     ) -> Network:
-        """Return the network of the layers that the tensors ``ends``, where the hardware ends, depend on.
+        """Return the network of the layers that the hardware outputs ``ends`` depend on.
 
         Parameters
         ----------
@@ -654,7 +654,7 @@ class ImportWalk:
 
 @dataclass(frozen=True)
 class HostFrames:
-    """Facts about the frames of a batch in the outputs of nodes that the host runs.
+    """Position of a batch's frames in the outputs of nodes that the host runs, with errors about mixed frames.
 
     Parameters
     ----------
@@ -675,16 +675,16 @@ class HostFrames:
 
 
 @dataclass(frozen=True)
-class _Waiting:
-    """Model output for which the end of the hardware is not known yet, with the ``id`` of all nodes before it."""
+class _OpenOutput:
+    """Model output for which no hardware output has been found yet, with the ``id`` of all nodes before it."""
 
-    ends: Ends | None
-    """Search for the tensor at which the hardware ends; ``None`` if it must end at the output itself."""
+    ends: TailSearch | None
+    """Search for the tensor where the hardware ends; ``None`` if it must end at the output itself."""
     nodes: set[int]
 
 
 def _starts_new_map(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
-    """Return whether a node starts a new feature map behind a tensor that no layer computes."""
+    """Return whether a node starts a new feature map from a tensor that no layer computes."""
     (state, *others) = (value.state for value in operands)
     return node.op_type in _QUANTISERS and not others and isinstance(state, Foreign) and state.begins
 
@@ -723,7 +723,7 @@ def _network(
 
 
 def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
-    """Return a model input with the bounds to which the model clips it, or marked as not read by the hardware.
+    """Return a model input with the bounds that the model clips it to, or marked as not read by the hardware.
 
     ``taken``: map of the input; ``None`` if the hardware doesn't read the input.
     """
@@ -733,7 +733,7 @@ def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
 def _read_input(
     build: Builder, source: onnx.ValueInfoProto, where: str, nodes: Sequence[onnx.NodeProto], shapes: Shapes
 ) -> None:
-    """Set the builder's current value to one of the ONNX model's inputs.
+    """Make one of the ONNX model's inputs the builder's current value, laid out on a feature map.
 
     ``nodes`` and ``shapes`` determine the layout of the input's map.
     """
@@ -748,7 +748,7 @@ def _read_input(
 
 
 def _enter(build: Builder, view: View, element_type: int, origin: str = "") -> None:
-    """Set the builder's current value to a tensor that no layer computes: a model input, or a foreign tensor.
+    """Make a tensor that no layer computes (a model input, or a foreign tensor) the builder's current value.
 
     Parameters
     ----------
@@ -768,7 +768,7 @@ def _enter(build: Builder, view: View, element_type: int, origin: str = "") -> N
 
 
 def _gives_floats(build: Builder) -> bool:
-    """Return whether the builder's current value is floats, not quantised yet, at which the hardware can't end."""
+    """Return whether the builder's current value is floats without a quantiser, where the hardware can't end."""
     state = build.state
     if isinstance(state, Reals):
         return bool(state.steps) or isinstance(state, Wide)
@@ -776,31 +776,31 @@ def _gives_floats(build: Builder) -> bool:
 
 
 def _hardware_end(
-    build: Builder, ends: Ends, tail: Tail, output: str, tensor: str, *, rows: bool
+    build: Builder, ends: TailSearch, tail: Tail, output: str, tensor: str, *, rows: bool
 ) -> tuple[OutputEnd, PendingLayer]:
-    """Return ``tensor`` as the hardware's end for an output, with the host's nodes behind it, and its layer.
+    """Return ``tensor`` as the hardware's output for a model output, with the host's nodes after it, and its layer.
 
     ``rows``: whether each row of the output is a frame.
     """
     state = build.state
-    name, first, behind = tensor, [], [*tail.nodes]
+    name, first, later = tensor, [], [*tail.nodes]
     if isinstance(state, Ended):
         name = ends.unused(f"{tensor}_integers")
         first = of_accumulators(state.reals, build.view, name, tensor, ends.unused)
-        behind = [*(node for node in first if node.op_type != "Constant"), *behind]
-    if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers, so it follows them
+        later = [*(node for node in first if node.op_type != "Constant"), *later]
+    if isinstance(state, Reals):  # pools after DequantizeLinear were built in integers, so it follows them
         name = ends.unused(f"{tensor}_integers")
         first = dequantised(state, name, tensor, build.view.shape, tail.nodes, ends.unused)
-        behind.insert(0, state.node)
-    if behind:
-        _label(build, behind[0])
+        later.insert(0, state.node)
+    if later:
+        _note_scale(build, later[0])
     end = OutputEnd(
         name=output,
         tensor=name,
         shape=build.view.shape,
         layout=_layout(build.view),
-        behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        tail=ends.cut(tail, name, build.map.type, build.view, build.batch, first) if behind else None,
+        behind=tuple(node.op_type for node in later if node.op_type != "Identity"),
+        tail=ends.cut(tail, name, build.map.type, build.view, build.batch, first) if later else None,
         rows=rows,
     )
     assert build.source is not None
@@ -812,8 +812,8 @@ def _layout(view: View) -> Layout | None:
     return None if view.in_order else view.layout
 
 
-def _label(build: Builder, node: onnx.NodeProto) -> None:
-    """Note the scale of the hardware's last integer tensor, if only the DequantizeLinear behind it states the scale."""
+def _note_scale(build: Builder, node: onnx.NodeProto) -> None:
+    """Note the scale of the hardware's last integer tensor, if only the DequantizeLinear after it states the scale."""
     if node.op_type == "DequantizeLinear" and build.map.scale is None:
         scale, zero = build.constants.scale_and_zero(node, 1, build.map.type.dtype)
         if scale.size == zero.size == 1:
@@ -821,7 +821,7 @@ def _label(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
-    """Return the error that says why the hardware can't end where the model ends.
+    """Return the error that says why the hardware can't end at the model's output.
 
     ``output``: name of the output, if the model has several.
     """

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hwgen.network.onnx.frames.operands import Frames, Special
-from hwgen.network.onnx.frames.search import FrameSearch, declares_rows, is_behind_ragged
+from hwgen.network.onnx.frames.search import FrameSearch, declares_rows, is_after_ragged
 
-__all__ = ["FrameSearch", "Frames", "Special", "declares_rows", "is_behind_ragged"]
+__all__ = ["FrameSearch", "Frames", "Special", "declares_rows", "is_after_ragged"]

@@ -1,4 +1,4 @@
-"""Frames behind operators that work along some axes of their first operand."""
+"""Position of a batch's frames after operators that work along some axes of their first operand."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hwgen.network.onnx.operator_traits import Effect, with_effect
 def _along(
     axes: Callable[[FrameOperands], Iterable[int]], then: Callable[[FrameOperands], Frames] | None = None
 ) -> Rule:
-    """Return the rule of an operator that works along axes of its first input, and takes constants beside it.
+    """Return the rule of an operator that works along axes of its first input; its other inputs must be constants.
 
     Parameters
     ----------
     axes : callable
         Axes along which the node combines, selects or reorders values.
     then : callable, optional
-        Position of the frames behind the node; by default that in front of it.
+        Position of the frames after the node; by default it stays the same.
     """
 
     def rule(operands: FrameOperands) -> Frames:
@@ -41,7 +41,7 @@ def _from(axis: int) -> Callable[[FrameOperands], Iterable[int]]:
 
 
 def _softmax(operands: FrameOperands) -> Iterable[int]:
-    """Return the axis of an operator of the Softmax family: one, or all from it on before version 13."""
+    """Return the axes of a Softmax-like operator: one axis, or before version 13 that axis and all later axes."""
     if attribute(operands.node, "opset", opset(operands.tensors.graph.model)) >= 13:
         return _axis(-1)(operands)
     (first,) = _axis(1)(operands)
@@ -49,7 +49,7 @@ def _softmax(operands: FrameOperands) -> Iterable[int]:
 
 
 def _normalised(operands: FrameOperands) -> Iterable[int]:
-    """Return the axes of a LayerNormalization: all from its attribute on."""
+    """Return the axes of a LayerNormalization: the axis that its attribute states and all later axes."""
     (first,) = _axis(-1)(operands)
     return range(first, 0) if first < 0 else range(first, MAX_AXES)
 
@@ -78,7 +78,7 @@ def _cumulated(operands: FrameOperands) -> Iterable[int]:
 
 
 def _of_rows(*indices: int) -> Rule:
-    """Return the rule of an operator that takes frames along axis 0 of the inputs ``indices``, or rows for each."""
+    """Return the rule of an operator with frames along axis 0 of its inputs ``indices``, or a constant row for each."""
 
     def rule(operands: FrameOperands) -> Frames:
         operands.check_constants(indices)
@@ -94,7 +94,7 @@ def _of_rows(*indices: int) -> Rule:
 
 
 def _pooled(operands: FrameOperands) -> Frames:
-    """Return the position of the frames behind a max pool, whose second output would count in all frames."""
+    """Return the position of the frames after a max pool; refuse its second output, which indexes across frames."""
     if len(operands.node.output) > 1 and operands.node.output[1]:
         raise MixedError(f"its second output counts in all frames; leave it out{HELP}")
     return operands.check_axes(range(2, MAX_AXES))
@@ -107,7 +107,7 @@ def _batch_normalised(operands: FrameOperands) -> Position | Sequence[Position]:
 
 
 def _recurrent(operands: FrameOperands) -> list[Frames]:
-    """Return the positions of the frames behind an RNN, GRU or LSTM, of which an axis holds the batch."""
+    """Return the positions of the frames in the outputs of an RNN, GRU or LSTM, whose inputs have a batch axis."""
     first = 0 if attribute(operands.node, "layout", 0) else 1
     with_states = [index for index in (0, 4, 5, 6) if operands.name(index)]
     operands.check_constants(with_states)
@@ -131,7 +131,7 @@ def _reversed(operands: FrameOperands) -> Frames:
 
 
 def _compressed(operands: FrameOperands) -> Position | Sequence[Position]:
-    """Return the position of the frames behind a Compress, which selects as many values as its condition says."""
+    """Return the position of the frames after a Compress, which selects as many values as its condition says."""
     if operands.frames(0) is None or operands.name(1) in operands.tensors.frames:
         return Special.RAGGED
     return _along(lambda _: [attribute(operands.node, "axis", None)] if _has_axis(operands) else range(MAX_AXES))(
@@ -172,4 +172,4 @@ RULES: Mapping[str, Rule] = {
     "ReverseSequence": _reversed,
     "Compress": _compressed,
 }
-"""Rules by ONNX operator."""
+"""Rules for the frames' position after operators that work along axes, by ONNX operator."""

@@ -1,4 +1,4 @@
-"""Frames behind operators that cut, repeat or resize axes."""
+"""Position of a batch's frames after operators that cut, repeat or resize axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_VALUES = (1 << 31) - 1
 
 
 def _unchanged(position: Frames, entries: Sequence[Mapping[int, object]], wholes: Sequence[Sequence[object]]) -> Frames:
-    """Return the position of the frames behind a node that leaves their axis as it is.
+    """Return the position of the frames after a node, or refuse the node if it changes the frames' axis.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def _sliced(operands: FrameOperands) -> Frames:
 
 
 def _span(size: int, cut: slice) -> object:
-    """Return the indices that a Slice selects of ``size`` values, or its parameters if the size is not known."""
+    """Return the indices that a Slice selects from ``size`` values, or its parameters if the size is not known."""
     return range(size)[cut] if size else (cut.start, cut.stop, cut.step)
 
 
@@ -86,7 +86,7 @@ def _expanded(operands: FrameOperands) -> Frames:
 
 
 def _resized(operands: FrameOperands) -> Frames:
-    """Return the position of the frames behind a Resize or Upsample, which must not resize their axis."""
+    """Return the position of the frames after a Resize or Upsample, which must not resize the frames' axis."""
     position, node = data_position(operands), operands.node
     if text(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize":
         raise MixedError(f"crops and resizes at once; crop with a Slice{HELP}")
@@ -112,4 +112,4 @@ RULES: Mapping[str, Rule] = {
     "Expand": _expanded,
     **dict.fromkeys(("Resize", "Upsample"), _resized),
 }
-"""Rules by ONNX operator."""
+"""Rules for the frames' position after operators that cut, repeat or resize axes, by ONNX operator."""

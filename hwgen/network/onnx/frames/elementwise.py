@@ -1,4 +1,4 @@
-"""Frames behind operators that align all operands at the last dimension, elementwise ones among them."""
+"""Position of a batch's frames after elementwise and other operators that align all operands at the last dimension."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hwgen.network.onnx.operator_traits import POINTWISE, TRAITS, Effect
 
 
 def _aligned(*indices: int) -> Rule:
-    """Return the rule of an operator that aligns the inputs ``indices``, or all, at the last dimension.
+    """Return the rule of an operator that aligns the inputs ``indices``, or all inputs, at the last dimension.
 
     Its other inputs must be constants.
     """
@@ -40,7 +40,7 @@ def _broadcast(operands: FrameOperands, indices: Sequence[int]) -> Frames:
 
 
 def _quantised(operands: FrameOperands) -> Frames:
-    """Return the position of the frames behind a QuantizeLinear or DequantizeLinear: that in its first input."""
+    """Return the position of the frames after a QuantizeLinear or DequantizeLinear: the same as in its first input."""
     operands.check_constants()
     position = operands.check_axes([])
     for index in operands.present_inputs[1:]:
@@ -62,7 +62,7 @@ RULES: Mapping[str, Rule] = {
     for name, traits in TRAITS.items()
     if traits.effect in (*POINTWISE, Effect.SAME)
 } | dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantised)
-"""Rules by ONNX operator."""
+"""Rules for the frames' position after operators that align all operands at the last dimension, by ONNX operator."""
 
 
 def is_elementwise(operator: str) -> bool:

@@ -1,4 +1,4 @@
-"""Frames behind operators that select by indices."""
+"""Position of a batch's frames after operators that select or write values by indices."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def _one_hot(operands: FrameOperands) -> Frames:
 
 
 def _elements(*indices: int) -> Rule:
-    """Return the rule of a GatherElements or ScatterElements.
+    """Return the rule of a GatherElements or ScatterElements, whose inputs ``indices`` have the shape of the data.
 
-    The first input is the data. The inputs ``indices`` have its shape but along the axis of the operator.
+    The first input is the data. The inputs ``indices`` have its shape except along the axis of the operator.
     """
 
     def rule(operands: FrameOperands) -> Frames:
@@ -62,7 +62,7 @@ def _elements(*indices: int) -> Rule:
 
 
 def _addressed_axes(operands: FrameOperands) -> range:
-    """Return the axes of its data that a GatherND or ScatterND addresses."""
+    """Return the axes of the data that the indices of a GatherND or ScatterND address."""
     width = operands.shape(1)[-1]
     if not width:
         raise MixedError(f"addresses axes of which the number is not known; give constant indices{HELP}")
@@ -71,7 +71,7 @@ def _addressed_axes(operands: FrameOperands) -> range:
 
 
 def _listing_axis(operands: FrameOperands, axes: range, position: Frames) -> int:
-    """Return the axis of the indices of a GatherND or ScatterND along which they list the frames.
+    """Return the axis of a GatherND's or ScatterND's indices along which they list all frames in order.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _gathered_nd(operands: FrameOperands) -> Frames:
 
 
 def _scattered_nd(operands: FrameOperands) -> Position:
-    """Return the position of the frames behind a ScatterND, which is that in its data."""
+    """Return the position of the frames after a ScatterND: the same as in its data."""
     axes, position = _addressed_axes(operands), operands.frames(0)
     if operands.frames(1) is not None:
         raise MixedError(f"gives values to frames by indices that depend on frames; give constant indices{HELP}")
@@ -152,4 +152,4 @@ RULES: Mapping[str, Rule] = {
     "GatherND": _gathered_nd,
     "ScatterND": _scattered_nd,
 }
-"""Rules by ONNX operator."""
+"""Rules for the frames' position after operators that select or write by indices, by ONNX operator."""

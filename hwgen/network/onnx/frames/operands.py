@@ -1,6 +1,6 @@
-"""Operands of an ONNX node behind the hardware, with the position of a batch's frames in each of them.
+"""Operands of an ONNX node after the hardware, with the position of a batch's frames in each of them.
 
-A tensor holds frames at a position if the values at each frame depend on this frame alone, in the same manner for all
+A tensor holds frames at a position if the values at each frame depend only on this frame, in the same manner for all
 frames and for any number of frames. In a fixed batch, constants can differ by the frame's position in the batch.
 """
 
@@ -21,16 +21,18 @@ from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shape
 
 _COUNTS = (1, 2, 3, 7, 65)
-"""Numbers of frames for which tensors are evaluated, if the batch has any number: small ones, and one beyond limits
-such as ``min(frames, 8)``."""
+"""Batch sizes, in frames, for which tensors are evaluated if the model takes any batch.
+
+There are small ones, and one beyond limits such as ``min(frames, 8)``.
+"""
 _MAX_VALUES = 1 << 23
-"""Largest number of values of a tensor that is evaluated."""
+"""Maximum number of values of a tensor that is evaluated for several batch sizes."""
 _SMALL = 64
-"""Largest number of values of a node's operands with which it is evaluated, even if all of them are constants."""
+"""Maximum total number of values of a node's operands up to which it is evaluated even if all are constants."""
 
 
 class BatchValues:
-    """Values of tensors that depend on nothing but the number of frames of a batch, for several such numbers.
+    """Values of tensors that depend only on the number of frames of a batch, for several such numbers.
 
     Exporters compute shapes and indices from the number of frames. A model can also use this number as a value, which
     makes the result of one frame depend on how many others there are.
@@ -45,17 +47,17 @@ class BatchValues:
 
     def __init__(self, constants: Mapping[str, np.ndarray], batch: int | None) -> None:
         self.counts = _COUNTS if batch is None else (batch,)
-        """Numbers of frames for which tensors are evaluated."""
+        """Batch sizes, in frames, for which tensors are evaluated."""
         self._constants = constants
         self._values: dict[str, Sequence[np.ndarray]] = {}
 
     def note(self, name: str, values: Sequence[np.ndarray]) -> None:
-        """Store the values of the tensor ``name``, one array for each of `counts`."""
+        """Store the values of the tensor ``name``, one array for each batch size in `counts`, if they are few."""
         if max(array.size for array in values) <= _MAX_VALUES:
             self._values[name] = values
 
     def of(self, name: str) -> Sequence[np.ndarray] | None:
-        """Return the values of a tensor, one array for each of `counts`; ``None`` if they are not known."""
+        """Return the values of a tensor, one array for each batch size in `counts`; ``None`` if they are not known."""
         if name in self._values or name not in self._constants:
             return self._values.get(name)
         array = self._constants[name]
@@ -83,19 +85,19 @@ class BatchValues:
                 self.note(name, [np.asarray(value) for value in values])
 
     def varies(self, name: str) -> bool:
-        """Return whether a tensor is known, and not one constant for all numbers of frames."""
+        """Return whether a tensor's values are known and depend on the number of frames."""
         values = self.of(name)
         return values is not None and any(not np.array_equal(values[0], array) for array in values)
 
 
 HELP = ", or export the model for a batch of 1"
-"""End of messages about a batch of several frames."""
+"""Advice at the end of messages about nodes that can't compute a batch of several frames."""
 COUNTED = f"computes with the number of frames of a batch; leave it out{HELP}"
-"""Message about a node whose results depend on the number of frames."""
+"""Message about a node whose results depend on the number of frames in a batch."""
 
 
 class Special(Enum):
-    """Contents of a tensor that depends on the frames, where no position of the frames describes it."""
+    """Contents of a tensor that depends on the frames of a batch but does not hold them along an axis."""
 
     ONE_FRAME = "tensor of a model that ONNX Runtime can compute for one frame at a time only"
     MIXED = "tensor behind a refused node"
@@ -111,16 +113,16 @@ class Special(Enum):
 
 
 class MixedError(Exception):
-    """Error that a node mixes the frames of a batch, or is not known not to; its text says how."""
+    """Error that a node mixes the frames of a batch, or may do so; its text is the reason."""
 
 
 class OneFrameError(Exception):
-    """Error that ONNX Runtime can compute a node for one frame at a time only."""
+    """Error that ONNX Runtime can compute a node only for one frame at a time."""
 
 
 @dataclass
 class Tensors:
-    """Facts about the tensors of an ONNX graph that depend on the frames, or on the number of frames.
+    """Facts about the tensors of an ONNX graph that depend on the frames of a batch, or on the number of frames.
 
     All other tensors are constants.
 
@@ -129,7 +131,7 @@ class Tensors:
     graph : GraphIndex
         Graph of the model, which has the shapes of its tensors.
     values : BatchValues
-        Tensors that depend on nothing but the number of frames, and constants.
+        Tensors that depend only on the number of frames, and constants.
     frames : dict of str to Frames or Special
         Position of the frames in each tensor that depends on them.
     unknown : set of str
@@ -142,21 +144,21 @@ class Tensors:
     unknown: set[str] = field(default_factory=set)
 
     def shape(self, name: str) -> Shape | None:
-        """Return the shape of a tensor, 0 where a size is not known; ``None`` if not even the rank is known.
+        """Return the shape of a tensor, with 0 for unknown sizes; ``None`` if not even the rank is known.
 
-        Of a tensor that holds frames, all sizes but the frames' axis are the same for any number of frames.
+        If the tensor holds frames, all sizes but the frames' axis are the same for any number of frames.
         """
         return self.graph.shapes.of(name).shape
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the model fixes the number of frames of a batch."""
+        """Whether the model fixes the number of frames per batch."""
         return len(self.values.counts) == 1
 
 
 @dataclass(frozen=True)
 class FrameOperands:
-    """Operands of an ONNX node, of which at least one holds frames at a known position.
+    """Operands of an ONNX node, of which at least one holds the frames of a batch along a known axis.
 
     Parameters
     ----------
@@ -171,7 +173,7 @@ class FrameOperands:
 
     @property
     def counts(self) -> Sequence[int]:
-        """Numbers of frames for which tensors that depend on this number are known."""
+        """Batch sizes, in frames, for which tensors that depend on the batch size are known."""
         return self.tensors.values.counts
 
     @property
@@ -180,7 +182,7 @@ class FrameOperands:
         return [index for index, name in enumerate(self.node.input) if name]
 
     def name(self, index: int) -> str:
-        """Return the name of the tensor that the input ``index`` reads; empty if it is left out."""
+        """Return the name of the tensor that the node's input ``index`` reads; empty if it is left out."""
         return self.node.input[index] if index < len(self.node.input) else ""
 
     def frames(self, index: int) -> Frames | None:
@@ -190,7 +192,7 @@ class FrameOperands:
         return position
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Return the shape of an input, 0 where a size is not known.
+        """Return the shape of the node's input ``index``, with 0 for unknown sizes.
 
         Raises
         ------
@@ -211,11 +213,11 @@ class FrameOperands:
         return known
 
     def rank(self, index: int) -> int:
-        """Return the number of dimensions of an input."""
+        """Return the number of dimensions of the node's input ``index``."""
         return len(self.shape(index))
 
     def sizes(self, index: int) -> tuple[int, ...] | None:
-        """Return the shape of an input, 1 for the frames' axis; ``None`` if other sizes are not known."""
+        """Return the shape of an input with 1 for the frames' axis; ``None`` if other sizes are not known."""
         position = self.frames(index)
         shape = list(self.shape(index))
         if position is not None:
@@ -223,7 +225,7 @@ class FrameOperands:
         return None if 0 in shape else tuple(shape)
 
     def values(self, index: int, what: str) -> Sequence[np.ndarray]:
-        """Return the values of an input that does not depend on the frames, one array for each of `counts`.
+        """Return the values of an input without frames, one array for each batch size in `counts`.
 
         Parameters
         ----------
@@ -241,7 +243,7 @@ class FrameOperands:
         return arrays
 
     def listed(self, name: str, index: int) -> list[list[int]] | None:
-        """Return the attribute ``name``, or else the input ``index``, as a list for each of `counts`; or ``None``."""
+        """Return the attribute ``name``, or else the input ``index``, as a list per batch size in `counts`."""
         if value := attribute(self.node, name, ()):
             return [list(value)] * len(self.counts)
         if not self.name(index):
@@ -264,20 +266,14 @@ class FrameOperands:
         return lists[0]
 
     def common(self, positions: Iterable[Frames]) -> Frames:
-        """Return the only one of some positions.
-
-        Raises
-        ------
-        MixedError
-            If they are not equal.
-        """
+        """Return the position that ``positions`` agree on, or raise MixedError if they differ."""
         (first, *others) = dict.fromkeys(positions)
         if others:
             raise MixedError(f"takes the frames of a batch along different axes; move them to one axis{HELP}")
         return first
 
     def check_axes(self, axes: Iterable[int], index: int = 0) -> Frames:
-        """Refuse a node that works along the frames' axis of an input, and return their position.
+        """Refuse a node that works along the frames' axis of an input; return the frames' position.
 
         ``axes``: axes along which the node combines, selects or reorders values, negative ones from the last.
         """
@@ -289,13 +285,13 @@ class FrameOperands:
         return position
 
     def check_constants(self, with_frames: Collection[int] = (0,)) -> None:
-        """Refuse a node of which other inputs than those ``with_frames`` depend on the frames, or on their number."""
+        """Refuse a node whose inputs other than ``with_frames`` depend on the frames, or on their number."""
         for index in self.present_inputs:
             if index not in with_frames:
                 self.check_constant(index)
 
     def check_constant(self, index: int) -> None:
-        """Refuse a node if its input ``index`` depends on the frames, or on their number."""
+        """Refuse a node if its input ``index`` depends on the frames of a batch, or on their number."""
         name = self.name(index)
         if name in self.tensors.frames:
             raise MixedError(
@@ -305,14 +301,14 @@ class FrameOperands:
             raise MixedError(COUNTED)
 
     def depends_on_count(self, index: int) -> bool:
-        """Return whether an input without frames depends on the number of frames, or may do so."""
+        """Return whether an input without frames depends, or may depend, on the number of frames."""
         arrays = self.tensors.values.of(self.name(index))
         if arrays is None:
             return self.name(index) in self.tensors.unknown
         return any(array is not arrays[0] and not np.array_equal(arrays[0], array) for array in arrays)
 
     def check_alike(self, index: int, axis: int, position: Frames, *, whole: bool = False) -> None:
-        """Refuse a node if an input without frames differs between the frames of a batch of any number.
+        """Refuse a node if an input without frames has different values for the frames of a batch of any size.
 
         Parameters
         ----------
@@ -345,12 +341,12 @@ class FrameOperands:
             self._check_single_row(index, axis, position, whole=whole)
 
     def not_as_long(self, index: int, axis: int) -> str:
-        """Return the message about an operand that does not have values for all frames."""
+        """Return the message that an operand does not have values for all frames along ``axis``."""
         name = self.name(index)
         return f"takes {name!r}, which is not as long as the batch along axis {axis}; repeat it for each frame{HELP}"
 
     def _check_single_row(self, index: int, axis: int, position: Frames, *, whole: bool) -> None:
-        """Refuse a node if a constant has several rows for a batch of any number of frames."""
+        """Refuse a node if a constant has several rows along the frames' axis for a batch of any size."""
         rows = self.shape(index)[axis]
         if whole and rows == position.size(1):
             raise OneFrameError
@@ -364,7 +360,7 @@ class FrameOperands:
 
 
 def _part(array: np.ndarray, axis: int, position: Frames, count: int) -> np.ndarray | None:
-    """Return the part of an array that belongs to one of ``count`` frames; ``None`` if the frames' parts differ."""
+    """Return the part of an array that belongs to each of ``count`` frames; ``None`` if these parts differ."""
     if axis < 0:
         return array
     turned = np.moveaxis(array, axis, 0)

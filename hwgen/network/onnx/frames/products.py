@@ -1,4 +1,4 @@
-"""Frames behind matrix products."""
+"""Position of a batch's frames after matrix products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GREEK = "".join(map(chr, range(0x3B1, 0x3CA)))
 
 
 def _product(first: int, second: int) -> Rule:
-    """Return the rule of a matrix product of the inputs ``first`` and ``second``; others are constants.
+    """Return the rule of a matrix product of the inputs ``first`` and ``second``; others must be constants.
 
     ``transA`` and ``transB`` of a node transpose the matrices.
     """
@@ -49,7 +49,7 @@ def _product(first: int, second: int) -> Rule:
 
 
 def _transposed(operands: FrameOperands, first: int, second: int) -> tuple[bool, bool]:
-    """Return whether a matrix product transposes the matrices of its inputs ``first`` and ``second``."""
+    """Return, for each of the inputs ``first`` and ``second``, whether a matrix product transposes it."""
     node = operands.node
     if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0):
         raise MixedError(f"transposes the batch; use a Transpose{HELP}")
@@ -60,13 +60,13 @@ def _transposed(operands: FrameOperands, first: int, second: int) -> tuple[bool,
 
 
 def _without_vectors(position: Frames, rank: int, ranks: tuple[int, int]) -> Frames:
-    """Return the position behind a matrix product; a product of a vector lacks a dimension."""
+    """Return the position of the frames after a product, whose result lacks a dimension for each vector operand."""
     dropped = [rank - 2] * (ranks[0] == 1) + [rank - 1] * (ranks[1] == 1)
     return replace(position, axis=position.axis - sum(axis < position.axis for axis in dropped))
 
 
 def _general_product(first: int, second: int, *, addend: int) -> Rule:
-    """Return the rule of a Gemm or QGemm of the inputs ``first`` and ``second``, and an input that it adds."""
+    """Return the rule of a Gemm or QGemm of the inputs ``first`` and ``second``, which adds the input ``addend``."""
 
     def rule(operands: FrameOperands) -> Frames:
         operands.check_constants([first, second, addend])
@@ -91,10 +91,10 @@ def _general_product(first: int, second: int, *, addend: int) -> Rule:
 
 
 def _explicit(equation: str, ranks: Callable[[int], int]) -> tuple[list[str], str]:
-    """Return the terms and the result of an Einsum equation, with a letter for each dimension.
+    """Return the terms and the result of an Einsum equation with a letter for each dimension, also for ``...``.
 
-    Dimensions that ``...`` stands for have Greek letters, the last one the first of them. Without ``->``, the result
-    has these dimensions, and the letters that occur once in alphabetical order.
+    Dimensions that ``...`` stands for get Greek letters, beginning with the last dimension. Without ``->``, the result
+    has these dimensions, and then the letters that occur once, in alphabetical order.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms, max_hidden = left.split(","), 0
@@ -110,7 +110,7 @@ def _explicit(equation: str, ranks: Callable[[int], int]) -> tuple[list[str], st
 
 
 def _einsum(operands: FrameOperands) -> Frames:
-    """Return the position of the frames behind an Einsum: one letter must stand for them in all operands."""
+    """Return the position of the frames after an Einsum, if one letter stands for them in all operands."""
     equation = text(operands.node, "equation", "")
     terms, right = _explicit(equation, operands.rank)
     positions = []
@@ -143,4 +143,4 @@ RULES: Mapping[str, Rule] = {
     "QGemm": _general_product(0, 3, addend=6),
     "Einsum": _einsum,
 }
-"""Rules by ONNX operator."""
+"""Rules for the frames' position after matrix products, by ONNX operator."""

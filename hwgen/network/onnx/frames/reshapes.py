@@ -1,4 +1,4 @@
-"""Frames behind operators that move or join dimensions."""
+"""Position of a batch's frames after operators that rename, reorder or join dimensions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _transposed(operands: FrameOperands) -> Frames:
 
 
 def _squeezed(operands: FrameOperands) -> Frames:
-    """Return the position of the frames behind a Squeeze.
+    """Return the position of the frames after a Squeeze, which must keep the frames' axis.
 
     Raises
     ------
@@ -69,14 +69,14 @@ def _flattened(operands: FrameOperands) -> Frames:
 
 
 def _reshaped(operands: FrameOperands) -> Frames:
-    """Return the position of the frames behind a Reshape.
+    """Return the position of the frames after a Reshape, or refuse one that divides a frame between dimensions.
 
     Raises
     ------
     OneFrameError
         If the shape fits one frame only.
     MixedError
-        If a dimension begins or ends inside a frame, so that it depends on the number of frames what it holds.
+        If a dimension begins or ends inside a frame, so that its contents depend on the number of frames.
     """
     position, targets = data_position(operands), operands.values(1, "sizes")
     lists = [target.ravel().tolist() for target in targets]
@@ -106,9 +106,9 @@ def _reshaped(operands: FrameOperands) -> Frames:
 
 
 def _check_one_frame(operands: FrameOperands, lists: Sequence[Sequence[int]], values: int) -> None:
-    """Raise OneFrameError if a Reshape has one shape without 0 and -1 for a batch of any number, of one frame.
+    """Raise OneFrameError if a Reshape to a constant shape fits only one frame, in a model for any batch.
 
-    A shape that fits no number of frames is ONNX Runtime's to refuse.
+    ONNX Runtime refuses a shape that fits no number of frames.
     """
     sizes = lists[0]
     if operands.tensors.is_fixed or operands.depends_on_count(1) or min(sizes, default=1) < 1:
@@ -122,14 +122,14 @@ def _check_one_frame(operands: FrameOperands, lists: Sequence[Sequence[int]], va
 def _fitting(
     position: Frames, shape: Sequence[int], target: Sequence[int], count: int, *, copies: bool
 ) -> list[tuple[Frames, list[int]]]:
-    """Return the positions that describe ``count`` frames behind a Reshape to ``target``, each with the other sizes.
+    """Return the positions that ``count`` frames can have after a Reshape to ``target``, each with the other sizes.
 
     Parameters
     ----------
     shape : sequence of int
-        Shape in front of the Reshape, 1 for the frames' axis.
+        Shape before the Reshape, 1 for the frames' axis.
     copies : bool
-        Whether 0 stands for the size in front of the Reshape.
+        Whether 0 stands for the size before the Reshape.
     """
     here = list(shape)
     here[position.axis] = position.size(count)
@@ -148,7 +148,7 @@ def _fitting(
 
 
 def _concat_rule(first: int, step: int) -> Rule:
-    """Return the rule of a concatenation of the inputs ``first``, ``first + step`` and so on; others are constants."""
+    """Return the rule of a concatenation of every ``step``-th input from ``first``; other inputs must be constants."""
 
     def rule(operands: FrameOperands) -> Frames:
         indices = [index for index in operands.present_inputs if index >= first and (index - first) % step == 0]
@@ -173,4 +173,4 @@ RULES: Mapping[str, Rule] = {
     "Concat": _concat_rule(0, 1),
     "QLinearConcat": _concat_rule(2, 3),
 }
-"""Rules by ONNX operator."""
+"""Rules for the frames' position after operators that rename, reorder or join dimensions, by ONNX operator."""

@@ -1,4 +1,4 @@
-"""Type of the rules of ONNX operators that keep the frames of a batch apart, and what the rules share."""
+"""Type of the rules that say where an ONNX operator keeps the frames of a batch, and helpers that the rules share."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, Special
 
 Position = Frames | Special
-"""Contents of a node's output: the position of the frames, or why it has none."""
+"""Type of the contents of a node's output: the position of a batch's frames, or why it has none."""
 Rule = Callable[[FrameOperands], Position | Sequence[Position]]
-"""Function that returns the position of the frames in a node's outputs, one for all of them or one for each.
+"""Type of a function that returns the position of a batch's frames in a node's outputs, one for all or one for each.
 
 It raises MixedError for a node that mixes frames, with the reason.
 """
 MAX_AXES = 64
-"""Number of dimensions, more than any tensor has."""
+"""Upper limit of axis indices in rules: more dimensions than any tensor has."""
 
 
 def data_position(operands: FrameOperands) -> Frames:
-    """Return the position of the frames in the first input; refuse a node that takes frames elsewhere."""
+    """Return the position of the frames in a node's first input; refuse a node with frames in other inputs."""
     position = operands.frames(0)
     if position is None or any(
         operands.name(index) in operands.tensors.frames for index in operands.present_inputs[1:]
@@ -28,5 +28,5 @@ def data_position(operands: FrameOperands) -> Frames:
 
 
 def nonnegative_axes(axes: Sequence[int], operands: FrameOperands) -> list[int]:
-    """Return axes of the first input, counted from its first dimension."""
+    """Return axes of a node's first input with negative ones counted from the first dimension."""
     return [axis if axis >= 0 else axis + operands.rank(0) for axis in axes]

@@ -1,9 +1,9 @@
-"""Search for ONNX nodes of the host that mix the frames of a batch.
+"""Search for ONNX nodes on the host that mix the frames of a batch.
 
 The host computes any number of frames at a time, and every frame has a result of its own. A node that reduces, selects
 or reorders values along the axis of the frames would make a frame's result depend on other frames. The axis can be
-another one than the first, behind a Transpose, and it can be a part of a longer dimension, behind a Reshape. So the
-axis is followed from the hardware's tensors through the nodes, by a rule for each operator (`RULES`). A node whose
+another one than the first, after a Transpose, and it can be a part of a longer dimension, after a Reshape. Therefore
+the axis is followed from the hardware's tensors through the nodes, by a rule for each operator (`RULES`). A node whose
 operator has no rule is refused.
 
 A model can also compute with the number of frames itself, for example ``Shape -> Gather(0) -> Div``. Tensors that only
@@ -41,7 +41,7 @@ RULES: Mapping[str, Rule] = {
     for family in (elementwise, along, cuts, reshapes, indices, products)
     for operator, rule in family.RULES.items()
 }
-"""Rules by ONNX operator, of ONNX's own domain and com.microsoft."""
+"""Rules for the position of a batch's frames in a node's outputs, by operator of ONNX or com.microsoft."""
 
 
 RAGGED: Mapping[str, Special] = {
@@ -49,13 +49,13 @@ RAGGED: Mapping[str, Special] = {
     "NonZero": Special.RAGGED,
     "Unique": Special.RAGGED,
 }
-"""ONNX operators whose output's size depends on the values of their inputs, so that no axis holds the frames."""
+"""ONNX operators whose output size depends on their inputs' values, so that no axis holds the frames."""
 
 
-def behind_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> Position:
-    """Return the contents of a tensor behind rows of all frames, as many as the frames' values make.
+def after_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> Position:
+    """Return the contents of a node's output if an input holds ragged rows (as many as the frames' values make).
 
-    ``kinds``: contents of the node's inputs; ``None`` for others than such rows.
+    ``kinds``: contents of the node's inputs; ``None`` for inputs without such rows.
     """
     operator = operands.node.op_type
     if operator in ("Cast", "Identity"):
@@ -73,8 +73,8 @@ def behind_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> P
     return Special.RAGGED
 
 
-def is_behind_ragged(graph: GraphIndex, output: str) -> bool:
-    """Return whether an output depends on an operator whose result's size depends on values, as NonMaxSuppression."""
+def is_after_ragged(graph: GraphIndex, output: str) -> bool:
+    """Return whether an output depends on an operator with a data-dependent output size, such as NonMaxSuppression."""
     nodes = with_inner(graph.backwards([output]))
     return any(node.op_type in RAGGED or node.op_type == "Compress" for node in nodes)
 
@@ -88,7 +88,7 @@ def declares_rows(model: onnx.ModelProto, output: str) -> bool:
 
 
 class FrameSearch:
-    """Search of the frames' axis in the tensors of an ONNX graph, and of nodes that mix frames.
+    """Search for the frames' axis in the tensors of an ONNX graph, and for nodes that mix frames.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class FrameSearch:
     constants : mapping
         Values of constants, by name.
     batch : int or None
-        Fixed number of frames of a batch; ``None`` if the model takes any number. One frame can't be mixed.
+        Fixed number of frames per batch; ``None`` if the model takes any number. A single frame can't be mixed.
     """
 
     def __init__(self, graph: GraphIndex, constants: Mapping[str, np.ndarray], batch: int | None) -> None:
@@ -106,21 +106,21 @@ class FrameSearch:
 
     @property
     def frames(self) -> dict[str, Frames]:
-        """Position of the frames in each tensor, as far as it is known."""
+        """Position of the frames in each tensor that holds them along a known axis, by name."""
         positions = self.tensors.frames.items()
         return {name: position for name, position in positions if isinstance(position, Frames)}
 
     def mixing(
         self, sources: Mapping[str, Frames], nodes: Iterable[onnx.NodeProto]
     ) -> list[tuple[onnx.NodeProto, str]]:
-        """Return the nodes that mix frames, or are not known not to, each with the reason.
+        """Return the nodes that mix the frames of a batch, or may do so, each with the reason.
 
         Parameters
         ----------
         sources : mapping
             Position of the frames in tensors, by name.
         nodes : iterable of NodeProto
-            Nodes behind them, in topological order.
+            Nodes after them, in topological order.
         """
         if self.batch == 1:
             return []
@@ -136,7 +136,7 @@ class FrameSearch:
         return mixing
 
     def _note_outputs(self, node: onnx.NodeProto) -> None:
-        """Note what is known of a node's outputs.
+        """Note the position of the frames in a node's outputs, or evaluate outputs without frames.
 
         Raises
         ------
@@ -157,11 +157,11 @@ class FrameSearch:
         return Frames(0) if self.batch == 1 else self.tensors.frames.get(tensor)
 
     def depends_on_count(self, tensor: str) -> bool:
-        """Return whether a tensor that does not depend on the frames depends on their number, or may do so."""
+        """Return whether a tensor without frames depends, or may depend, on the number of frames."""
         return tensor in self.tensors.unknown or self.tensors.values.varies(tensor)
 
     def _evaluate(self, node: onnx.NodeProto) -> None:
-        """Note the outputs of a node that does not depend on the frames."""
+        """Note the values of the outputs of a node that does not depend on the frames."""
         tensors, names = self.tensors, takes(node)
         if node.op_type == "Constant" and (value := constant_array(node)) is not None:
             tensors.values.note(node.output[0], [value] * len(tensors.values.counts))
@@ -175,7 +175,7 @@ class FrameSearch:
             tensors.unknown |= {*filter(None, node.output)}
 
     def _frames_in_outputs(self, node: onnx.NodeProto) -> Position | Sequence[Position | None] | None:
-        """Return the position of the frames in a node's outputs; ``None`` if these depend on their number alone.
+        """Return the position of the frames in a node's outputs; ``None`` if these depend only on their number.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class FrameSearch:
             return RAGGED[node.op_type]
         if special:
             kinds = [self.tensors.frames.get(name) for name in node.input]
-            return behind_ragged(operands, [contents if isinstance(contents, Special) else None for contents in kinds])
+            return after_ragged(operands, [contents if isinstance(contents, Special) else None for contents in kinds])
         if node.op_type in ("Shape", "Size"):
             self._note_size(node)
             return None
@@ -228,7 +228,7 @@ class FrameSearch:
         return [self.tensors.frames.get(value.name) for value in graph.output]
 
     def _check_rank(self, node: onnx.NodeProto) -> None:
-        """Refuse a node behind a Squeeze without axes that works along an axis counted from the first one."""
+        """Refuse a node after a Squeeze without axes that works along an axis counted from the first dimension."""
         if not any(self.frames[name].vanishes for name in takes(node) if name in self.frames):
             return
         if not is_elementwise(node.op_type) and attribute(node, "axis", 0) != -1:
@@ -238,7 +238,7 @@ class FrameSearch:
             )
 
     def _note_size(self, node: onnx.NodeProto) -> None:
-        """Note the output of a Shape or Size node, if all sizes but the batch are known."""
+        """Note the output of a Shape or Size node for each batch size, if all other sizes are known."""
         name, values = node.input[0], self.tensors.values
         position, shape = self.frames[name], self.tensors.shape(name)
         if shape is None or position.vanishes or 0 in (*shape[: position.axis], *shape[position.axis + 1 :]):
