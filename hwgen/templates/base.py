@@ -129,7 +129,7 @@ class Template(ABC):
         return None
 
     def document(self, group: Group) -> dict[str, Any] | None:
-        """Return a group's ``plan.json`` entry, but for its template's name; ``None`` if the entry is the default one.
+        """Return a group's ``plan.json`` entry without ``template``; ``None`` for the default entry (layers, FIFOs).
 
         The default entry, for layers with streams, has the group's layers, its FIFOs, and the fields of `write`.
         """
@@ -137,7 +137,7 @@ class Template(ABC):
 
     @classmethod
     def group(cls, group: Entries, network: Network, board: Board) -> Group | None:
-        """Read a group from its ``plan.json`` entry as `document` writes it; ``None`` if the entry is the default one.
+        """Read a group from its ``plan.json`` entry as `document` writes it; ``None`` for default entries.
 
         Raises
         ------

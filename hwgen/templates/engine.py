@@ -525,7 +525,7 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
 
 
 def loop_order(tiling: Tiling) -> tuple[str, ...]:
-    """Return the loop order of a tiling (``box``, ``fold``, ``tile``, ``chunk``), outermost loop first."""
+    """Return the names of a tiling's loops (``box``, ``fold``, ``tile``, ``chunk``), outermost loop first."""
     return MAPS_STAY if tiling.maps_stay else WEIGHTS_STAY
 
 

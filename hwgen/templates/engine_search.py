@@ -53,7 +53,7 @@ ALL_BRAM36, MAX_BRAM36 = 140, 0.85
 
 
 def engines(task: Task) -> Iterator[EngineConfig]:
-    """Yield engines with the sizes that a task gives, by default one core and the widest bus, by preference.
+    """Yield engine configurations with a planning task's sizes, by default one core and the widest bus, best first.
 
     An engine is yielded whether it fits the board or not.
 
@@ -175,7 +175,7 @@ def _lut_pixels(task: Task, engine: EngineConfig) -> int:
 
 
 def _deepest(task: Task, engine: EngineConfig, lut_share: float) -> EngineConfig:
-    """Return a copy of an engine of several cores with the deepest buffers of `DEPTHS` that fit the board.
+    """Return a copy of an engine of several cores with the deepest map and weight buffers that fit the board.
 
     An engine with one core is returned unchanged.
 
@@ -188,7 +188,7 @@ def _deepest(task: Task, engine: EngineConfig, lut_share: float) -> EngineConfig
 
 
 def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
-    """Return whether an engine fits a task's board, and uses at most a share of the board's LUTs."""
+    """Return whether an engine fits a task's board, and uses at most ``lut_share`` of the board's LUTs."""
     used = _resources(engine)
     return shortage(used, task.board, task.goal.dsp) is None and used.lut <= lut_share * task.board.lut
 
@@ -324,7 +324,7 @@ PaceOf = Callable[[EngineConfig], Fraction]
 
 @dataclass(frozen=True)
 class EngineCandidate:
-    """Engine that a search considers, with its estimated cycles and memory traffic in bytes for a run."""
+    """Engine that a search considers, with its estimated cycles and bytes of memory traffic per frame."""
 
     engine: EngineConfig
     estimate: Estimate
@@ -368,7 +368,7 @@ def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of:
 
 
 def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
-    """Return ``first``, the best engines with one core and the best with several cores, by the quick estimate.
+    """Return ``first``, and the best engines with one core and with several cores by a quick estimate of cycles.
 
     With the objective ``dsp`` and a limit of the interval, the quick estimate is first scaled: with tiles, the fastest
     engine takes more cycles.

@@ -343,7 +343,7 @@ class FactorGraph:
     def within(
         self, bounds: Sequence[CostWeights], price: CostWeights, max_labels: int | None = None
     ) -> FactorPath | None:
-        """Return the path with the lowest price that meets all bounds; ``None`` if there is none.
+        """Return the path with the lowest price that keeps all limits of weighted costs; ``None`` if there is none.
 
         Parameters
         ----------
@@ -479,7 +479,7 @@ class PixelStates:
         return cls(tuple(states), begins, ends, sources, list(different))
 
     def level(self, work: LayerWork, tables: Sequence[FactorTable], max_cycles: int) -> FactorLevel | None:
-        """Return the step's level for intervals up to ``max_cycles``, without impossible edges; ``None`` if all are."""
+        """Return the step's level of the graph for intervals up to ``max_cycles``; ``None`` if no edge is possible."""
         pairs: dict[tuple[int, int], int] = {}
         fronts: list[tuple[FactorTable, FactorFront]] = []
         front_of = np.full(len(self.different), -1)

@@ -29,7 +29,7 @@ def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unro
 def row_times(
     works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll], first: Sequence[RowTimes] = ()
 ) -> list[RowTimes]:
-    """Estimate the start cycle and end cycle of every output row of each layer.
+    """Estimate the start cycle and end cycle of every output row of each layer, as a pair of arrays per layer.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _row_span(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's row starts and ends, in cycles; for another count of rows, ``count`` times the last row's end."""
+    """Return start and end cycles of a map's rows; with other than ``count`` rows, its last end ``count`` times."""
     last = np.full(count, source[1][-1])
     return source if len(source[1]) == count else (last, last)
 

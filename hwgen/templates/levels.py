@@ -13,9 +13,9 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.requantise import Rule
 
 FEW_THRESHOLDS = 3
-"""Maximum number of thresholds per channel that always replace a requantiser: outputs of 2 bits."""
+"""Maximum number of thresholds per channel that always replace a requantiser (3, for outputs of 2 bits)."""
 MAX_THRESHOLDS = 15
-"""Maximum number of thresholds per channel that replace a requantiser if they take fewer LUTs: outputs of 4 bits."""
+"""Maximum number of thresholds per channel that replace a requantiser if they take fewer LUTs (15, for 4 bits)."""
 
 
 def threshold_config(

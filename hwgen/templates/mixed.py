@@ -81,9 +81,9 @@ class MixedSearch(GroupSearch):
         return self._cheaper(self._faster(group, min_other))
 
     def _cheaper(self, group: Group) -> Group:
-        """Return a clearly cheaper group with the same interval, by its composed resources, or ``group`` if none is.
+        """Return a clearly cheaper group with the same interval, by configured resources, or ``group`` if none is.
 
-        By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore composed.
+        By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore configured.
         """
         price, own = self._group_price(group), self.task.budget(0).slice_price
         for unrolling in self._fitting(group.slowest_cycles, self.board.lut, (4 * own, MAX_LUTS))[:1]:
@@ -94,7 +94,7 @@ class MixedSearch(GroupSearch):
         return group
 
     def _faster(self, group: Group, min_other: int) -> Group:
-        """Return a group with a shorter interval that the estimate of LUTs has hidden, or ``group`` if there is none.
+        """Return a faster group that the search missed because it overestimates LUTs, or ``group`` if there is none.
 
         The estimate is off by other LUTs for other factors, ``min_other`` or more. If many LUTs are left, factors at
         some shorter intervals are therefore composed, the shortest first, until some fit.
@@ -112,7 +112,7 @@ class MixedSearch(GroupSearch):
         return group
 
     def _fitting(self, cycles: int, luts: int, prices: Sequence[int]) -> list[Unrolling]:
-        """Return unroll factors with an interval up to ``cycles`` whose composed groups fit, the lowest price first.
+        """Return unroll factors with an interval up to ``cycles`` whose configured groups fit, the cheapest first.
 
         They are the cheapest within ``luts`` estimated LUTs, for several ``prices`` of a DSP slice in LUTs.
         """
@@ -122,7 +122,7 @@ class MixedSearch(GroupSearch):
         return sorted(filter(self._fits, fitting), key=self._price_in_luts)
 
     def _price_in_luts(self, unrolling: Unrolling) -> int:
-        """Return the price in LUTs of the composed group with given unroll factors and the smallest buffers."""
+        """Return the price in LUTs of the configured group with given unroll factors and the smallest buffers."""
         return self._group_price(self._smallest(unrolling))
 
     def _group_price(self, group: Group) -> int:
@@ -145,10 +145,11 @@ class MixedSearch(GroupSearch):
         return search._with_moves(group)
 
     def _corrected(self) -> tuple[MixedSearch, int]:
-        """Return this search with its `other_luts` corrected by composed groups, and the minimum that was met.
+        """Return this search with `other_luts`, the LUTs that it does not count, found by trials, and their minimum.
 
-        The composed groups have the smallest buffers. A small share of the LUTs is left for larger buffers. The number
-        of other LUTs is bracketed: with too few of them the group is too large, with too many it wastes LUTs.
+        The groups that are configured as trials have the smallest buffers. A small share of the LUTs is left for larger
+        buffers. The number of other LUTs is bracketed: with too few of them the group is too large, with too many it
+        wastes LUTs.
         """
         tolerance = int(SLACK * self.board.lut)
         too_few, enough, other = 0, self.board.lut, tolerance

@@ -72,7 +72,7 @@ class Move:
         return self.layer, self.field.partition("_")[0], self.fifo
 
     def apply(self, plan: LayerPlan) -> LayerPlan:
-        """Return a copy of the layer's plan with this move made."""
+        """Return a copy of a layer's plan with the memory of this move in LUTs or UltraRAM."""
         where = "ultra" if self.ultra_rams else "lut"
         if self.field == "weights_joined":
             return replace(plan, weights_joined=True, weights_in="ultra" if self.ultra_rams else plan.weights_in)
@@ -254,7 +254,7 @@ def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> 
 
 
 def _has_line_buffer(config: AcceleratorConfig, link: Link) -> bool:
-    """Return whether the reader of a link between layers has a line buffer, which evens out bursts, or is an output."""
+    """Return whether a link's reader has a line buffer, which evens out bursts, or is an output of the group."""
     return link.sink == len(config.layers) or config.layers[link.sink].has_line_buffer
 
 

@@ -126,7 +126,7 @@ def _limit(op: LRN) -> int:
 
 @dataclass(frozen=True)
 class _Falls:
-    """Thresholds of an LRN, by input magnitude: the smallest scales that move an output one nearer to its zero point.
+    """Thresholds of an LRN by input magnitude: scales (bias plus sum of squares) that lower the output's magnitude.
 
     ``smallest`` has the distance after all falls, ``at`` the scale of each fall, ``ends`` the first scale after the
     fall's ripples, and ``ripples`` their mask.

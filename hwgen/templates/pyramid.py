@@ -110,7 +110,7 @@ class PyramidTemplate(Template):
         ]
 
     def is_moot(self, network: Network, option: str) -> bool:
-        """Return whether an option has no effect: ``overlap`` has none if both treatments have the same tiles."""
+        """Return whether an option has no effect: ``overlap`` has none if all its values give the same tiles."""
         tiles = self.tiles(network)
         return option == "overlap" and all(axes(network.layers, self.tile, overlap) == tiles for overlap in OVERLAPS)
 
@@ -184,7 +184,7 @@ def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[TiledAxis, TiledAx
 
 @dataclass(frozen=True)
 class PyramidSearch(GroupSearch):
-    """Search for a group's unroll factors and buffers in pyramids of a given tip, overlap and input beat.
+    """Search for unroll factors and buffers of a group in pyramids, given output tile, overlap and input beat.
 
     Layers are balanced by their work per pyramid inside the map or, with ``in_all``, by their work per frame.
     """
@@ -215,7 +215,7 @@ class PyramidSearch(GroupSearch):
 
     @cached_property
     def _pyramids(self) -> int:
-        """Number of pyramids per frame, or the equivalent number of pyramids inside the map if that is larger."""
+        """Number of pyramids (tiles) per frame, or the equivalent number of full-size pyramids if that is larger."""
         last = self.network.output
         tips = ceil_div(last.height, self.template.tile[0]) * ceil_div(last.width, self.template.tile[1])
         return tips if self.in_all else max(tips, *(tiled.full_size_count for tiled in self._tiled_works))
@@ -288,7 +288,7 @@ class PyramidSearch(GroupSearch):
 
 
 def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
-    """Return the best group of pyramids with an overlap: the fastest candidate tile of the output (tip) that fits."""
+    """Return the best group of pyramids with a given treatment of overlaps: the fastest output tile (tip) that fits."""
     goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     if isinstance(worth_trying, Refusal):
@@ -313,7 +313,7 @@ def _with_tip(
 
 
 def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate) -> PyramidSearch | Refusal:
-    """Return the `PyramidSearch` with the best pixels per input beat and balance of layers, by DSP slices."""
+    """Return the `PyramidSearch` with the fastest (or cheapest) pixels per input beat and balance of layers."""
     options: list[tuple[float, int, bool, PyramidSearch, Unrolling]] = []
     refusal: Refusal | None = None
     minimises_cost = task.goal.objective == "dsp"

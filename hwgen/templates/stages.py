@@ -76,7 +76,7 @@ class MaxPoolStage(WindowStage[ops.MaxPool | ops.Crop]):
 
 
 def _mean_digits(weights: np.ndarray) -> float:
-    """Return the mean number of nonzero digits of a weight, as the shortest sum of signed powers of two."""
+    """Return the mean number of nonzero digits of weights written as the shortest sums of signed powers of two."""
     magnitudes = np.abs(weights.astype(np.int64))
     digits = magnitudes ^ (3 * magnitudes)
     return sum(float((digits >> bit & 1).mean()) for bit in range(int(digits.max()).bit_length()))
@@ -146,12 +146,12 @@ class ConvStage(WindowStage[ops.Conv]):
         )
 
     def _padded(self, is_padded: bool) -> Operands:
-        """Return the operands of multipliers in LUTs; with ``is_padded``, weights can be 0."""
+        """Return shapes and ranges of operands for multipliers in LUTs; with ``is_padded``, weights can be 0."""
         return replace(self._operands, weights_nonzero=False) if is_padded else self._operands
 
     @cached_property
     def _lut_products(self) -> dict[tuple[int | None, bool], tuple[float, bool]]:
-        """Cache of the results of `lut_product`, by its parameters."""
+        """Cache of `lut_product` by its parameters: LUTs per product, and whether a memory stores the weight."""
         return {}
 
     def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:
@@ -462,7 +462,7 @@ class WholeMapStage(Stage[ops.GlobalAveragePool]):
 
     @cached_property
     def _in_windows(self) -> SumPoolStage:
-        """Planner's model of the same pool as one window over the map; its requantiser is the same."""
+        """Planner's model of the global average pool as one window over the map, with the same requantiser."""
         return SumPoolStage(self.op, self.device)
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:

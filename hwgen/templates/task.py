@@ -94,12 +94,12 @@ class Task:
         self._stages = {layer.name: stage_of(layer, board.family) for layer in (*network.layers, *copies.values())}
         multiplier_slice = board.family.multiplier_slice
         self.multiplier = None if goal.macs_per_dsp == AUTO else multiplier_for(goal.macs_per_dsp, multiplier_slice)
-        """Multiplier that the goal names for all layers; ``None`` if each layer has its best packing of a slice."""
+        """Kind of DSP multiplier that the goal names for all layers; ``None`` if each layer has its best kind."""
         self.multipliers: dict[str, Multiplier] = {
             name: best_packing(stage) if self.multiplier is None else stage.multiplier(self.multiplier)
             for name, stage in self._stages.items()
         }
-        """Multiplier of each layer, by the layer's name.
+        """Kind of DSP multiplier of each layer, by the layer's name.
 
         Layers that copy a group's input have names of their own.
         """
@@ -154,11 +154,11 @@ class Task:
 
     @cached_property
     def prices(self) -> StagePrices:
-        """Costs of layers in DSP slices and LUTs."""
+        """Cost model of all layers: DSP slices and LUTs of a layer for given unroll factors."""
         return StagePrices(self._stages, self.goal.multipliers, self.multipliers, self.goal.in_luts)
 
     def budget(self, luts: int) -> Budget:
-        """Return the goal's DSP slices with ``luts`` LUTs, and the price of a slice in LUTs, to search unroll factors.
+        """Return limits for a search of unroll factors, the goal's DSP slices and ``luts`` LUTs, with a slice's price.
 
         With the objective ``dsp`` slices are minimised, and LUTs only among equal numbers of slices.
         """
@@ -194,11 +194,11 @@ class Task:
 
     @cached_property
     def priced(self) -> list[Search]:
-        """Searches for all layers' unroll factors that also charge for block RAM, one for each of `BRAM_PRICES`."""
+        """Searches for all layers' unroll factors whose cost includes block RAM, one per price in `BRAM_PRICES`."""
         return self.price(self.works, self._copies)
 
     def price(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None) -> list[Search]:
-        """Return searches for unroll factors, costed in DSP slices plus block RAM at a price, one per `BRAM_PRICES`.
+        """Return searches for unroll factors whose cost is DSP slices plus block RAM, one per price in `BRAM_PRICES`.
 
         Parameters
         ----------

@@ -44,7 +44,7 @@ Tables = Callable[[LayerWork, Sequence[int], factor_paths.Budget], Sequence[Any]
 
 
 def rough_luts(work: LayerWork, unroll: Unroll) -> Any:
-    """Return a rough estimate of a layer's LUTs that depend on unroll factors, to choose if multipliers are equal.
+    """Return a rough estimate of a layer's LUTs that depend on unroll factors, which breaks ties of multipliers.
 
     A convolution reads, pads and delays its ``Tn Tk`` activations, accumulates and unloads its ``Tm`` sums, and adds up
     the chains of each sum. A pool has comparators, and a constant number of LUTs per channel. The LUTs of weights are
@@ -350,7 +350,7 @@ class Search:
         return unrolling
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval, at least ``floor`` cycles, within the budgets and its cheapest factors.
+        """Return the shortest interval within the budgets, at least ``floor`` cycles, and its cheapest unroll factors.
 
         Return ``None`` if no interval is within the budgets.
         """
@@ -376,7 +376,7 @@ class Search:
         return graph is not None and factor_paths.feasible(graph, self.budget)[0] is not None
 
     def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval, at least ``floor`` cycles, whose cheapest factors fit, and these factors.
+        """Return the shortest interval, at least ``floor`` cycles, whose cheapest unroll factors fit, and the factors.
 
         Return ``None`` if no interval's factors fit. ``fits`` must not turn false as the interval grows.
         """

@@ -122,7 +122,7 @@ class SelectWalk(BeatOrder):
 
 @dataclass(frozen=True)
 class BlockWalk(BeatOrder):
-    """Order of work of DepthToSpace and SpaceToDepth: each beat has channels of one part, which is one pixel's there.
+    """Order of work of DepthToSpace and SpaceToDepth: a beat has no channels of two pixels of the other map.
 
     Parameters
     ----------
