@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from hwgen.errors import InputError
 from hwgen.network.options import ModelOptions
 from hwgen.options import Option, PlanOptions, flag, table
-from hwgen.options.kinds import positive
+from hwgen.options.kinds import positive_integer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +91,7 @@ def frame_options(sub: argparse.ArgumentParser, seed: str = "") -> None:
     source = sub.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", metavar="X.npy", action="append", help=FRAMES)
     random = f"use N random frames of the model's integer type instead{seed}"
-    source.add_argument("--random", type=positive, metavar="N", help=random)
+    source.add_argument("--random", type=positive_integer, metavar="N", help=random)
     quantised_option(sub)
 
 
@@ -157,7 +157,7 @@ STEPS = "number of processes for a long search for an engine's plan (default: al
 
 def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
     """Add the options ``--jobs`` (with the help ``jobs``) and ``--cluster`` to a command's parser."""
-    sub.add_argument("--jobs", type=positive, metavar="N", help=jobs)
+    sub.add_argument("--jobs", type=positive_integer, metavar="N", help=jobs)
     sub.add_argument(
         "--cluster",
         metavar="ADDRESS",

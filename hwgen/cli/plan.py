@@ -160,7 +160,7 @@ def plan(arguments: argparse.Namespace) -> int:
     from hwgen.plan import Request
     from hwgen.plan.alternatives import what_can_be_built
     from hwgen.templates import TEMPLATES
-    from hwgen.templates.budget import weight_shortage, weights_of
+    from hwgen.templates.budget import layer_weight_bits, weight_shortage
 
     template = TEMPLATES.get(requested_template(request_options(arguments)) or "")
 
@@ -174,7 +174,7 @@ def plan(arguments: argparse.Namespace) -> int:
     # Before a built-in network is quantised and any network is planned, because both can take long.
     is_refused = arguments.until is None and refused(network.weight_bits(arguments.model))
     model = load(arguments)
-    weights = weights_of(model.network.layers)
+    weights = layer_weight_bits(model.network.layers)
     # The planner soon refuses a single layer that does not fit.
     if not is_refused and not any(weight_shortage([layer], board) for layer in weights):
         refused(weights)

@@ -165,8 +165,8 @@ def explore(
     )
 
 
-def listing(layers: Layers) -> list[tuple[int, int]]:
-    """Return a list with the pair (stored words, moved words) of every division of a network into fusion groups.
+def all_groupings(layers: Layers) -> list[tuple[int, int]]:
+    """Return, for every division of a network into fusion groups, words stored on chip and words moved off chip.
 
     A network with ``c`` cuts has ``2**c`` divisions.
     """

@@ -22,7 +22,7 @@ from hwgen.templates.work import Unroll, ceil_div
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePoint:
-    """Point of a Pareto front: a division into fusion groups, words stored on chip, and words moved per frame.
+    """Point of a Pareto front: a division into fusion groups, words stored on chip, and words moved off chip.
 
     The stored words are overlaps of neighbouring pyramids (tiles). The moved words are the groups' feature maps.
     """
@@ -34,7 +34,7 @@ class StoragePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DspPoint:
-    """Point of a Pareto front: a division into fusion groups, number of multipliers, and words moved per frame.
+    """Point of a Pareto front: a division into fusion groups, number of multipliers, and words moved off chip.
 
     The groups run one after the other and share the multipliers.
     """
@@ -78,7 +78,7 @@ def storage_words(layers: Layers) -> dict[Span, int]:
 
 
 def storage_traffic(layers: Layers) -> list[StoragePoint]:
-    """Return the Pareto front of words stored on chip and feature-map words moved, over all ways to fuse the layers.
+    """Return the Pareto front of words stored on chip and words moved off chip, over all ways to fuse the layers.
 
     The points are sorted by storage. Groups run one after the other in the same buffers, so a grouping needs the
     largest group's storage (the thesis).
@@ -96,7 +96,7 @@ def storage_traffic(layers: Layers) -> list[StoragePoint]:
 
 
 def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
-    """Return the Pareto front of multipliers and feature-map words moved, over all ways to fuse the layers.
+    """Return the Pareto front of multipliers and feature-map words moved off chip, over all ways to fuse the layers.
 
     This is Fig. 7 of DeCoILFNet. The points are sorted by multipliers.
 

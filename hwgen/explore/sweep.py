@@ -119,7 +119,7 @@ class Sweep:
         pairs = [(network, board) for network in range(len(self.networks)) for board in range(len(self.boards))]
         points = [(*pair, combination) for pair in pairs for combination in self.combinations]
         rows = work.run(pool, row, points, shared=(tuple(self.networks), tuple(self.boards)), what="sweep", unit="plan")
-        return SweepTable(tuple(self.options), tuple(mark(rows, self.front)), self.front)
+        return SweepTable(tuple(self.options), tuple(mark_front(rows, self.front)), self.front)
 
 
 def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, int, dict[str, Any]]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def figures(plan: Plan) -> dict[str, Any]:
     }
 
 
-def mark(rows: Sequence[Mapping[str, Any]], goals: Sequence[str]) -> list[dict[str, Any]]:
+def mark_front(rows: Sequence[Mapping[str, Any]], goals: Sequence[str]) -> list[dict[str, Any]]:
     """Return copies of table rows with an entry ``front``: whether the row's plan is Pareto-optimal for its model.
 
     A row dominates another if it is better in one goal and not worse in the others. If rows are equal in all goals, the

@@ -85,7 +85,7 @@ class ValueKind(ABC):
 
 
 class Count(ValueKind):
-    """Kind of positive integers."""
+    """Kind of option values: positive integers."""
 
     def __init__(self) -> None:
         super().__init__("int", "a positive integer", "N")
@@ -94,14 +94,14 @@ class Count(ValueKind):
         return _is_count(value)
 
     def parse(self, text: str) -> int:
-        return positive(text)
+        return positive_integer(text)
 
     def parse_values(self, text: str) -> list[Any]:
         return numbers(text, integers=True)
 
 
 class CountOr(ValueKind):
-    """Kind of positive integers, and of one word in place of an integer."""
+    """Kind of option values: positive integers, or one word such as ``auto`` in place of an integer."""
 
     def __init__(self, word: str) -> None:
         super().__init__(f"int or {word!r}", f"a positive integer or {word}", f"N|{word}", f"N,..|{word}")
@@ -111,11 +111,11 @@ class CountOr(ValueKind):
         return _is_count(value) or (isinstance(value, str) and value == self.word)
 
     def parse(self, text: str) -> int | str:
-        return text if text == self.word else positive(text)
+        return text if text == self.word else positive_integer(text)
 
 
 class Rate(ValueKind):
-    """Kind of positive numbers, below ``below`` on the command line; error messages name ``unit``."""
+    """Kind of option values: positive numbers, below ``below`` on the command line; messages name ``unit``."""
 
     def __init__(self, metavar: str = "N", unit: str = "", below: float = MAX_RATE):
         super().__init__("float", f"a positive number, up to {MAX_RATE:g}", metavar)
@@ -133,7 +133,7 @@ class Rate(ValueKind):
 
 
 class Pair(ValueKind):
-    """Kind of pairs of positive integers, such as ``4x8``; ``sizes`` names the two, such as ``rows and columns``."""
+    """Kind of option values: pairs of positive integers, such as ``4x8``; ``sizes`` names the two in messages."""
 
     def __init__(self, metavar: str, sizes: str):
         super().__init__("tuple of int", f"two positive integers, {sizes}", metavar, f"{metavar},..")
@@ -147,7 +147,7 @@ class Pair(ValueKind):
 
 
 class PairOr(Pair):
-    """Kind of pairs of positive integers, and of one word in place of a pair."""
+    """Kind of option values: pairs of positive integers, or one word such as ``auto`` in place of a pair."""
 
     def __init__(self, metavar: str, sizes: str, word: str):
         super().__init__(metavar, sizes)
@@ -164,7 +164,7 @@ class PairOr(Pair):
 
 
 class Choice(ValueKind):
-    """Kind of values that are one of a few fixed words and numbers.
+    """Kind of option values: one of a few fixed words and numbers.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class Choice(ValueKind):
 
 
 class Flag(ValueKind):
-    """Kind of values True and False, of options that are flags on the command line."""
+    """Kind of option values: True and False; the option is a flag on the command line."""
 
     def __init__(self) -> None:
         super().__init__("bool", "True or False")
@@ -213,7 +213,7 @@ class Flag(ValueKind):
 
 
 class Text(ValueKind):
-    """Kind of values that are free text; error messages show ``example``."""
+    """Kind of option values: free text; error messages show ``example``."""
 
     def __init__(self, metavar: str, example: str):
         super().__init__("str", f"text such as {example}", metavar)
@@ -222,7 +222,7 @@ class Text(ValueKind):
         return isinstance(value, str)
 
 
-def positive(text: str) -> int:
+def positive_integer(text: str) -> int:
     """Convert text from the command line to a positive integer, or raise ArgumentTypeError."""
     try:
         value = int(text)

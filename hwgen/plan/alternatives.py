@@ -17,7 +17,7 @@ from hwgen.plan.choose import can_be_built, may_fit, task_of
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
 from hwgen.templates.base import Group
-from hwgen.templates.budget import weight_shortage, weights_of
+from hwgen.templates.budget import layer_weight_bits, weight_shortage
 from hwgen.templates.mixed import MixedSearch, surely_exceeds
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
@@ -55,7 +55,7 @@ def without_other_template(reason: str) -> str:
 
 
 def is_quick(layers: Sequence[Op]) -> bool:
-    """Return whether planning these layers mostly takes less than a second."""
+    """Return whether given layers mostly take less than a second to plan."""
     return sum(layer.macs for layer in layers) <= QUICK_MACS
 
 
@@ -126,13 +126,13 @@ def weights_refusal(task: Task) -> Refusal | None:
     It also says how many of the previous layers fit (`first_that_fit`).
     """
     for index, layer in enumerate(task.network.layers):
-        if (refusal := weight_shortage(weights_of([layer]), task.board)) is not None:
+        if (refusal := weight_shortage(layer_weight_bits([layer]), task.board)) is not None:
             message = f"{layer.name} does not fit {task.board.name}: {refusal}"
-            return Refusal(message + first_that_fit(task, index) + layer_in_tiles(task, layer))
+            return Refusal(message + first_that_fit(task, index) + tiles_clause(task, layer))
     return None
 
 
-def layer_in_tiles(task: Task, layer: Op) -> str:
+def tiles_clause(task: Task, layer: Op) -> str:
     """Return a clause for a refusal with bytes and cycles of a layer in its best tiles; empty if no window fits."""
     cost = attempt(_tiled, task, [layer])
     if isinstance(cost, Refusal):
@@ -140,7 +140,7 @@ def layer_in_tiles(task: Task, layer: Op) -> str:
     return f"; tiled (hwgen block), it would move {cost[0]:,} bytes and take at least {cost[1]:,} cycles per frame"
 
 
-def in_tiles(task: Task) -> tuple[str, ...]:
+def tiles_notes(task: Task) -> tuple[str, ...]:
     """Return a plan's note, if any, on bytes and cycles of computing each layer by itself in the layer's best tiles.
 
     The result is empty if not one window of some layer fits.

@@ -131,7 +131,7 @@ def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal
     The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.
     """
     lacking = sure_shortage(task.network.layers[begin:end], task.board)
-    return lacking or GroupSearch(task, begin, end, True, StreamTemplate()).quick()
+    return lacking or GroupSearch(task, begin, end, True, StreamTemplate()).best_factors()
 
 
 def can_be_built(task: Task, count: int) -> bool:

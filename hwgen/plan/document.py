@@ -89,7 +89,7 @@ def _value_of_key(text: str, key: str) -> Any:
 
 
 def _group(group: Group, loads: bool) -> dict[str, Any]:
-    """Return a group's entry of ``plan.json``; if every frame loads the weights (``loads``), they are ``stream``."""
+    """Return a group's entry of ``plan.json`` as a dict; ``loads`` says whether every frame loads the weights."""
     if (own := group.template.document(group)) is not None:
         return {"template": group.template.name, **own}
     layers = []
@@ -131,7 +131,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
 
 
 def _output(network: Network, output_index: int) -> str:
-    """Return the name of a group's output in ``plan.json``, where it is the reader of a FIFO."""
+    """Return the name that a group's output has in ``plan.json`` as the reader of a FIFO."""
     return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[output_index]}"
 
 

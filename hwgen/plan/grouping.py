@@ -115,7 +115,7 @@ def cut(task: Task) -> tuple[Group, ...] | Refusal:
 
 
 def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
-    """Return the grouping into two or more groups in turn with the fewest estimated cycles per frame.
+    """Return the grouping into groups that run one after the other with the fewest estimated cycles per frame.
 
     Return ``None`` if no grouping is estimated at less than ``max_cycles``. Lower bounds of the cycles are computed for
     all groups. Only groups of groupings whose bounds are below ``max_cycles`` are estimated: mostly none at all, and
@@ -259,7 +259,7 @@ class _Cutting:
         return spans(path)
 
     def _costs(self, span: Span) -> list[tuple[int, int]]:
-        """Return the exact or estimated costs of a group in a list: (bytes off chip, cycles per frame), or no pair.
+        """Return a group's exact or estimated costs as a list of one pair (bytes off chip, cycles per frame), or empty.
 
         With the objective ``dsp``, the first cost is the group's DSP slices. The list is empty if the group does not
         fit.
@@ -297,7 +297,7 @@ class _Cutting:
         reason, fit = str(refusal), alternatives.first_that_fit(task, span[0])
         tiles = ""
         if refusal.resource == "BRAM36" and _is_one(span):
-            tiles = alternatives.layer_in_tiles(task, self.layers[span[0]])
+            tiles = alternatives.tiles_clause(task, self.layers[span[0]])
         if refusal.resource == "DSP slices":
             # Name the layers that need the most slices, so that this number suffices for all.
             least, span = self._neediest(uncut)

@@ -48,7 +48,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 
 
 def _read_plan(text: bytes, network: Network, board: Board) -> Plan | None:
-    """Read the plan in the text of a cached file; ``None`` if it can't be read, or is written as another text."""
+    """Read the plan in a cached file; ``None`` if it can't be read, or writing it does not reproduce the text."""
     try:
         kept = Entries.parsed(text, _NAME)
         plan = document.read(kept.text("plan"), network, board, kept.value("notes", tuple[str, ...]))

@@ -16,7 +16,7 @@ from hwgen.plan.plan import Plan
 from hwgen.plan.request import lut_refusal
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
-from hwgen.templates.budget import weight_shortage, weights_of
+from hwgen.templates.budget import layer_weight_bits, weight_shortage
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
@@ -81,7 +81,7 @@ class PlanSearch:
             return self._in_given_groups(self.groups)
         if self.in_turn:
             return alternatives.weights_refusal(self._in_slices) or self._plan_in_turn(())
-        lacking = weight_shortage(weights_of(self.task.network.layers), self.task.board)
+        lacking = weight_shortage(layer_weight_bits(self.task.network.layers), self.task.board)
         if lacking is not None and (plan := self._off_chip(lacking)) is not None:
             return plan
         return alternatives.weights_refusal(self._in_slices) or self._plan_freely()
@@ -95,7 +95,7 @@ class PlanSearch:
         if not plan.over_budget or needs_luts or not self.task.network.cuts:
             return plan
         other = self._off_chip(plan) or self._plan_in_turn(
-            (f"no single group was found that fits: {plan}", *alternatives.in_tiles(self._in_slices))
+            (f"no single group was found that fits: {plan}", *alternatives.tiles_notes(self._in_slices))
         )
         # Groups in turn multiply in DSP slices only. The refusal of one group names the fewest slices next to LUTs.
         is_nearer = plan.resource == "DSP slices" and self.task is not self._in_slices
@@ -111,7 +111,7 @@ class PlanSearch:
             return group
         task = self.task if any(layer.lut_lanes for layer in group.layers) else self._in_slices
         multiplier_notes = alternatives.multiplier_notes(self.task, group)
-        return plan_of(self.task, (group,), (*_notes(task), *notes, *multiplier_notes))
+        return plan_of(self.task, (group,), (*_slice_notes(task), *notes, *multiplier_notes))
 
     @property
     def _in_slices(self) -> Task:
@@ -131,7 +131,7 @@ class PlanSearch:
         if len(spans) == 1:
             plan = self._plan_group(any_group(self.task, *spans[0]))
         else:
-            plan = InTurnSearch(self._in_slices, spans, _notes(self._in_slices), any_group).best(self.in_turn)
+            plan = InTurnSearch(self._in_slices, spans, _slice_notes(self._in_slices), any_group).best(self.in_turn)
         if isinstance(plan, Refusal) and plan.over_budget:
             return alternatives.weights_refusal(self._in_slices) or plan  # says more, if a single layer does not fit
         return plan
@@ -166,13 +166,13 @@ class PlanSearch:
         latency = self.task.goal.objective == "latency"
         if self.task.goal.objective not in ("interval", "latency") or len(plan.layers) == 1:
             return plan
-        spans = grouping.faster(self._in_slices, _frame(plan, latency))
+        spans = grouping.faster(self._in_slices, _frame_cycles(plan, latency))
         if spans is None:
             return plan
         option = f"--groups {shlex.quote(text([layer.name for layer in self.task.network.layers], spans))}"
         for shared in (False, True):
             other = InTurnSearch(self._in_slices, spans).best(shared)
-            if not isinstance(other, Refusal) and _frame(other, latency) < _frame(plan, latency):
+            if not isinstance(other, Refusal) and _frame_cycles(other, latency) < _frame_cycles(plan, latency):
                 what = "a latency" if latency else "an interval"
                 cycles = other.latency if latency else other.interval
                 built = "" if other.obstacle is None else ", but share the board, so that they can't be built"
@@ -183,16 +183,16 @@ class PlanSearch:
     def _plan_in_turn(self, notes: tuple[str, ...]) -> Plan | Refusal:
         """Return the plan of the best groups in turn, with fewer DSP slices if another resource runs out."""
         task = self._in_slices
-        plan = _cut_once(task, (*_notes(task), *notes))
+        plan = _cut_once(task, (*_slice_notes(task), *notes))
         for _ in range(MAX_TRIES - 1):
             if not isinstance(plan, Refusal) or plan.resource in ("", "DSP slices"):
                 break
             task = task.aiming(dsp=max(task.goal.dsp * 2 // 3, 1))
-            plan = _cut_once(task, (*_notes(task), *notes))
+            plan = _cut_once(task, (*_slice_notes(task), *notes))
         return plan
 
 
-def _notes(task: Task) -> tuple[str, ...]:
+def _slice_notes(task: Task) -> tuple[str, ...]:
     """Return notes for users on the layers with weights that can't use the requested multiplier, with the reason."""
     wanted, notes = task.multiplier, []
     if wanted is None:
@@ -222,7 +222,7 @@ def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
     return InTurnSearch(task, list(pairwise((0, *ends))), notes).best()
 
 
-def _frame(plan: Plan, latency: bool) -> int:
+def _frame_cycles(plan: Plan, latency: bool) -> int:
     """Return a plan's latency or interval in cycles; with one group, at least the cycles of its off-chip transfers."""
     cycles = plan.latency if latency or plan.interval is None else plan.interval
     return (

@@ -15,7 +15,7 @@ from hwgen.network.fates import VERDICTS, Operator, Survey
 from hwgen.printable import percent
 from hwgen.program.passes import passes
 from hwgen.report.table import columns
-from hwgen.templates.budget import memory_bits, sure_shortage, weights_of
+from hwgen.templates.budget import layer_weight_bits, memory_bits, sure_shortage
 from hwgen.templates.stages import IN_TILES, stage_of
 
 _WORDS = {"built": "built", "folded": "folded", "host": "on the host", "unsupported": "not supported"}
@@ -71,7 +71,7 @@ class Check:
     @cached_property
     def weight_bits(self) -> int:
         """Total bits of all weights, including those of operators that can't be built (8 bits per float)."""
-        built = sum(bits for _, bits in weights_of(self.survey.layers))
+        built = sum(bits for _, bits in layer_weight_bits(self.survey.layers))
         return built + sum(bits for _, bits in self.survey.other_weights)
 
     @cached_property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hwgen.explore import fusion
-from hwgen.explore.fronts import WORD_BYTES, Exploration, Point, listing
+from hwgen.explore.fronts import WORD_BYTES, Exploration, Point, all_groupings
 from hwgen.plan.cuts import text
 from hwgen.report.picture import picture
 from hwgen.report.table import columns
@@ -122,7 +122,7 @@ def _draw(exploration: Exploration, axes: Any) -> None:
         title = name.replace("_", " against ").replace("dsp", "DSPs")
         ax.set(title=title[0].upper() + title[1:], xlabel=x_label, ylabel=y_label)
         if name == "storage_traffic" and len(exploration.network.cuts) < LISTED_LAYERS:
-            listed = sorted(set(listing(exploration.network)))
+            listed = sorted(set(all_groupings(exploration.network)))
             ax.plot(*_scaled(listed, x_unit, y_unit), ".", color="0.75", markersize=3, label="every grouping")
         xs, ys = _scaled([(x, y) for x, y, _ in exploration.points(name)], x_unit, y_unit)
         if name == "storage_multiplications":

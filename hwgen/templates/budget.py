@@ -64,10 +64,10 @@ def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
 
     ``None`` if neither shortage is certain.
     """
-    return weight_shortage(weights_of(layers), board) or _arithmetic_shortage(layers, board)
+    return weight_shortage(layer_weight_bits(layers), board) or _arithmetic_shortage(layers, board)
 
 
-def weights_of(layers: Sequence[Op]) -> list[tuple[str, int]]:
+def layer_weight_bits(layers: Sequence[Op]) -> list[tuple[str, int]]:
     """Return, for each layer with weights, a pair of its name and the total bits of its weights."""
     return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
 

@@ -62,7 +62,7 @@ def threshold_config(
     )
 
 
-def replaces(config: ThresholdConfig, requantiser: RequantiseConfig) -> bool:
+def should_replace(config: ThresholdConfig, requantiser: RequantiseConfig) -> bool:
     """Return whether thresholds should replace a requantiser with the same outputs, because they take less hardware.
 
     Up to `FEW_THRESHOLDS` always do, as the requantiser would need a DSP slice or a product in LUTs. More thresholds do

@@ -133,7 +133,7 @@ class MixedSearch(GroupSearch):
         search = self
         group: Group | Refusal = Refusal("no group was tried")
         for count in range(MAX_CORRECTIONS):
-            unrolling = search.quick()
+            unrolling = search.best_factors()
             group = unrolling if isinstance(unrolling, Refusal) else search._group_of_factors(unrolling)
             if not isinstance(group, Refusal) or isinstance(unrolling, Refusal):
                 return group
@@ -156,7 +156,7 @@ class MixedSearch(GroupSearch):
         min_other = self.board.lut
         for _ in range(MAX_CORRECTIONS):
             search = replace(self, other_luts=other)
-            unrolling = search.quick()
+            unrolling = search.best_factors()
             if isinstance(unrolling, Refusal):
                 enough = other
             else:
@@ -201,7 +201,7 @@ class MixedSearch(GroupSearch):
     def _too_few_slices_for(self, in_slices: Refusal) -> Refusal:
         """Return the refusal with the fewest slices that suffice with products in LUTs, if ``in_slices`` needs more."""
         aim = self.task.aiming(objective="dsp", interval=None, dsp=self.task.board.dsp)
-        fewest = replace(self, task=aim).quick()
+        fewest = replace(self, task=aim).best_factors()
         if isinstance(fewest, Refusal) or self._slices(fewest) >= in_slices.needed:
             return in_slices
         slices, budget = self._slices(fewest), counted(self.goal.dsp, "DSP slice")

@@ -160,7 +160,7 @@ def _make_move(layer: int, field: str, fifo: int, now: Resources, moved: Resourc
     return Move(layer, field, fifo, halves, moved.lut - now.lut, is_ram, moved.uram - now.uram)
 
 
-def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
+def cheapest_moves(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
     """Return the moves that free ``halves`` 18-kbit halves of block RAMs with the fewest LUTs, then the fewest moves.
 
     ``None`` if all moves together free less. At most one move is made per memory.
@@ -188,7 +188,7 @@ def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
     return [*memories.values()]
 
 
-def max_freed(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
+def fewest_ultra_moves(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
     """Return the moves to UltraRAM that free ``halves`` 18-kbit halves of block RAMs with the fewest UltraRAMs.
 
     If no moves within ``ultra_rams`` UltraRAMs free so much, return those that free the most. At most one move is made
@@ -206,7 +206,7 @@ def max_freed(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move
     return next((chosen for freed, chosen in best_choices if freed >= halves), best_choices[-1][1])
 
 
-def moved(group: Group, board: Board) -> Group:
+def with_memories_moved(group: Group, board: Board) -> Group:
     """Return the group with memories moved out of block RAM until the board has enough block RAM.
 
     The group is returned unchanged if the board has enough block RAM, or if no moves suffice. FIFOs and line buffers
@@ -215,11 +215,11 @@ def moved(group: Group, board: Board) -> Group:
     lacking = round(2 * (group.resources.bram36 - board.bram36))
     if lacking <= 0:
         return group
-    to_ultra = max_freed(ultra_moves_of(group, board), lacking, max(board.uram - group.resources.uram, 0))
+    to_ultra = fewest_ultra_moves(ultra_moves_of(group, board), lacking, max(board.uram - group.resources.uram, 0))
     lacking -= sum(move.halves for move in to_ultra)
     memories = {move.memory for move in to_ultra}
     others = [move for move in moves_of(group) if move.memory not in memories]
-    chosen = cheapest(others, lacking) if lacking > 0 else ()
+    chosen = cheapest_moves(others, lacking) if lacking > 0 else ()
     lut_ram = board.family.memories.lut_ram_share * board.lut
     if chosen is None or sum(move.luts for move in chosen if move.is_ram) > lut_ram:
         return group
@@ -229,7 +229,7 @@ def moved(group: Group, board: Board) -> Group:
     return replace(group, layers=tuple(layers))
 
 
-def latencies(group: Group) -> list[int]:
+def pipeline_latencies(group: Group) -> list[int]:
     """Return, for each layer, the cycles from a window's start to the first output beat, which affect FIFO depths."""
     return [layer.pipeline_latency for layer in group.config.layers]
 

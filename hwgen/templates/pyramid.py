@@ -322,7 +322,7 @@ def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: Pyram
         if pixels > choice.network.input.width:
             continue
         try:
-            unrolling = choice.quick()
+            unrolling = choice.best_factors()
         except ConfigError:  # tiles don't begin at whole beats
             continue
         if isinstance(unrolling, Refusal):

@@ -98,7 +98,7 @@ class GroupSearch:
 
     def best(self) -> Group | Refusal:
         """Return the group that fits the board and is the best by the plan's objective, or a refusal."""
-        unrolling = self.quick()
+        unrolling = self.best_factors()
         if isinstance(unrolling, Refusal):
             return unrolling
         group = self._group_of_factors(unrolling)
@@ -147,7 +147,7 @@ class GroupSearch:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
                 return group
-        tried = (self.within(search) for search in self._searches(refusal))
+        tried = (self.first_that_fits(search) for search in self._searches(refusal))
         groups = [group for group in tried if group is not None]
         if not groups:
             return self.min_refusal(refusal)
@@ -160,7 +160,7 @@ class GroupSearch:
 
     def first(self) -> Group | Refusal:
         """Return the group that is best if only DSP slices count, or a refusal if another resource runs out."""
-        unrolling = self.quick()
+        unrolling = self.best_factors()
         return unrolling if isinstance(unrolling, Refusal) else self._group_of_factors(unrolling)
 
     def _group_of_factors(self, unrolling: Unrolling) -> Group | Refusal:
@@ -185,14 +185,14 @@ class GroupSearch:
         """Board of the plan, with the resources that the group may use."""
         return self.task.board
 
-    def quick(self) -> Unrolling | Refusal:
+    def best_factors(self) -> Unrolling | Refusal:
         """Return the unroll factors with the shortest interval within the DSP slices, or a refusal.
 
         With the objective ``dsp``, return the factors with the fewest slices.
         """
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
-    def within(self, search: Search) -> Group | None:
+    def first_that_fits(self, search: Search) -> Group | None:
         """Try the cheapest unroll factors of ``search`` by interval, and return the first group that fits, or ``None``.
 
         Block RAM need not fall as the interval grows. Intervals are therefore tried one after the other, 2 to 25 %
@@ -212,7 +212,7 @@ class GroupSearch:
         return None
 
     def _tried_intervals(self, search: Search) -> list[int]:
-        """Return the intervals, in cycles, that `within` tries, in order; empty if no factors fit the DSP slices."""
+        """Return the intervals in cycles that `first_that_fits` tries, in order; empty if none fits the slices."""
         goal = self.goal
         fewest = goal.objective == "dsp"
         fastest = search.fastest(lambda unrolling: self._slices(unrolling) <= goal.dsp, self._floor)
@@ -268,7 +268,7 @@ class GroupSearch:
         """Return whether the group fits with the smallest buffers and the cheapest, or fastest, unroll factors."""
         if self.min_lack() is None:
             return True
-        unrolling = self.quick()
+        unrolling = self.best_factors()
         return not isinstance(unrolling, Refusal) and self._refuse(unrolling) is None
 
     @property
@@ -328,7 +328,7 @@ class GroupSearch:
     def _refuse(self, unrolling: Unrolling) -> Refusal | None:
         """Return a refusal if the unroll factors, with the smallest buffers, exceed the board; else ``None``."""
         group = self._smallest(unrolling)
-        return self.shortage(memory_moves.moved(group, self.board) if self.moves_memories else group)
+        return self.shortage(memory_moves.with_memories_moved(group, self.board) if self.moves_memories else group)
 
     def _smallest(self, unrolling: Unrolling) -> Group:
         """Return the group with given unroll factors and the smallest line buffers and FIFOs."""
@@ -422,8 +422,8 @@ class GroupSearch:
         """Return the group for given layers' plans with sized buffers, and with memories moved if they may move."""
         group = self._buffered(layers)
         while self.moves_memories:
-            moved = memory_moves.moved(group, self.board)
-            if memory_moves.latencies(moved) == memory_moves.latencies(group):
+            moved = memory_moves.with_memories_moved(group, self.board)
+            if memory_moves.pipeline_latencies(moved) == memory_moves.pipeline_latencies(group):
                 moved.copy_cycles(group)
                 return moved
             # Other latencies need other FIFO depths. The FIFOs' memories are then chosen again.

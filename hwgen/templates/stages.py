@@ -48,7 +48,7 @@ from hwgen.network.requantise import Requantisation, Rule
 from hwgen.templates import joins
 from hwgen.templates.fixed_point import FixedPointStage
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.levels import MAX_THRESHOLDS, replaces, threshold_config
+from hwgen.templates.levels import MAX_THRESHOLDS, should_replace, threshold_config
 from hwgen.templates.normalise import LRNStage
 from hwgen.templates.stage import (
     Beats,
@@ -315,7 +315,7 @@ class ConvStage(WindowStage[ops.Conv]):
             assert thresholds is not None
             return thresholds
         config = replace(requantiser(op, rule, channels, op.fraction), products_in=products_in)
-        return config if thresholds is None or not replaces(thresholds, config) else thresholds
+        return config if thresholds is None or not should_replace(thresholds, config) else thresholds
 
 
 def _loaded_requantiser(

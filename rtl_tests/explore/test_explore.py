@@ -23,8 +23,8 @@ from hwgen import boards
 from hwgen.cli import main as cli
 from hwgen.errors import InputError, PlanError, ToolError
 from hwgen.explore import published
-from hwgen.explore.fronts import explore, listing
-from hwgen.explore.sweep import mark, require_pyarrow
+from hwgen.explore.fronts import all_groupings, explore
+from hwgen.explore.sweep import mark_front, require_pyarrow
 from hwgen.network import shapes
 from hwgen.options.kinds import numbers
 from hwgen.report import fronts, notebook
@@ -153,7 +153,7 @@ def test_what_is_left_out_is_told(run):
 
 def test_listing_is_every_grouping():
     layers = shapes.load("vgg19:11").layers
-    listed = listing(layers)
+    listed = all_groupings(layers)
     assert len(listed) == 1024
     assert {(29_184, 18_816_000), (179_568, 351_232), (29_184, 28_449_792)} <= set(listed)
 
@@ -294,7 +294,7 @@ def test_the_front_is_what_nothing_beats(data):
             **dict.fromkeys("abc", costs),
         }
     )
-    rows = mark(data.draw(st.lists(made, max_size=30)), goals)
+    rows = mark_front(data.draw(st.lists(made, max_size=30)), goals)
     for number, row in enumerate(rows):
         good = row["refusal"] is row["obstacle"] is None
         same = [each for each in rows[:number] if each["model"] == row["model"] and each["front"]]

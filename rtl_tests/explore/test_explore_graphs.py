@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hwgen.cli import main as cli
 from hwgen.errors import InputError
 from hwgen.explore import fusion, pyramid
-from hwgen.explore.fronts import explore, listing
+from hwgen.explore.fronts import all_groupings, explore
 from hwgen.network import shapes
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.onnx import model_shapes
@@ -260,7 +260,7 @@ def test_fronts_as_listed(network):
     ]
     points = fusion.storage_traffic(network)
     assert [(point.storage_words, point.traffic_words) for point in points] == minimal(listed)
-    assert sorted(listing(network)) == sorted(listed)
+    assert sorted(all_groupings(network)) == sorted(listed)
     multipliers = [layer.weight_count % 7 for layer in network.layers]
     listed = [
         (max(sum(multipliers[b:e]) for b, e in groups), sum(parts[span][1] for span in groups))

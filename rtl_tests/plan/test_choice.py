@@ -28,7 +28,7 @@ from hwgen.plan.alternatives import what_can_be_built
 from hwgen.plan.choose import best_group, objective_bound, plan_of
 from hwgen.report.plan import table
 from hwgen.templates.base import Group
-from hwgen.templates.budget import weight_shortage, weights_of
+from hwgen.templates.budget import layer_weight_bits, weight_shortage
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import interval
@@ -431,14 +431,14 @@ def test_what_may_be_built_instead(lenet, monkeypatch):
 def test_weights_that_no_memory_holds(lenet):
     """All of them: 61,470 of 8 bits are 13.3 block RAMs, and LUTs hold 64 bits each at most."""
     scarce = replace(ZEDBOARD, bram36=12, lut=700)
-    weights = weights_of(lenet.layers)
+    weights = layer_weight_bits(lenet.layers)
     assert sum(bits for _, bits in weights) == 8 * 61_470
     assert "weights need 14 BRAM36, but zedboard (XC7Z020) has 12" in str(weight_shortage(weights, scarce))
     assert weight_shortage(weights, ZEDBOARD) is None
 
 
 def test_weights_that_no_memory_holds_are_known_before_loading(lenet):
-    assert network.weight_bits("lenet5") == weights_of(lenet.layers)
+    assert network.weight_bits("lenet5") == layer_weight_bits(lenet.layers)
     assert network.weight_bits("models/vgg16.onnx") == []
     of_vgg16 = dict(network.weight_bits("vgg16,int16"))
     assert of_vgg16["conv4_1"] == 16 * 512 * 256 * 9

@@ -23,7 +23,7 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.options import LUT_SHARE
 from hwgen.plan import document
 from hwgen.report import plan as report
-from hwgen.templates.moves import Move, cheapest, max_freed
+from hwgen.templates.moves import Move, cheapest_moves, fewest_ultra_moves
 from hwgen.tools import synthesis
 
 BOARD = boards.load("zedboard")
@@ -285,7 +285,7 @@ def test_the_cheapest_moves(sizes, halves):
         layer += not same
         moves.append(Move(layer, "weights_joined" if same else "weights_in", 0, freed, luts, is_ram=True))
     moves = [replace(move, luts=max(move.luts, 0) if move.halves == 0 else move.luts) for move in moves]
-    found = cheapest(moves, halves)
+    found = cheapest_moves(moves, halves)
     best = brute_force(moves, halves)
     assert (found is None) == (best is None)
     assume(found is not None)
@@ -307,7 +307,7 @@ def test_moves_to_ultra_ram(sizes, halves, ultra_rams, paired):
              False, count)
         for index, (freed, count) in enumerate(sizes)
     ]  # fmt: skip
-    chosen = max_freed(moves, halves, ultra_rams)
+    chosen = fewest_ultra_moves(moves, halves, ultra_rams)
     subsets = (choice for count in range(len(moves) + 1) for choice in combinations(moves, count))
     choices = [choice for choice in subsets if len({move.layer for move in choice}) == len(choice)]
     sums = [(sum(m.ultra_rams for m in choice), sum(m.halves for m in choice)) for choice in choices]
