@@ -351,12 +351,19 @@ class Pass:
 
         Lanes step by one stride in both directions.
         """
-        return self.is_scattered or (self.window.stride[0] != self.window.stride[1] and not self.copies_bytes)
+        is_uneven = self.window.stride[0] != self.window.stride[1] and not self.copies_bytes
+        return self.is_scattered or is_uneven or any(task.has_single_rows for task in self.operands)
 
     @property
     def copies_bytes(self) -> bool:
-        """Whether the pass only copies a map's values to the fixed-point unit, byte by byte."""
-        return self.is_operand and self.window.kernel == self.window.stride
+        """Whether the pass brings all values of a map to the fixed unit: rows of bytes are taps of a window."""
+        return self.is_operand and self.window.kernel == self.window.stride and not self.reads_outside
+
+    @cached_property
+    def reads_outside(self) -> bool:
+        """Whether windows reach beyond the first or the last row of the map."""
+        first, last = self.window.reach(0, 0, max(self.rows, self.split.total_rows))
+        return first < 0 or last > self.height
 
     @cached_property
     def shape(self) -> tuple[object, ...]:
@@ -453,9 +460,11 @@ class Pass:
     def row_step(self) -> int:
         """Distance between the input rows that are loaded: the stride for unpadded one-row kernels, otherwise 1.
 
-        Kernels of one row and no padding skip the rows between strides.
+        Kernels of one row and no padding skip the rows between strides. Tiles of one row do not, because the lanes
+        beyond their last pixel would read rows that are not loaded.
         """
-        return self.window.stride[0] if self.window.kernel[0] == 1 and not any(self.window.padding) else 1
+        skips = self.window.kernel[0] == 1 and not any(self.window.padding) and not self.has_single_rows
+        return self.window.stride[0] if skips else 1
 
     @property
     def size(self) -> tuple[int, int]:

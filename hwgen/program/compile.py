@@ -698,8 +698,8 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
     """
     if task.fixed and not engine.has_fixed_unit:
         raise ModelError(
-            f"{task.name}: computes in fixed point with more than 8 bits, but this engine has no unit for it "
-            "(fixed_words); plan an engine for this network, or use --template stream"
+            f"{task.name}: needs the unit for layers in fixed point, which this engine does not have (fixed_words); "
+            "plan an engine for this network, or use --template stream"
         )
     if task.fixed and len(task.fixed.lookups) > engine.lookup_words:
         raise ModelError(

@@ -29,6 +29,7 @@ from hwgen.network.ops import Add, Lookup, Max, Mul, Sum
 from hwgen.network.shares import find_shares
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, ProductMap, rule_of, unscaled_pass
 from hwgen.program.factors import Factors, StepFunctions, fit
+from hwgen.program.fixed import channel_line_passes
 from hwgen.program.layout import by_value, offset, parameter_words
 
 #: Weight of all taps in passes that scale each channel by itself: large, so that biases are fractions of an input step.
@@ -161,18 +162,22 @@ def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
     Raises
     ------
     ModelError
-        If channels have functions of their own that are not one line each, perhaps next to a function of all channels.
+        If channels have functions of their own that are not one line each, perhaps with a function of all channels.
     """
     if (op.table == op.table[0]).all():
         return (replace(unscaled_pass(op, edges, op.input.type), tables=(lookup_table(op),)),)
-    task = _scaled_pass(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _scaled_and_added(op, edges)
+    task = scaled_lookup(op)
     if task is None:
-        raise ModelError(
-            f"{op.name}: the engine has one table for all channels; the functions of the {op.channels} channels are "
-            "not lines that all rise, or all fall, from values where the channels are equal "
-            "(PRelu: slopes of one sign); use --template stream"
-        )
-    return (task,)
+        return channel_line_passes(op, edges)
+    source = edges[0], 0
+    return (replace(task, source=source, addend=task.addend and source),)
+
+
+@lru_cache(maxsize=1024)
+def scaled_lookup(op: Lookup) -> Pass | None:
+    """Return a pass that scales each channel by itself so that the outputs are the table's, or ``None`` without one."""
+    edges = (op.name,)
+    return _scaled_pass(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _scaled_and_added(op, edges)
 
 
 def lookup_table(op: Lookup) -> LookupTables:

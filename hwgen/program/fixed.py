@@ -30,7 +30,7 @@ from hwgen.gateware.engine.fixed_unit import (
     instruction_word,
 )
 from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
-from hwgen.network.ops import Conv, FixedPoint, Op, SumPool
+from hwgen.network.ops import Conv, FixedPoint, Lookup, MaxPool, Op, SumPool
 from hwgen.network.ops import fixed_point as steps
 from hwgen.network.ops.fixed_point import Range
 from hwgen.network.requantise import Requantisation
@@ -40,6 +40,11 @@ from hwgen.program.layout import offset, value_bytes
 
 #: Maximum numbers of lookup words and constants per program of the fixed-point unit.
 MAX_LOOKUPS, MAX_CONSTANTS = LOOKUP_WORDS[-1], 32
+#: Reason why the engine refuses a layer.
+OTHER_ROUNDING = (
+    "the engine can't round this layer's sums exactly as the model does, which rounds products once, or begins outputs "
+    "at sums of its own; use --template stream"
+)
 
 
 class _Value:
@@ -80,7 +85,9 @@ class _ProgramBuilder:
         self._used.add(slot)
         self._slots = max(self._slots, slot + 1)
         if self._slots > MAX_SLOTS:
-            raise self.refuse(f"the engine's fixed unit holds {MAX_SLOTS} values at a time, and this layer needs more")
+            raise self.refuse(
+                f"the engine's fixed-point unit holds {MAX_SLOTS} values at a time, and this layer needs more"
+            )
         return slot
 
     def release(self, value: _Value) -> None:
@@ -109,7 +116,7 @@ class _ProgramBuilder:
             operand |= {"second_is_constant": 1, "constant": self.add_constant(np.array(second))}
         if signed_bits(*ends) > VALUE_BITS:
             raise self.refuse(
-                f"the engine's fixed unit computes values of {VALUE_BITS} bits, and this layer needs more"
+                f"the engine's fixed-point unit computes values of {VALUE_BITS} bits, and this layer needs more"
             )
         result = _Value(self._free_slot(), ends)
         self._words.append(instruction_word(code=code, target=result.slot, **operand, **extra))
@@ -144,7 +151,7 @@ class _ProgramBuilder:
         if not isinstance(second, _Value):
             ends = int(second.min()), int(second.max())
             if signed_bits(*ends) > FACTOR_BITS:
-                raise self.refuse(f"the engine's fixed unit multiplies by factors of {FACTOR_BITS} bits")
+                raise self.refuse(f"the engine's fixed-point unit multiplies by factors of {FACTOR_BITS} bits")
             return self.add(
                 Code.MULTIPLY,
                 _quotient_range(first.ends, ends, shift, rounding),
@@ -168,7 +175,9 @@ class _ProgramBuilder:
         bits = signed_bits(*second.ends)
         half = max(bits - FACTOR_BITS, bits + signed_bits(*first.ends) + 1 - VALUE_BITS)
         if shift <= half or rounding == Rounding.EVEN:
-            raise self.refuse(f"the engine's fixed unit multiplies by values of {FACTOR_BITS} bits, or shifts by more")
+            raise self.refuse(
+                f"the engine's fixed-point unit multiplies by values of {FACTOR_BITS} bits, or shifts by more"
+            )
         upper = self.times(second, np.array(1), half, Rounding.DOWN)
         whole = self.times(upper, np.array(1 << half))
         lower = self.plus(second, whole, -1, (0, (1 << half) - 1))
@@ -186,7 +195,7 @@ class _ProgramBuilder:
     def scale(self, value: _Value, bits: int) -> _Value:
         """Add an instruction that divides a value by ``2**bits``, rounded; negative ``bits`` multiply it."""
         if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
-            raise self.refuse(f"the engine's fixed unit shifts by {-bits} bits in several steps only")
+            raise self.refuse(f"the engine's fixed-point unit shifts by {-bits} bits in several steps only")
         return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
 
     def look_up(self, value: _Value, words: Sequence[int], low: int) -> _Value:
@@ -195,44 +204,65 @@ class _ProgramBuilder:
         self._lookups += words
         if len(self._lookups) > MAX_LOOKUPS:
             raise self.refuse(
-                f"the engine's fixed unit holds {MAX_LOOKUPS:,} words of tables and curves, and this layer has more"
+                f"the engine's fixed-point unit holds {MAX_LOOKUPS:,} words of tables and curves, and this layer needs "
+                "more"
             )
         return self.add(Code.LOOK_UP, (min(words), max(words)), value, 0, constant=0, base=(base - low) % MAX_LOOKUPS)
 
     def curve(self, value: _Value, step: steps.Curve) -> _Value:
         """Add the instructions that compute a piecewise quadratic function of a value; return the result."""
-        size = step.segment_bits
-        place = self.plus(value, -step.low)
-        place = self.limit(place, 0, step.high - step.low)
+        size, (first, last) = step.segment_bits, _varying_segments(step)
+        place = self.plus(value, -step.low - (first << size))
+        place = self.limit(place, 0, min((last + 1 << size) - 1, step.high - step.low) - (first << size))
         segment = self.times(place, np.array(1), size, Rounding.DOWN)
         begin = self.times(segment, np.array(1 << size))
         self.release(place)
         inside = self.plus(place, begin, -1, (0, (1 << size) - 1))
         self.release(begin)
-        constant, linear, square = step.coefficients.tolist()
-        total = self.look_up(segment, square, 0)
-        for words, shift, ends in ((linear, size, step.stages[0]), (constant, 0, step.stages[1])):
-            self.release(total)
-            moved = self.times(total, inside, shift, Rounding.DOWN)
-            part = self.look_up(segment, words, 0)
-            self.release(moved)
-            self.release(part)
-            total = self.plus(moved, part, ends=ends)
+        constant, linear, square = step.coefficients[:, first : last + 1]
+        if len(self._lookups) + 3 * len(constant) > MAX_LOOKUPS:
+            square_value, linear_value = self._look_up_pair(segment, square, linear)
+        else:
+            square_value, linear_value = (self.look_up(segment, words.tolist(), 0) for words in (square, linear))
+        slope = self._line(square_value, inside, size, linear_value, step.stages[0])
+        total = self._line(slope, inside, 0, self.look_up(segment, constant.tolist(), 0), step.stages[1])
         self.release(segment)
         self.release(inside)
         self.release(total)
         return self.times(total, np.array(1), size + step.guard, Rounding.DOWN)
+
+    def _line(self, slope: _Value, place: _Value, shift: int, start: _Value, ends: Range) -> _Value:
+        """Return ``(slope * place >> shift) + start``, within ``ends``; the slots of slope and start become free."""
+        self.release(slope)
+        moved = self.times(slope, place, shift, Rounding.DOWN)
+        self.release(moved)
+        self.release(start)
+        return self.plus(moved, start, ends=ends)
+
+    def _look_up_pair(self, index: _Value, upper: np.ndarray, lower: np.ndarray) -> tuple[_Value, _Value]:
+        """Look up the words of two tables at an index, which share a table's words."""
+        base = int(lower.min())
+        bits = int(lower.max() - base).bit_length()
+        both = self.look_up(index, ((upper << bits) + lower - base).tolist(), 0)
+        high = self.times(both, np.array(1), bits, Rounding.DOWN)
+        whole = self.times(high, np.array(1 << bits))
+        self.release(both)
+        rest = self.plus(both, whole, -1, (0, (1 << bits) - 1))
+        self.release(whole)
+        self.release(rest)
+        return high, self.plus(rest, base)
 
     def requantise(self, value: _Value, rule: OutputRule | None) -> _Value:
         """Add the instructions that requantise a value by a layer's rule, and free the value's register slot."""
         if rule is None:
             return value
         if not isinstance(rule, Requantisation) or rule.float32:
-            raise self.refuse("the engine's fixed unit rounds exact products only")
+            raise ModelError(f"{self._name}: {OTHER_ROUNDING}")
         bits = signed_bits(*value.ends) + 24
-        if bits > MAX_SHIFT or bits - int(rule.shift.min()) >= VALUE_BITS:
-            raise self.refuse("the engine's fixed unit has too few bits for this layer's factors")
-        shift = np.minimum(rule.shift, MAX_SHIFT)  # the quotient is 0 then
+        has_limited_shift = int(rule.shift.max()) > MAX_SHIFT  # the quotient is 0 if the products have fewer bits
+        if (has_limited_shift and bits > MAX_SHIFT) or bits - int(rule.shift.min()) >= VALUE_BITS:
+            raise self.refuse("the engine's fixed-point unit has too few bits for this layer's factors")
+        shift = np.minimum(rule.shift, MAX_SHIFT)
         index = self.add_constant(rule.significand, shift)
         ends = _quotient_range(value.ends, (0, (1 << 24) - 1), int(shift.min()), Rounding.EVEN)
         self.release(value)
@@ -260,10 +290,10 @@ class _ProgramBuilder:
                 )
             )
         if len(self._constants) > MAX_CONSTANTS:
-            raise self.refuse(f"the engine's fixed unit holds {MAX_CONSTANTS} constants, and this layer has more")
+            raise self.refuse(f"the engine's fixed-point unit holds {MAX_CONSTANTS} constants, and this layer has more")
         if len(self._words) > MAX_INSTRUCTIONS:
             raise self.refuse(
-                f"the engine's fixed unit executes {MAX_INSTRUCTIONS} instructions, and this layer has more"
+                f"the engine's fixed-point unit executes {MAX_INSTRUCTIONS} instructions, and this layer has more"
             )
         widest = max((len(each) for each in self._constants), default=1)
         constants = [np.broadcast_to(each, (widest,)) for each in self._constants]
@@ -273,6 +303,20 @@ class _ProgramBuilder:
             lookups=np.array(self._lookups, np.int64),
             slots=self._slots,
         )
+
+
+def _varying_segments(step: steps.Curve) -> tuple[int, int]:
+    """Return the indices of the first and the last segment that an engine looks up.
+
+    The curve is constant before the first segment, and inside of it, and from the beginning of the last one on.
+    """
+    constant, linear, square = step.coefficients
+    length, shift = 1 << step.segment_bits, step.segment_bits + step.guard
+    least = constant + length * np.minimum(linear + np.minimum(square, 0) - 1, 0) >> shift
+    greatest = constant + length * np.maximum(linear + np.maximum(square, 0), 0) >> shift
+    from_first, from_last = ((least == end) & (greatest == end) for end in (least[0], greatest[-1]))
+    first, last = (int(np.argmin(np.append(flat, False))) for flat in (from_first, from_last[::-1]))
+    return max(first - 1, 0), len(constant) - 1 - max(last - 1, 0)
 
 
 def _quotient_range(first: Range, second: Range, shift: int, rounding: Rounding) -> Range:
@@ -325,6 +369,13 @@ def _copy_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], win
     )
 
 
+def _brought(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
+    """Return a channelwise pass that copies a map to the fixed-point unit: each row of its windows is a byte of values."""
+    one_byte = np.repeat(np.eye(value_bytes(source.type), dtype=np.int64), LANES, axis=0)[:, None, :, None]
+    arrival = Arrival.SIGNED_BYTES if source.type.signed else Arrival.UNSIGNED_BYTES
+    return replace(_copy_pass(op, edge, source, size, window), weights=one_byte, arrival=arrival)
+
+
 def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the single pass, in a tuple, that computes a `FixedPoint` layer on the engine's fixed-point unit."""
     writer = _ProgramBuilder(op.name)
@@ -338,10 +389,7 @@ def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]
         values[index] = writer.arrive(_range(source.type), is_pixel=is_pixel)
         size = value_bytes(source.type)
         window = Window(kernel=(size, 1), stride=(size if source.height > 1 else 1, 1))
-        task = _copy_pass(op, edges[index], source, source.shape[1:], window)
-        one_byte = np.repeat(np.eye(size, dtype=np.int64), LANES, axis=0)[:, None, :, None]
-        arrival = Arrival.SIGNED_BYTES if source.type.signed else Arrival.UNSIGNED_BYTES
-        operands.append(replace(task, weights=one_byte, arrival=arrival))
+        operands.append(_brought(op, edges[index], source, source.shape[1:], window))
     for index, step in enumerate(op.steps):
         chosen = [values[operand] for operand in step.operands]
         result = _add_operation(writer, step, chosen)
@@ -359,7 +407,7 @@ def _add_operation(writer: _ProgramBuilder, step: steps.Operation, values: Seque
     match step:
         case steps.Table():
             if (step.table != step.table[:1]).any():
-                raise writer.refuse("the engine's fixed unit has one table for all channels, not one for each")
+                raise writer.refuse("the engine's fixed-point unit has one table for all channels, not one for each")
             return writer.look_up(values[0], step.table[0].tolist(), step.low)
         case steps.Shift():
             return writer.scale(values[0], step.shift)
@@ -382,14 +430,79 @@ def _add_operation(writer: _ProgramBuilder, step: steps.Operation, values: Seque
         case steps.Curve():
             return writer.curve(values[0], step)
         case _:
-            raise writer.refuse(f"the engine's fixed unit has no {type(step).__name__}")
+            raise writer.refuse(f"the engine's fixed-point unit has no {type(step).__name__}")
+
+
+def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass of a layer that looks values up, if each channel's function is a line between bounds.
+
+    Raises
+    ------
+    ModelError
+        If some channel's function is not such a line.
+    """
+    writer, low, high = _ProgramBuilder(op.name), int(op.table.min()), int(op.table.max())
+    slope, start, shift = _channel_lines(op.table, op.input.type.minimum)
+    values = np.arange(op.input.type.minimum, op.input.type.maximum + 1)
+    lines = slope[:, None] * values + start[:, None] >> shift[:, None]
+    if (np.clip(lines, low, high) != op.table).any():
+        raise ModelError(
+            f"{op.name}: the engine has one table for all channels; the functions of the {op.channels} channels are "
+            "not lines between bounds, from values where the channels are equal (PRelu: slopes of one sign); use "
+            "--template stream"
+        )
+    operand = _brought(op, edges[0], op.input, op.input.shape[1:], Window(kernel=(1, 1)))
+    value = writer.arrive(_range(op.input.type))
+    product = writer.times(value, slope)
+    writer.release(value)
+    writer.release(product)
+    total = writer.plus(product, start)
+    writer.release(total)
+    ends = int(lines.min()), int(lines.max())
+    index = writer.add_constant(np.ones(len(shift), np.int64), shift)
+    operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
+    line = writer.add(Code.MULTIPLY, ends, total, 0, rounding=Rounding.DOWN, **operands)
+    result = writer.limit(line, low, high)
+    return (_with_operands(op, [operand], writer.finish(result, op.output.type)),)
+
+
+def _channel_lines(table: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the slope, start and shift of the line nearest to each channel's outputs: ``slope * x + start >> shift``.
+
+    ``table`` has the outputs ``(C, n)`` of the values ``x`` from ``first`` on. Outputs at its bounds can lie on a line
+    beyond them. The slope is the one that leaves the most room for the start.
+    """
+    values = np.arange(first, first + table.shape[1])
+    lower = np.where(table > table.min(), table - 0.5, -np.inf)
+    upper = np.where(table < table.max(), table + 0.5, np.inf)
+
+    def room(slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        moved = slopes[:, None] * values
+        return (lower - moved).max(axis=1), (upper - moved).min(axis=1)
+
+    reach = np.full(len(table), 2.0 * (table.max() - table.min() + 1))
+    left, right = -reach, reach
+    for _ in range(100):  # the room is a concave function of the slope
+        near, far = left + (right - left) / 3, right - (right - left) / 3
+        (near_low, near_high), (far_low, far_high) = room(near), room(far)
+        is_nearer = near_high - near_low > far_high - far_low
+        left, right = np.where(is_nearer, left, near), np.where(is_nearer, far, right)
+    low, high = room(left)
+    is_flat = ~np.isfinite(low) | ~np.isfinite(high)
+    middle = np.where(is_flat, np.where(np.isfinite(low), low + 1, high - 1), (low + high) / 2)
+    shift = np.minimum(FACTOR_BITS - 2 - np.frexp(left)[1], MAX_SHIFT - FACTOR_BITS)
+    return (
+        np.rint(np.ldexp(left, shift)).astype(np.int64),
+        np.rint(np.ldexp(middle + 0.5, shift)).astype(np.int64),
+        shift.astype(np.int64),
+    )
 
 
 def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass of a sum pool of values of several bytes: each operand adds up one byte over the windows."""
     writer, size = _ProgramBuilder(op.name), value_bytes(op.input.type)
     if any(op.window.padding):
-        raise writer.refuse("the engine's fixed unit adds up windows of wide maps without padding only")
+        raise writer.refuse("the engine's fixed-point unit adds up windows of wide maps without padding only")
     down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
     operands = []
     for byte in range(size):
@@ -414,6 +527,30 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     total = writer.plus(total, op.taps * (stored - op.input.zero_point), ends=(-op.taps * reach, op.taps * reach))
     result = writer.requantise(total, op.requantisation)
+    return (_with_operands(op, operands, writer.finish(result, op.output.type)),)
+
+
+def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass of a maximum pool of a wide map: each operand is the map at one place of the window."""
+    writer, size = _ProgramBuilder(op.name), value_bytes(op.input.type)
+    (top, left, bottom, right), (below, beside) = op.window.padding, op.window.dilation
+    down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
+    lowest = -(1 << 8 * size - 1) if op.input.type.signed else 0  # bytes of the padding: the lowest ones
+    ends, operands, values = (lowest, op.input.type.maximum), [], []
+    for row, column in np.ndindex(op.window.kernel):
+        window = Window(
+            kernel=(size, 1),
+            stride=(down * size if op.output.height > 1 else right_stride, right_stride),
+            padding=((top - row * below) * size, left - column * beside, bottom * size, right),
+        )
+        operands.append(replace(_brought(op, edges[0], op.input, op.output.shape[1:], window), pad=-128))
+        values.append(writer.arrive(ends))
+    result = values[0]
+    for value in values[1:]:
+        greater = writer.add(Code.MAXIMUM, ends, result, value)
+        writer.release(result)
+        writer.release(value)
+        result = greater
     return (_with_operands(op, operands, writer.finish(result, op.output.type)),)
 
 

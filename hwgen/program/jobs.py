@@ -626,9 +626,9 @@ class _PassJobs:
     def _operand_compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
         """Return the compute section of a job that copies an operand to the fixed-point unit: a byte per fold.
 
-        Rows of bytes are not rows of pixels. None of them is outside the map.
+        Rows of bytes are not rows of pixels, so that no row is compared with the map's, unless windows reach beyond it.
         """
-        inside = {"in_rows": (1 << 16) - 1, "origin_row": 0, "row_advance": 0}
+        inside = {} if self.task.reads_outside else {"in_rows": (1 << 16) - 1, "origin_row": 0, "row_advance": 0}
         return replace(self._compute(item, box, weights), folds=operand_bytes(self.task), plane=0, **inside)
 
     @property

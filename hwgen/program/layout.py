@@ -45,9 +45,18 @@ def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
     channels, height, width = frame.shape
     size, values = value_bytes(integer_type), frame.astype(np.int64)
     whole = np.zeros((blocks(channels) * LANES, height, size, width), np.int8)
-    for row, inverted in enumerate(_inverted(integer_type)):
-        whole[:channels, :, row] = (values >> 8 * (size - 1 - row) ^ inverted).astype(np.int8)
+    for row, stored in enumerate(stored_bytes(values, integer_type)):
+        whole[:channels, :, row] = stored
     return whole.reshape(-1, LANES, height * size, width).transpose(0, 2, 3, 1).tobytes()
+
+
+def stored_bytes(values: np.ndarray | int, integer_type: IntegerType) -> list[np.ndarray]:
+    """Return the bytes that memory stores for ``values``, the highest first: int8 arrays of the shape of ``values``."""
+    highest = value_bytes(integer_type) - 1
+    return [
+        np.asarray(np.asarray(values, np.int64) >> 8 * (highest - row) ^ inverted).astype(np.int8)
+        for row, inverted in enumerate(_inverted(integer_type))
+    ]
 
 
 def _inverted(integer_type: IntegerType) -> list[int]:

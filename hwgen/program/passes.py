@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from hwgen.network.ops import (
     Mul,
     Op,
     Pad,
+    Resample,
     Select,
     SpaceToDepth,
     Sub,
@@ -57,18 +59,21 @@ from hwgen.program.elementwise import (
     lookup_passes,
     lookup_table,
     product_passes,
+    scaled_lookup,
     sum_passes,
     sum_scratch,
     with_sum,
 )
 from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average_factors, divisor_regions, fit
-from hwgen.program.fixed import conv_pass, fixed_point_passes, is_wide, sum_pool_passes
+from hwgen.program.fixed import OTHER_ROUNDING, conv_pass, fixed_point_passes, is_wide, max_pool_passes, sum_pool_passes
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
+from hwgen.program.resample import resample_passes
 from hwgen.program.unfold import UnfoldedConv
+from hwgen.program.wide_moves import MOVES, byte_passes
 
 #: Layer types of pools that may have inputs of more than 8 bits: the fixed-point unit computes them.
-WIDE_POOLS = (SumPool, GlobalAveragePool)
+WIDE_POOLS = (SumPool, GlobalAveragePool, MaxPool)
 #: Maximum kernel size, in taps, and maximum dilation: the fields of a job have 8 bits.
 MAX_TAPS = 255
 
@@ -98,8 +103,12 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
     _check_window(op)
     make: Callable[..., tuple[Pass, ...]] = _RULES[type(op)].passes
     if is_wide(op.input) and type(op) in WIDE_POOLS:
-        make = sum_pool_passes
-    layer_passes = make(op, takes[0], inside) if op.concatenates else make(op, takes[0])
+        make = max_pool_passes if type(op) is MaxPool else sum_pool_passes
+    inputs = (takes[0], inside) if op.concatenates else (takes[0],)
+    if is_wide(op.input) and type(op) in MOVES:
+        layer_passes = byte_passes(op, lambda stored: make(stored, *inputs))
+    else:
+        layer_passes = make(op, *inputs)
     for later_op, edges in zip(fused, takes[1:], strict=True):
         fuse = _RULES[type(later_op)].fuse
         assert fuse is not None
@@ -109,7 +118,7 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
 
 def _check_bits(op: Op) -> None:
     """Refuse a layer whose maps have more bits than the engine computes for such a layer."""
-    is_taken = type(op) in (FixedPoint, *WIDE_POOLS)
+    is_taken = type(op) in (FixedPoint, *WIDE_POOLS, *MOVES)
     for feature_map in (*op.inputs, op.output):
         if is_wide(feature_map) and not (is_taken or (type(op) in (Conv, UnfoldedConv) and feature_map is op.output)):
             raise ModelError(
@@ -123,7 +132,9 @@ def can_fuse(before: Sequence[Op], op: Op) -> bool:
     if any(type(layer) not in _RULES for layer in (*before, op)):
         return False
     kind, first, last = (_RULES[type(layer)] for layer in (op, before[0], before[-1]))
-    if kind.fuse is None or scratch_maps(before[0]) or type(op) in last.never_before:
+    if kind.fuse is None or scratch_maps(before[0]) or type(op) in last.never_before or is_wide(before[-1].output):
+        return False
+    if _needs_fixed_unit(before[0]):
         return False
     return not (kind.needs_whole_map and first.in_parts(before[0])) and kind.fusible(before, op)
 
@@ -199,8 +210,11 @@ def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
         return (_wide_conv(op, edges),)
     parameters = rule = None
     if op.requantisation is not None:
+        factors = _conv_factors(op)
+        if factors is None:
+            return (_wide_conv(op, edges),)
         zero = op.input.zero_point - offset(op.input.type)
-        rule, parameters = _rule_and_parameters(op, _conv_factors(op), zero * op.weights.sum(axis=(1, 2, 3)))
+        rule, parameters = _rule_and_parameters(op, factors, zero * op.weights.sum(axis=(1, 2, 3)))
     (edge,) = edges
     if op.groups > 1 and op.groups == op.channels == op.outputs:
         whole = Pass(
@@ -272,13 +286,11 @@ def _group(
     )
 
 
-def _conv_factors(op: Conv) -> Factors:
+@lru_cache(maxsize=1024)
+def _conv_factors(op: Conv) -> Factors | None:
     """Return the factors that let the engine requantise a convolution's sums exactly as the model does.
 
-    Raises
-    ------
-    ModelError
-        If none give the layer's outputs.
+    ``None`` if no factors do, so that only the fixed-point unit can requantise the sums.
     """
     rule = op.requantisation
     assert rule is not None
@@ -286,17 +298,21 @@ def _conv_factors(op: Conv) -> Factors:
         return Factors(significand=rule.significand, shift=rule.shift, bias=op.bias, zero_point=rule.zero_point)
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     most = (np.abs(op.weights).sum(axis=(1, 2, 3)) * reach << op.fraction) + np.abs(op.bias)
-    return _fit_rule(
-        op,
-        rule,
-        StepFunctions.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction),
-        op.bias,
-        op.fraction,
-    )
+    steps = StepFunctions.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction)
+    return _fit_rule(op, rule, steps, op.bias, op.fraction)
 
 
-def _fit_rule(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0) -> Factors:
-    """Return factors that let the engine requantise exactly, given the sums where outputs step up, or refuse the layer.
+def _needs_fixed_unit(op: Op) -> bool:
+    """Whether only the fixed-point unit computes a layer with outputs of 8 bits."""
+    if isinstance(op, Lookup):
+        return op.by_channel and scaled_lookup(op) is None
+    return isinstance(op, Conv) and op.requantisation is not None and _conv_factors(op) is None
+
+
+def _fit_rule(
+    op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0
+) -> Factors | None:
+    """Return factors that let the engine requantise exactly, given the sums where outputs step up, or ``None``.
 
     ``fraction`` is the number of fractional bits of the biases.
     """
@@ -308,20 +324,7 @@ def _fit_rule(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray |
     else:
         spans = np.maximum(steps.above[:, -1] - steps.above[:, 0], 1)
         guess = Factors.of_ratio((len(steps.outputs) - 1 or 1) / spans, op.output.zero_point)
-    factors = fit(steps, guess, op.output.type)
-    if factors is None and fraction:
-        raise ModelError(
-            f"{op.name}: the engine can't round this layer's sums exactly as the model does, because its bias is not a "
-            "multiple of x_scale * w_scale: it was quantised for another convolution, or a constant after the "
-            "convolution is folded in; use --template stream, or quantise the bias with x_scale * w_scale, and the "
-            "result before the constant"
-        )
-    if factors is None:
-        raise ModelError(
-            f"{op.name}: the engine can't round this layer's sums exactly as the model does, which rounds "
-            "products once, or begins outputs at sums of its own; use --template stream"
-        )
-    return factors
+    return fit(steps, guess, op.output.type)
 
 
 def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredRange, np.ndarray]:
@@ -452,7 +455,10 @@ def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, 
         factors = Factors(significand=rule.significand, shift=rule.shift, bias=none, zero_point=rule.zero_point)
     else:
         most = np.full(op.outputs, op.taps * ((1 << op.input.type.bits) - 1))
-        factors = _fit_rule(op, rule, StepFunctions.of_rule(rule, rule.low, rule.high, most))
+        fitted = _fit_rule(op, rule, StepFunctions.of_rule(rule, rule.low, rule.high, most))
+        if fitted is None:
+            raise ModelError(f"{op.name}: {OTHER_ROUNDING}")
+        factors = fitted
     bounds, parameters = _rule_and_parameters(op, factors, np.full(op.outputs, zero * op.taps))
     return (replace(unscaled_pass(op, edges, op.output.type), rule=bounds, parameters=parameters),)
 
@@ -508,6 +514,7 @@ _RULES: dict[type[Op], _LayerRule] = {
     Pad: _LayerRule(_copy_pass),
     Select: _LayerRule(_select),
     Upsample: _LayerRule(_upsample, in_parts=lambda op: True),
+    Resample: _LayerRule(resample_passes, in_parts=lambda op: True),
     DepthToSpace: _LayerRule(_depth_to_space, in_parts=lambda op: True),
     SpaceToDepth: _LayerRule(_space_to_depth),
     FixedPoint: _LayerRule(fixed_point_passes, never_before=(Add, Sub, Lookup, MaxPool)),

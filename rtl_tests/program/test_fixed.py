@@ -16,33 +16,18 @@ from wide_maps import INPUT_MAP, POINT, averaged, conv, gated, residual, wide
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.network import golden
+from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.ops import FixedPoint, MaxPool, SumPool
-from hwgen.network.ops.fixed_point import Limits, Shift, Times
+from hwgen.network.ops import FixedPoint, Max, SumPool
+from hwgen.network.ops.fixed_point import Curve, Limits, Plus, Shift, Times
 from hwgen.program.compile import schedule
 from hwgen.program.layout import map_bytes, pack_map, unpack_map
-from hwgen.schedule.engine import EngineSchedule
 
 ENGINE = EngineConfig(fixed_words=512, lookup_words=2048, pixels=5, map_words=512, weight_steps=512)
 
 
-def check(network: Network, engine: EngineConfig, seed: int = 0, frames: int = 1) -> None:
-    """The program's outputs equal the golden model's, and its jobs do not wait for each other."""
-    made = schedule(network, engine, side_by_side=False, frames=frames)
-    rng = np.random.default_rng(seed)
-    given_frames = [
-        rng.integers(each.type.minimum, each.type.maximum, (frames, *each.shape), endpoint=True).astype(each.type.dtype)
-        for each in network.input_maps
-    ]
-    found = interpret.run_outputs(made.program, *given_frames)
-    for values, expected in zip(found, golden.outputs(network, given_frames), strict=True):
-        np.testing.assert_array_equal(values, expected)
-    assert EngineSchedule(engine, made.jobs).run().cycles > 0
-
-
-def alone(op: FixedPoint) -> Network:
+def alone(op: FixedPoint | Max) -> Network:
     names = tuple(f"input_{index}" for index in range(len(op.inputs)))
     return Network(name="alone", layers=(op,), edges=(names,), inputs=names)
 
@@ -58,7 +43,7 @@ def test_random_layers(seed, cores, bus_bytes):
     try:
         made = schedule(alone(op), engine, side_by_side=False)
     except ModelError as error:
-        if not str(error).startswith("program: the engine's fixed unit"):
+        if not str(error).startswith("program: the engine's fixed-point unit"):
             raise
         reject()
     frames = random_maps(random, op)
@@ -70,12 +55,12 @@ def test_random_layers(seed, cores, bus_bytes):
 @pytest.mark.parametrize("make", [residual, averaged])
 def test_networks(make, cores):
     """Wide sums of convolutions, SiLU, pools and gates, with quantised and wide outputs."""
-    check(make(), replace(ENGINE, cores=cores))
+    interpret.check_network(make(), replace(ENGINE, cores=cores))
 
 
 def test_several_frames():
-    check(averaged(), ENGINE, frames=3)
-    check(averaged(), replace(ENGINE, cores=4), frames=3)
+    interpret.check_network(averaged(), ENGINE, frames=3)
+    interpret.check_network(averaged(), replace(ENGINE, cores=4), frames=3)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 8])
@@ -87,7 +72,7 @@ def test_groups_and_fractions(groups):
     weights = rng.integers(-90, 90, (8, 8 // groups, 3, 3))
     layer = conv(rng, "sums", source, output, 3.0)
     layer = replace(layer, groups=groups, weights=weights, fraction=4)
-    check(Network(name="conv", layers=(layer,)), ENGINE)
+    interpret.check_network(Network(name="conv", layers=(layer,)), ENGINE)
 
 
 @pytest.mark.parametrize("shift", [18, 30])
@@ -100,7 +85,27 @@ def test_products_of_wide_values(shift):
         output, steps = wide(30, 4, 3), (Times(operands=(0, 1), shift=30), Shift(operands=(2,), shift=-2))
     side = wide(28, 4, 3)
     layer = FixedPoint(name="product", input=side, more=(side,), output=output, window=POINT, steps=steps)
-    check(alone(layer), ENGINE)
+    interpret.check_network(alone(layer), ENGINE)
+
+
+@pytest.mark.parametrize("segments", [64, 1024])
+def test_curves(segments):
+    """Of many segments, the engine looks up only those that are not constant, and two tables together if it must."""
+    fraction, source = 18, wide(26, 4, 3)
+    steps = tuple(
+        Curve.fitted(
+            lambda x, shift=shift: np.tanh(x / 9) + np.sin(x) / (1 + shift),
+            0,
+            low=-32 << fraction,
+            segment_bits=fraction + 6 - segments.bit_length() + 1,
+            segments=segments,
+            fractions=(fraction, fraction),
+        )
+        for shift in (0, 100)[: 2 if segments == 64 else 1]
+    )
+    total = (Plus(operands=(1, 2)),) if len(steps) == 2 else ()
+    layer = FixedPoint(name="curves", input=source, output=wide(28, 4, 3), window=POINT, steps=(*steps, *total))
+    interpret.check_network(alone(layer), ENGINE)
 
 
 def test_packed_maps():
@@ -118,7 +123,17 @@ def refused() -> dict[str, Network]:
     """Return networks that the engine refuses, by the reason."""
     rng = np.random.default_rng(0)
     first = conv(rng, "first", INPUT_MAP, wide(24), 7.3)
-    pooled = MaxPool(name="pool", input=wide(24), output=wide(24, 4, 3), window=Window(kernel=(2, 2), stride=(2, 2)))
+    kind = wide(24).type
+    greatest = Max(
+        name="greatest",
+        input=wide(24),
+        more=(wide(24),),
+        output=wide(24),
+        window=POINT,
+        labels=(Label(0.5, 0),) * 3,
+        low=kind.minimum,
+        high=kind.maximum,
+    )
     padded = SumPool(
         name="sums",
         input=wide(24),
@@ -130,13 +145,11 @@ def refused() -> dict[str, Network]:
     many = FixedPoint(name="many", input=wide(24), output=wide(24), window=POINT, steps=steps)
     edges = (INPUT,), ("first",)
     return {
-        "pool: the engine computes maxpool with values of at most 8 bits": Network(
-            name="pooled", layers=(first, pooled), edges=edges
-        ),
-        "sums: the engine's fixed unit adds up windows of wide maps without padding": Network(
+        "greatest: the engine computes max with values of at most 8 bits": alone(greatest),
+        "sums: the engine's fixed-point unit adds up windows of wide maps without padding": Network(
             name="padded", layers=(first, padded), edges=edges
         ),
-        "many: the engine's fixed unit executes 127 instructions": alone(many),
+        "many: the engine's fixed-point unit executes 127 instructions": alone(many),
     }
 
 
@@ -147,11 +160,11 @@ def test_refusals(text):
 
 
 def test_engine_without_the_unit():
-    with pytest.raises(ModelError, match=r"no unit for it \(fixed_words\)"):
+    with pytest.raises(ModelError, match=r"this engine does not have \(fixed_words\)"):
         schedule(residual(), replace(ENGINE, fixed_words=0, lookup_words=0))
-    with pytest.raises(ModelError, match="lookup_words of 768, not 0"):
+    with pytest.raises(ModelError, match="lookup_words of 645, not 0"):
         schedule(residual(), replace(ENGINE, lookup_words=0))
 
 
 def test_gate_of_one_pixel():
-    check(alone(gated(np.random.default_rng(3))), replace(ENGINE, cores=2))
+    interpret.check_network(alone(gated(np.random.default_rng(3))), replace(ENGINE, cores=2))

@@ -450,13 +450,17 @@ def test_sums_that_no_factor_gives():
 
 
 def test_a_bias_between_two_sums():
-    """A bias of the convolution's own scale is built; one with digits behind the point is refused by its cause."""
+    """A bias of the convolution's own scale is requantised as usual; one with a fraction goes to the fixed unit."""
     layer = conv(kernel=1, channels=8, maps=8, weights=np.eye(8, dtype=np.int64).reshape(8, 8, 1, 1))
     rule = replace(layer.requantisation, significand=np.full(8, 15_099_494), shift=np.full(8, 24), float32=False)
     check(schedule(alone(replace(layer, bias=np.arange(8), requantisation=rule)), SMALL))
     shifted = replace(rule, shift=rule.shift + 6)
-    with pytest.raises(ModelError, match=r"conv: .* because its bias is not a multiple of x_scale \* w_scale: "):
-        schedule(alone(replace(layer, bias=np.arange(8) * 64 + 31, requantisation=shifted, fraction=6)), SMALL)
+    between = alone(replace(layer, bias=np.arange(8) * 64 + 31, requantisation=shifted, fraction=6))
+    with pytest.raises(ModelError, match=r"conv: needs the unit for layers in fixed point"):
+        schedule(between, SMALL)
+    found = schedule(between, replace(SMALL, fixed_words=256, parameter_words=64))
+    assert [work.task.fixed is not None for work in found.tiled_passes] == [True]
+    check(found)
 
 
 @pytest.mark.long

@@ -22,11 +22,15 @@ from hwgen.gateware.engine.config import CHAIN, LANES, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.gateware.engine.fixed_unit import LOOKUP_TABLE, PROGRAM_TABLE, Arrival
 from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store
+from hwgen.network import golden
+from hwgen.network.graph import Network
 from hwgen.network.requantise import Requantisation, requantise
+from hwgen.program.compile import schedule
 from hwgen.program.file import Program
 from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, unpack_map
 from hwgen.program.tiles import MAX_PIXELS
+from hwgen.schedule.engine import EngineSchedule
 
 _NEVER = -1
 #: Number of look-up tables: the tables of additions, and one table of outputs.
@@ -649,3 +653,17 @@ class Cores:
         own = {"blocks": blocks, "rows": rows, "address": address, "block_stride": members * store.block_stride}
         own |= {name: getattr(store, name) for name in ("o_base", "o_plane", "row_stride", "words")}
         return [Store(**own)]
+
+
+def check_network(network: Network, engine: EngineConfig, seed: int = 0, frames: int = 1) -> None:
+    """Check that a program's outputs equal the golden model's, and that its jobs come to an end."""
+    made = schedule(network, engine, side_by_side=False, frames=frames)
+    rng = np.random.default_rng(seed)
+    given_frames = [
+        rng.integers(each.type.minimum, each.type.maximum, (frames, *each.shape), endpoint=True).astype(each.type.dtype)
+        for each in network.input_maps
+    ]
+    found = run_outputs(made.program, *given_frames)
+    for values, expected in zip(found, golden.outputs(network, given_frames), strict=True):
+        np.testing.assert_array_equal(values, expected)
+    assert EngineSchedule(engine, made.jobs).run().cycles > 0

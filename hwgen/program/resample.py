@@ -1,0 +1,99 @@
+"""Passes of a layer that picks rows and columns of its input in any order: copies of evenly spaced rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hwgen.errors import ModelError
+from hwgen.gateware.engine.config import STRIDES
+from hwgen.network.maps import Window
+from hwgen.network.ops import Resample
+from hwgen.program.array_pass import Pass, PixelGrid, by_fold, unscaled_pass
+
+#: Maximum number of passes of a layer.
+_MAX_PASSES = 256
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Evenly spaced rows (or columns) of an output, which are evenly spaced rows of the input.
+
+    Parameters
+    ----------
+    first, step : int
+        First row of the output, and the distance to the next one.
+    source, stride : int
+        Row of the input that the first row copies, and the distance to the next one.
+    count : int
+        Number of rows.
+    """
+
+    first: int
+    step: int
+    source: int
+    stride: int
+    count: int
+
+
+def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the passes that copy an input's rows and columns: one for each run of rows, and each run of columns.
+
+    Raises
+    ------
+    ModelError
+        If the rows and columns are too uneven.
+    """
+    runs = [(row, column) for row in _runs(op.rows) for column in _runs(op.columns)]
+    if len(runs) > _MAX_PASSES:
+        raise ModelError(
+            f"{op.name}: the engine would copy the rows and columns of this layer in {len(runs):,} passes, and takes "
+            f"{_MAX_PASSES} at most, because they are not evenly spaced; use --template stream"
+        )
+    task = by_fold(unscaled_pass(op, edges, op.output.type))
+    return tuple(_copy(task, row, column) for row, column in runs)
+
+
+def _copy(task: Pass, row: _Run, column: _Run) -> Pass:
+    """Return the pass that copies a run of rows and of columns."""
+    bottom, right = row.source - task.height + 1, column.source - task.width + 1
+    return replace(
+        task,
+        rows=row.count,
+        columns=column.count,
+        window=Window(
+            kernel=(1, 1),
+            stride=(row.stride, column.stride),
+            padding=(
+                -row.source,
+                -column.source,
+                bottom + (row.count - 1) * row.stride,
+                right + (column.count - 1) * column.stride,
+            ),
+        ),
+        lattice=PixelGrid(step=(row.step, column.step), first=(row.first, column.first)),
+    )
+
+
+def _runs(indices: Sequence[int]) -> list[_Run]:
+    """Divide the rows (or columns) of an output into few runs, the longest first; ``indices`` are rows of the input."""
+    left, runs = dict(enumerate(indices)), []
+    while left:
+        runs.append(max((_longest(left, first) for first in left), key=lambda run: run.count))
+        for number in range(runs[-1].count):
+            del left[runs[-1].first + number * runs[-1].step]
+    return runs
+
+
+def _longest(left: dict[int, int], first: int) -> _Run:
+    """Return the longest run that begins at row ``first`` of the output, of the rows that are ``left``."""
+    longest = _Run(first, 1, left[first], 1, 1)
+    for second in left:
+        step, stride = second - first, left[second] - left[first]
+        if step <= 0 or stride not in STRIDES:
+            continue
+        count = 1
+        while left.get(first + count * step) == left[first] + count * stride:
+            count += 1
+        longest = max(longest, _Run(first, step, left[first], stride, count), key=lambda run: run.count)
+    return longest
