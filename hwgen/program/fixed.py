@@ -370,7 +370,7 @@ def _copy_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], win
 
 
 def _brought(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
-    """Return a channelwise pass that copies a map to the fixed-point unit: each row of its windows is a byte of values."""
+    """Return a channelwise pass that copies a map to the fixed-point unit: rows of its windows are bytes of values."""
     one_byte = np.repeat(np.eye(value_bytes(source.type), dtype=np.int64), LANES, axis=0)[:, None, :, None]
     arrival = Arrival.SIGNED_BYTES if source.type.signed else Arrival.UNSIGNED_BYTES
     return replace(_copy_pass(op, edge, source, size, window), weights=one_byte, arrival=arrival)
@@ -488,8 +488,9 @@ def _channel_lines(table: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarra
         is_nearer = near_high - near_low > far_high - far_low
         left, right = np.where(is_nearer, left, near), np.where(is_nearer, far, right)
     low, high = room(left)
-    is_flat = ~np.isfinite(low) | ~np.isfinite(high)
-    middle = np.where(is_flat, np.where(np.isfinite(low), low + 1, high - 1), (low + high) / 2)
+    low = np.where(np.isfinite(low), low, high - 2)  # a channel whose outputs are all at one bound
+    high = np.where(np.isfinite(high), high, low + 2)
+    middle = (low + high) / 2
     shift = np.minimum(FACTOR_BITS - 2 - np.frexp(left)[1], MAX_SHIFT - FACTOR_BITS)
     return (
         np.rint(np.ldexp(left, shift)).astype(np.int64),

@@ -9,7 +9,7 @@ from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import STRIDES
 from hwgen.network.maps import Window
 from hwgen.network.ops import Resample
-from hwgen.program.array_pass import Pass, PixelGrid, by_fold, unscaled_pass
+from hwgen.program.array_pass import Pass, PixelGrid, repeat_weights, unscaled_pass
 
 #: Maximum number of passes of a layer.
 _MAX_PASSES = 256
@@ -50,7 +50,7 @@ def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
             f"{op.name}: the engine would copy the rows and columns of this layer in {len(runs):,} passes, and takes "
             f"{_MAX_PASSES} at most, because they are not evenly spaced; use --template stream"
         )
-    task = by_fold(unscaled_pass(op, edges, op.output.type))
+    task = repeat_weights(unscaled_pass(op, edges, op.output.type))
     return tuple(_copy(task, row, column) for row, column in runs)
 
 

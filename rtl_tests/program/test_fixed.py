@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from counted import cases_in_the_long_run
 from fixed_points import random_layer, random_maps
-from hypothesis import given, reject
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 from wide_maps import INPUT_MAP, POINT, averaged, conv, gated, residual, wide
 
@@ -18,16 +18,17 @@ from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.ops import FixedPoint, Max, SumPool
+from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.ops import FixedPoint, Lookup, Max, SumPool
 from hwgen.network.ops.fixed_point import Curve, Limits, Plus, Shift, Times
 from hwgen.program.compile import schedule
+from hwgen.program.fixed import channel_line_passes
 from hwgen.program.layout import map_bytes, pack_map, unpack_map
 
 ENGINE = EngineConfig(fixed_words=512, lookup_words=2048, pixels=5, map_words=512, weight_steps=512)
 
 
-def alone(op: FixedPoint | Max) -> Network:
+def alone(op: FixedPoint | Lookup | Max) -> Network:
     names = tuple(f"input_{index}" for index in range(len(op.inputs)))
     return Network(name="alone", layers=(op,), edges=(names,), inputs=names)
 
@@ -106,6 +107,23 @@ def test_curves(segments):
     total = (Plus(operands=(1, 2)),) if len(steps) == 2 else ()
     layer = FixedPoint(name="curves", input=source, output=wide(28, 4, 3), window=POINT, steps=(*steps, *total))
     interpret.check_network(alone(layer), ENGINE)
+
+
+@cases_in_the_long_run(40)
+@given(seed=st.integers(0, 2**32), signed=st.booleans())
+def test_lines_of_channels(seed, signed):
+    """Each channel's function is a line between bounds, of any slope and start."""
+    rng = np.random.default_rng(seed)
+    kind = INT8 if signed else UINT8
+    source = FeatureMap(channels=int(rng.integers(1, 20)), height=4, width=5, type=kind)
+    slope, start = rng.normal(size=(source.channels, 1)) * 10.0 ** rng.integers(-3, 2), rng.normal(size=1) * 90
+    values = np.arange(kind.minimum, kind.maximum + 1)
+    table = np.clip(np.rint(slope * values + start), kind.minimum, kind.maximum).astype(np.int64)
+    assume((table != table[0]).any())
+    layer = Lookup(name="lines", input=source, output=source, window=POINT, table=table)
+    (task,) = channel_line_passes(layer, ("input_0",))
+    assert task.fixed is not None
+    interpret.check_network(alone(layer), ENGINE, seed)
 
 
 def test_packed_maps():

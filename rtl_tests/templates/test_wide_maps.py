@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from random import Random
 
+import interpret
 import numpy as np
 import pytest
 from accelerators import Case, check_reset, check_stalled
@@ -19,7 +20,7 @@ from wide_maps import FRACTION, INPUT_MAP, POINT, conv, gated, residual, rule, w
 from hwgen import boards
 from hwgen.api.model import Model
 from hwgen.devices import DEFAULT
-from hwgen.errors import PlanError
+from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
@@ -178,9 +179,10 @@ def test_values_and_cycles(name):
     check_simulated(NETWORKS[name]())
 
 
-def test_engines_refuse_concatenations_of_wide_maps_by_name():
-    with pytest.raises(PlanError, match=r"^both: the engine computes concat with .* at most 8 bits"):
-        Model(moved()).plan("zedboard", template="engine")
+@pytest.mark.parametrize("name", ["residual", "moved", "without steps"])
+def test_programs_of_the_engine(name):
+    engine = EngineConfig(fixed_words=512, lookup_words=2048, pixels=5, map_words=512, weight_steps=512)
+    interpret.check_network(NETWORKS[name](), engine)
 
 
 @pytest.mark.long
