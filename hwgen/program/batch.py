@@ -35,7 +35,7 @@ def check_frames(frames: object) -> None:
         raise PlanError(f"batch must be from 1 to {MAX_FRAMES} frames, not {frames!r}")
 
 
-def together(layer_pass: Pass, frames: int) -> Pass:
+def for_all_frames(layer_pass: Pass, frames: int) -> Pass:
     """Convert a layer's pass that computes a single output pixel to a pass that computes it for all frames at once."""
     window = layer_pass.window
     top, left, bottom, right = window.padding
@@ -92,7 +92,7 @@ def _may_batch(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) 
         return False
     ((_, frame_cost),) = best_tilings(layer_pass, engine, room)
     try:
-        ((_, batch_cost),) = best_tilings(together(layer_pass, frames), engine, room)
+        ((_, batch_cost),) = best_tilings(for_all_frames(layer_pass, frames), engine, room)
     except PlanError:  # the buffers are too small for the rows of all frames
         return False
     return batch_cost.order[0] <= frames * frame_cost.order[0]

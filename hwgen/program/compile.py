@@ -20,7 +20,7 @@ from hwgen.network import host
 from hwgen.network.graph import Network
 from hwgen.network.ops import Conv
 from hwgen.program.array_pass import Pass
-from hwgen.program.batch import batched, check_frames, together
+from hwgen.program.batch import batched, check_frames, for_all_frames
 from hwgen.program.file import MapRegion, Program
 from hwgen.program.groups import MAX_LAYERS, Choices, Grouping, JobGroup, LayerPasses, MapMemoryModel, check_rings
 from hwgen.program.jobs import Emitter, PassAddresses, TiledPass
@@ -606,7 +606,7 @@ def _divided_by_frames(
     batch = batched(network, engine, layers, room, frames)
     by_frame = [layer for layer in layers if layer.step.name not in batch.together]
     of_all = [
-        LayerPasses(layer.step, tuple(together(task, batch.frames) for task in layer.tasks))
+        LayerPasses(layer.step, tuple(for_all_frames(task, batch.frames) for task in layer.tasks))
         for layer in layers
         if layer.step.name in batch.together
     ]

@@ -320,7 +320,7 @@ def timelines(config: AcceleratorConfig, cycles: Cycles) -> Timelines:
         whole = _extend_to_steady_state(config, frames)
         return Timelines(first=whole, steady=whole)
     first = one_frame(config)
-    short = lower(config, sum(event_counts(config, frames)))
+    short = with_fewer_rows(config, sum(event_counts(config, frames)))
     if short is None:
         return Timelines(first=first, steady=None)
     return Timelines(first=first, steady=_extend_to_steady_state(short, frames), rows=short.input.height)
@@ -353,8 +353,8 @@ STEP_ROWS, MIN_ROWS = 12, 48
 MIN_BUFFERS = 4
 
 
-def lower(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
-    """Return an accelerator for a map of fewer rows, to save time; ``None`` if it would be hardly lower.
+def with_fewer_rows(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
+    """Return a copy of an accelerator for a map of fewer rows, to save time; ``None`` if few rows could be saved.
 
     ``None`` as well if a layer works in tiles, or the layers do not form a chain.
 
@@ -380,7 +380,7 @@ def lower(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
 
 
 def _tall_enough(config: AcceleratorConfig) -> bool:
-    """Whether the maps of a lowered accelerator still have enough rows to show the steady state."""
+    """Whether the maps of an accelerator with fewer rows still have enough rows to show the steady state."""
     return config.output.height >= MIN_ROWS and all(
         layer.window.input.height >= MIN_BUFFERS * layer.window.rows for layer in config.layers
     )

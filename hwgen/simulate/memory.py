@@ -82,7 +82,7 @@ class Memory:
         return self.latency > 0 or self.rate > 0
 
     def beat_cycles(self, size: int, sides: int = 2) -> int:
-        """Return the maximum number of cycles until a beat has moved, after one beat of each other input and of writes.
+        """Return the maximum number of cycles until a beat has moved, if one beat of each other side moves before it.
 
         The result is 0 without a limit of the bandwidth.
 

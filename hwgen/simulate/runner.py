@@ -71,7 +71,7 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
 
 
 def _with_load(config: Config, options: Options) -> tuple[Config, Options]:
-    """Return configuration and options of a module that first loads the weights of an accelerator without any."""
+    """Return configuration and options of a module that loads an accelerator's weights first, if it begins without."""
     if options.component is not None or not isinstance(config, AcceleratorConfig) or config.first_load is None:
         return config, options
     return LoadingConfig(config, config.first_load), replace(options, component=Loading)
@@ -169,7 +169,7 @@ def _sources(config: Config, options: Options, used: Simulator, say: Callable[[s
     # All Verilog goes into one file, because a simulator is compiled from one file.
     content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
     if watched:
-        content = waves.decoded(content, top, watched)
+        content = waves.with_decoders(content, top, watched)
     return used.sources(content, top)
 
 

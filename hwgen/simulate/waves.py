@@ -129,8 +129,8 @@ def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -
 # Verilog
 
 
-def decoded(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) -> dict[str, bytes]:
-    """Add a waveform decoder of each layer's stream to an accelerator's Verilog (with ``taps``); return all files."""
+def with_decoders(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) -> dict[str, bytes]:
+    """Return an accelerator's files (with ``taps``), with a waveform decoder of each layer's stream in the Verilog."""
     text = files[f"{top}.v"].decode(errors="surrogateescape")
     end = text.index("endmodule", text.index(f"module {top} ("))
     lines = [
