@@ -292,13 +292,13 @@ class Invariants(window_proof.WindowFacts):
         self._wire("n_in_slot", "$signed({1'b0, in_slot})")
         self._table("in_bank", "in_step", [start % banks for start in starts])
         self._table("in_word", "in_step", [start // banks * source.folds for start in starts])
-        self._is("write_step_index", "n_in_step")
-        self._is("write_fold_index", "n_in_fold")
-        self._is("write_fold_index_next_word", f"n_in_fold + {self._number(source.folds)}")
-        self._is("write_slot_index", "n_in_slot")
-        self._is("write_bank_index", "in_bank")
+        self._fact("write_step_index", "n_in_step")
+        self._fact("write_fold_index", "n_in_fold")
+        self._fact("write_fold_index_next_word", f"n_in_fold + {self._number(source.folds)}")
+        self._fact("write_slot_index", "n_in_slot")
+        self._fact("write_bank_index", "in_bank")
         row = f" + n_in_slot * {self._number(config.banks.row_words)}" if config.banks.rows == 1 else ""
-        self._is("write_word_address", f"in_word{row}")
+        self._fact("write_word_address", f"in_word{row}")
 
     def _state_reader(self) -> None:
         """State the reader's counters: which window, output fold, tap fold and input fold the next step reads."""
@@ -311,7 +311,7 @@ class Invariants(window_proof.WindowFacts):
                 f"n_column_0 * {self._number(config.stride[1] * config.pixels)} - {self._number(config.padding[1])}"
             ),
         }.items():
-            self._is(signal, expression)
+            self._fact(signal, expression)
         beside = [column for _, column in window_proof.patch_offsets(config)]
         lefts = [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.grid.row_steps)]
 
@@ -328,8 +328,8 @@ class Invariants(window_proof.WindowFacts):
         by_left("bank", lambda column: column % banks)
         by_left("word", lambda column: column // banks * folds)
         for part in ("window", "patch"):
-            self._is(f"{part}_bank_index", f"{part}_bank")
-            self._is(f"{part}_word_address", f"{part}_word")
+            self._fact(f"{part}_bank_index", f"{part}_bank")
+            self._fact(f"{part}_word_address", f"{part}_word")
 
     def _slots(self) -> None:
         """State which ring row holds which row of the map, of the frame that is read and of the one that is written."""
@@ -349,8 +349,8 @@ class Invariants(window_proof.WindowFacts):
             "down_slot", "down", [offset % rows for offset in range((config.kernel[0] - 1) * config.dilation[0] + 1)]
         )
         self._modulo("patch_slot", "window_slot + down_slot", rows, 2)
-        self._is("window_slot_index", "window_slot")
-        self._is("patch_slot_index", "patch_slot")
+        self._fact("window_slot_index", "window_slot")
+        self._fact("patch_slot_index", "patch_slot")
         self._table("row_slot", "in_row", [row % rows for row in range(source.height)])
         frames = range(-1, self._max_frames + 1)
         self._table("frame_slot", "frames + 1", [frame * source.height % rows for frame in frames])
@@ -381,10 +381,10 @@ class Invariants(window_proof.WindowFacts):
         needed = "lead - need"
         if config.window_cycles > 1:
             needed = "lead - ((is_running & !is_new) ? need_next : need)"
-            self._is("used_pixels", "is_new ? need_next - need : 0")
+            self._fact("used_pixels", "is_new ? need_next - need : 0")
             self.facts["a window that is new in its second cycle has not ended"] = "!is_new | is_running"
-        self._is("released_pixels", "release_1")
-        self._is("released_pixels_1", "release_2")
+        self._fact("released_pixels", "release_1")
+        self._fact("released_pixels_1", "release_2")
         if self._site.has("margin"):
             self.sees["its_margin"] = "margin"
             self.facts["margin follows from the counts"] = f"$signed(its_margin) == {needed}"

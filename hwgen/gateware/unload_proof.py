@@ -16,7 +16,10 @@ __all__ = ["PROOFS", "beats_left", "obligations"]
 
 
 def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a serialiser. Results come at the earliest when the earlier ones have left."""
+    """Return the proof obligations of a layer's serialiser: no overwritten result, and order and values of its beats.
+
+    They assume that results are as far apart as the earlier ones take to leave.
+    """
     if not config.latency:
         return [_of_wires(config, site)]
     spacing, counts, value = max(config.fold_beats), config.fold_beats, config.shape.width * config.pixels
@@ -57,12 +60,15 @@ def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
 
 
 def beats_left(config: UnloadConfig) -> str:
-    """Return the signal that counts the beats left of a result. If no result has two, it is the port ``o__valid``."""
+    """Return the name of the serialiser's signal that counts a result's beats still to be sent.
+
+    If no result has two beats, it is the port ``o__valid``.
+    """
     return "beats_left" if max(config.fold_beats) > 1 else "o__valid"
 
 
 def _values(config: UnloadConfig) -> list[str]:
-    """Return lines of an observer that shift a bit for each channel of a result, and remember the result's fold."""
+    """Return Verilog lines of an observer that shifts a free bit per channel of a result, and keeps its fold index."""
     lanes, sent = config.lanes_in, config.lanes_out
     fold_bits = max(1, (len(config.fold_beats) - 1).bit_length())
     return [
@@ -76,7 +82,7 @@ def _values(config: UnloadConfig) -> list[str]:
 
 
 def _matches(config: UnloadConfig) -> list[str]:
-    """Return the condition of each lane of a beat: it has its channel, or none."""
+    """Return a Verilog condition for each lane of a serialiser's output beat: it has its channel's value, if any."""
     value, matches = config.shape.width * config.pixels, []
     for lane in range(config.lanes_out):
         short = [fold for fold, beats in enumerate(config.fold_channels) if lane >= len(beats[-1])]
@@ -90,7 +96,7 @@ def _matches(config: UnloadConfig) -> list[str]:
 
 
 def _of_wires(config: UnloadConfig, site: Site) -> Obligation:
-    """Return the obligation of a serialiser whose results leave in one beat each, unchanged."""
+    """Return the proof obligation of a serialiser that sends each result in one beat, in the same cycle, unchanged."""
     value, counts = config.shape.width * config.pixels, [len(beat) for beat in config.beats]
     has_valid = site.has("o__valid")  # a netlist has no port for what is a wire through the module
     if not (config.clears and min(counts) < config.lanes_out):

@@ -22,7 +22,7 @@ from hwgen.gateware.stream import channels_layout
 
 @dataclass(frozen=True, kw_only=True)
 class UpsampleConfig(OneMapConfig):
-    """Configuration of a component that repeats the rows of a map, and the beats of each row.
+    """Configuration of nearest-neighbour upsampling, which repeats each row of a map and the beats within a row.
 
     For example, a row of two pixels has two beats each, ``a0 a1 b0 b1``. With factors 2 and 2, the row becomes
     ``a0 a1 a0 a1 b0 b1 b0 b1``, twice. If beats hold several pixels, each step outputs equally many pixels of the wider
@@ -43,7 +43,7 @@ class UpsampleConfig(OneMapConfig):
 
     factors: tuple[int, int]
 
-    #: Latency from a step, which takes a beat or reads it again, to the beat's values on ``o``, in cycles.
+    #: Cycles from a step, which accepts a beat or reads it again from memory, to the beat's values on port ``o``.
     latency = 1 + LATENCY
 
     def __post_init__(self) -> None:
@@ -64,21 +64,21 @@ class UpsampleConfig(OneMapConfig):
         return self.input.width * self.factors[1]
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return which output cycles take input beats: shape of an array of an input row's cycles, and an index of it.
+        """Return the shape of an array of one input row's output cycles, and the index of the cycles that read input.
 
-        The array has an entry for every cycle (step) in which an input row is output. The index selects the entries of
-        the cycles that take a beat: in the first repetition of the row, for the beat's first repetition in the row.
+        The array has an entry for every cycle (step) that outputs a repetition of the row. The index selects the
+        cycles that accept a beat: the beat's first repetition, in the first repetition of the row.
         """
         shape = self.factors[0], self.row_steps, self.input.folds
         return shape, (slice(None), 0, slice(None, None, self.factors[1]), slice(None))
 
     @property
     def kept_words(self) -> int:
-        """Number of beats of a map row, which the memory stores for the repetitions of the row."""
+        """Number of memory words that store a map row for its repetitions, one per beat of the row."""
         return self.input.row_steps * self.input.folds
 
     def source_pixel(self, repetition: int, pixel: int) -> int:
-        """Return which pixel of an input beat is pixel ``pixel`` of the output beat of the given repetition."""
+        """Return the index of the pixel of an input beat that an output beat of a repetition has at index ``pixel``."""
         return (repetition * self.pixels + pixel) // self.factors[1]
 
     @property

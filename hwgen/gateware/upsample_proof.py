@@ -1,8 +1,8 @@
-"""Obligations ``tokens`` and ``progress`` of an upsampling: each step has the pixels that its output pixels repeat.
+"""Proof obligations of nearest-neighbour upsampling: each output pixel equals the input pixel that it repeats.
 
 The observer walks over the output in nested loops: repetitions of an input row, beats of the row, repetitions of the
-beat, folds. A beat comes in its first repetition in the first repetition of its row. One beat is marked, and each step
-that repeats it must have its pixels.
+beat, folds. A beat arrives in its first repetition in the first repetition of its row. One beat is marked, and each
+step that repeats it must have its pixels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of an upsampling."""
+    """Return the proof obligations of upsampling: values and order of its pixels, and no idle cycle."""
     source, walk, cycles = config.input, _step_lines(config), kept_proof.CYCLES
     counters = {signal: value for signal, value in _counters(config).items() if site.has(signal)}
     return [
@@ -36,7 +36,7 @@ def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
                 *delayed("taken", 1, "taken", cycles, resets=True),
             ],
             invariants={
-                "steps are counted": _in_range(config),
+                "steps are counted": _counts_in_range(config),
                 **{f"{signal} follows from the steps": f"{signal} == {counters[signal]}" for signal in counters},
             },
             asserts={
@@ -59,7 +59,7 @@ def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
 
 
 def _step_lines(config: UpsampleConfig) -> list[str]:
-    """Return lines of an observer that count the steps of an input row, and say which of them take a beat."""
+    """Return Verilog lines of an observer that counts the output cycles of an input row, and marks those with input."""
     (down, right), source = config.factors, config.input
     beats = counter("beat", source.row_steps, "repeat_count_ends")
     return [
@@ -74,13 +74,13 @@ def _step_lines(config: UpsampleConfig) -> list[str]:
 
 
 def _last_repetition(config: UpsampleConfig) -> str:
-    """Return the number of the last repetition of a beat in its row. The last beat can have fewer than the others."""
+    """Return, as a Verilog expression, the index of a beat's last repetition in a row; the last beat can have fewer."""
     right, beats = config.factors[1], config.input.row_steps
     return f"(beat == {beats - 1} ? {config.row_steps - (beats - 1) * right - 1} : {right - 1})"
 
 
-def _in_range(config: UpsampleConfig) -> str:
-    """Return the fact that no count of the observer is beyond its last value."""
+def _counts_in_range(config: UpsampleConfig) -> str:
+    """Return the Verilog condition that no counter of upsampling's observer exceeds its last value."""
     source = config.input
     return (
         f"(fold_count < {source.folds}) & (repeat_count <= {_last_repetition(config)}) & "
@@ -89,7 +89,7 @@ def _in_range(config: UpsampleConfig) -> str:
 
 
 def _counters(config: UpsampleConfig) -> dict[str, str]:
-    """Return the counters of the component, and what each is, in the observer's counts."""
+    """Return, by name, the upsampling component's counters and their values as expressions of the observer's counts."""
     return {
         "fold": "fold_count",
         "row_repeat": "row_count",
@@ -100,7 +100,7 @@ def _counters(config: UpsampleConfig) -> dict[str, str]:
 
 
 def _repeated(config: UpsampleConfig) -> str:
-    """Return whether each pixel of a step is the pixel of the marked word that it repeats, as a Verilog expression."""
+    """Return the Verilog condition that each output pixel equals the pixel of the marked input beat that it repeats."""
     source = config.input
     facts = []
     for index in range(config.factors[1] if config.pixels > 1 else 1):

@@ -15,7 +15,7 @@ __all__ = ["PairTables", "ValueTables"]
 
 
 class ValueTables(Weightless):
-    """Base class of configurations of elementwise lookups, with one table per input map.
+    """Base class of configurations of elementwise lookups, which have one table per input map.
 
     An empty table keeps the values of its input.
     """
@@ -44,7 +44,7 @@ class ValueTables(Weightless):
 class PairTables(ValueTables):
     """Base class of configurations of two-operand lookups: entries of two tables are added, and the sum is rounded.
 
-    A table of fractions decides the rounding.
+    A third table, of fractions, decides the rounding.
     """
 
     operation = "addition"
@@ -52,7 +52,7 @@ class PairTables(ValueTables):
     rounding: tuple[int, ...]
 
     def check_tables(self, fraction: int) -> None:
-        """Raise ConfigError unless the tables fit both input types, and ``rounding`` is a table of fractions.
+        """Raise ConfigError unless both tables have an entry per input value, and ``rounding`` has 256 fractions.
 
         The fractions have ``fraction`` bits.
 

@@ -1,4 +1,4 @@
-"""Obligations ``weights``: weight memories have the network's weights, and return the word of each step in its cycle.
+"""Proof obligations ``weights``: a convolution's memories store the network's weights, and are read at the right step.
 
 There are two. One is about addresses: the word that a chain position gets was read at the index of the step. The other
 is about contents: a word has the weights that the network has for the step at its address, as multipliers decode them.
@@ -21,14 +21,14 @@ __all__ = ["of_memories", "weights_of"]
 
 
 def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of the constant weight memories of the component `Multiply`, if `Chains` reads them."""
+    """Return proof obligations that a convolution's constant weight memories store its weights and are read in time."""
     if config.loaded or not config.kinds.has_chains or not any(config.units.weight_bits):
         return []
     return [*([_addresses(config, site)] if config.rom_depth > 1 else []), _contents(config, site)]
 
 
 def _port(config: MultiplyConfig, memory: int) -> tuple[str, str]:
-    """Return the registers with the address and the enable of a memory's read port, or their constant values.
+    """Return the Verilog names of a weight memory's read address and read enable registers, or their constant values.
 
     A memory that stores all positions has the registers of position 0. A memory without an enable reads in each cycle.
     """
@@ -38,17 +38,17 @@ def _port(config: MultiplyConfig, memory: int) -> tuple[str, str]:
     return f"weight_address{suffix}", f"read_enable{suffix}" if config.weights_in_blocks else "1'b1"
 
 
-def _memories(config: MultiplyConfig) -> int:
+def _num_memories(config: MultiplyConfig) -> int:
     return 1 if config.weights_joined else config.chains.positions
 
 
 def _cycles_to_word(config: MultiplyConfig, position: int) -> int:
-    """Return the cycles from a step to the cycle in which the position gets its word."""
+    """Return the cycles from a step on port ``i`` until a position of the multiplier chains gets its weight word."""
     return position + 1 - config.pipeline.weight_registers(position)
 
 
 def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the obligation that each memory was read at the index of the step that gets the word."""
+    """Return the proof obligation that each weight memory was read at the index of the step that receives the word."""
     last, width = config.rom_depth - 1, (config.rom_depth - 1).bit_length()
     cycles, ahead = config.chains.positions + 1, config.weights_in_blocks
     lines = [
@@ -59,8 +59,8 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
         *stages("valid", 1, "valid_0", cycles, resets=True),
     ]
     asserts = {}
-    for position in range(_memories(config)):
-        # The address whose word the memory shows: of this cycle, of the cycle before, or of the last cycle that read.
+    for position in range(_num_memories(config)):
+        # The address whose word the memory shows: the current one, the previous cycle's, or the last cycle's that read.
         shown, enable = _port(config, position)
         if not config.pipeline.reads_at_once:
             lines.append(f"reg [{width - 1}:0] read_{position} = 0;")
@@ -87,11 +87,11 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
 
 
 def _contents(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the obligation that words have the network's weights for the step at their address."""
+    """Return the proof obligation that each word of a weight memory contains the network's weights for its address."""
     width = max(1, (config.rom_depth - 1).bit_length())
     longest = max(_cycles_to_word(config, position) for position in range(config.chains.positions)) + 1
     asserts, lines = {}, age(longest + 1)
-    for memory in range(_memories(config)):
+    for memory in range(_num_memories(config)):
         address, enable = _port(config, memory)
         lines += [f"wire [{width - 1}:0] a{memory}_0 = {address}; wire e{memory}_0 = {enable};"]
         lines += [
@@ -103,10 +103,10 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
         wait = (_cycles_to_word(config, position) if config.weights_joined else 0) + (not config.pipeline.reads_at_once)
         index, enabled = f"a{memory}_{wait}", f"e{memory}_{wait}"
         word = f"chains.word_{position}"
-        decoded = list(_decoded(config, position, word))
+        decoded = list(_decoded_weights(config, position, word))
         size = config.weight_bits * len(decoded)
         lines += [
-            f"wire [{size - 1}:0] stated_{position} = {_choice(index, width, size, _expected(config, position))};",
+            f"wire [{size - 1}:0] stated_{position} = {_select_word(index, width, size, _expected(config, position))};",
             f"wire [{size - 1}:0] decoded_{position} = {{{', '.join(reversed(decoded))}}};",
         ]
         in_range = "1'b1" if config.rom_depth == 1 << width else f"({index} < {config.rom_depth})"
@@ -122,38 +122,38 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
         "A word that was read at the index of a step has the network's weights for the step.",
         observer=tuple(lines),
         asserts=asserts,
-        cover=f"e{_memories(config) - 1}_{longest}",
+        cover=f"e{_num_memories(config) - 1}_{longest}",
         keeps=site.memories,
         structure={"cycles": longest + 1},
     )
 
 
-def _choice(index: str, width: int, size: int, words: list[int]) -> str:
-    """Return the word at an index of ``width`` bits as a Verilog expression of ``size`` bits."""
+def _select_word(index: str, width: int, size: int, words: list[int]) -> str:
+    """Return a Verilog expression of ``size`` bits that selects a constant word by an index of ``width`` bits."""
     if width == 0 or len(words) == 1:
         return f"{size}'h{words[0]:x}"
     half = 1 << width - 1
     if len(words) <= half:
-        return _choice(index, width - 1, size, words)
-    upper, lower = (_choice(index, width - 1, size, side) for side in (words[half:], words[:half]))
+        return _select_word(index, width - 1, size, words)
+    upper, lower = (_select_word(index, width - 1, size, side) for side in (words[half:], words[:half]))
     return f"({index}[{width - 1}] ? {upper} : {lower})"
 
 
-def _products(config: MultiplyConfig, position: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """Yield the lanes of a unit, the width of its field, and the index of its product, in the order of the word."""
+def _word_fields(config: MultiplyConfig, position: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Yield, for each field of a weight word, its output lanes, its width in bits, and the index of its product."""
     for unit, bits in zip(config.units.lanes, config.units.weight_bits, strict=True):
         for index in config.chains.products_at(position) if bits else ():
             yield unit, bits, index
 
 
-def _decoded(config: MultiplyConfig, position: int, word: str) -> Iterator[str]:
-    """Yield the weights in a position's word as Verilog expressions.
+def _decoded_weights(config: MultiplyConfig, position: int, word: str) -> Iterator[str]:
+    """Yield the weights that multipliers decode from the word of a chain position, as Verilog expressions.
 
-    A field of one bit stands for -1 or 1, and for -1 where the network has no weight. A field of two weights has the
-    upper one less 1 if the lower one is negative.
+    A field of one bit stands for -1 or 1, and for -1 if the network has no weight there. A field of two weights has
+    the upper one less 1 if the lower one is negative.
     """
     first, wide = 0, config.weight_bits
-    for unit, bits, _ in _products(config, position):
+    for unit, bits, _ in _word_fields(config, position):
         field = part(word, first, bits)
         if bits < wide:
             yield f"({field} ? {wide}'d1 : {{{wide}{{1'b1}}}})"
@@ -166,10 +166,10 @@ def _decoded(config: MultiplyConfig, position: int, word: str) -> Iterator[str]:
 
 
 def _expected(config: MultiplyConfig, position: int) -> list[int]:
-    """Return the network's weights of a position's word side by side, the lowest first, by step of a window."""
+    """Return, per step of a window, the network's weights of a chain position, concatenated with the first lowest."""
     columns = [
         [weight or (-1 if bits < config.weight_bits else 0) for weight in weights_of(config, lane, index)]
-        for unit, bits, index in _products(config, position)
+        for unit, bits, index in _word_fields(config, position)
         for lane in unit
     ]
     mask, wide = (1 << config.weight_bits) - 1, config.weight_bits
@@ -180,10 +180,10 @@ def _expected(config: MultiplyConfig, position: int) -> list[int]:
 
 
 def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
-    """Return the weights by which a lane multiplies the activation of a product, by step of a window.
+    """Return the weights of one product of an output lane, one per step (cycle) of the weight sequence of a window.
 
-    Steps are ordered by channel group, by output fold, by taps, and then by input channels. Without an output channel,
-    a tap or an input channel of its own, a product has the weight 0.
+    Steps are ordered by channel group, by output fold, by taps, and then by input channels. A product without an output
+    channel, a tap or an input channel has the weight 0.
     """
     window = config.window
     weights = np.array(config.weights.values).reshape(config.outputs, config.group_channels, *window.kernel)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-"""Type of what is computed once from the weights of a convolution."""
+"""Type of a result that is computed once from the weights of a convolution, and then cached."""
 
 
 class Weights:
@@ -33,7 +33,7 @@ class Weights:
         return memoryview(self._array).toreadonly()
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the attributes to pickle by name: not the view ``values``, which cannot be pickled, nor results."""
+        """Return the attributes to pickle, by name: without cached results and the view, which cannot be pickled."""
         return {name: value for name, value in vars(self).items() if name not in ("values", "_results")}
 
     @cached_property
@@ -52,7 +52,7 @@ class Weights:
         return {}
 
     def sums(self, channels: int) -> tuple[tuple[int, int], ...]:
-        """Return, for every output channel, the sum of its negative weights and the sum of its positive weights.
+        """Return, for each output channel, the sum of its negative weights and the sum of its positive weights.
 
         ``channels`` is the number of output channels.
         """
@@ -64,7 +64,7 @@ class Weights:
         return self._sums[channels]
 
     def remembered(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """Return the result that is known for a key, or compute and keep it, for costs that need all weights."""
+        """Return the result cached for these weights under ``key``; if there is none, compute and cache it."""
         if key not in self._results:
             self._results[key] = compute()
         return self._results[key]
@@ -94,7 +94,7 @@ class Weights:
 
 
 class Bounds(Weights):
-    """Stand-in for the weights of a convolution, of which only the number and the extremes are known.
+    """Stand-in for the weights of a convolution that knows only their number, their extremes and whether any is 0.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Bounds(Weights):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 digest of all that is known of the weights."""
+        """SHA-256 digest of the stand-in's number of weights, extremes and flag for zeros."""
         known = (self._count, self._extremes, *((True,) if self._nonzero else ()))
         return hashlib.sha256(repr(known).encode()).digest()
 

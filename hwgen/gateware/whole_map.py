@@ -28,7 +28,7 @@ MAX_ADDENDS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class WholeMapConfig(OnDevice):
-    """Configuration of the reader of a global pool, the component that takes every beat of a map once.
+    """Configuration of the component that reads a map for a global pool: every beat once, in order.
 
     The steps of the last pixels output the sums.
 
@@ -40,42 +40,42 @@ class WholeMapConfig(OnDevice):
 
     input: BeatFormat
 
-    #: The number 1: cycles per output fold; pixels of the output map, of an output beat and of an output row; and beats
-    #: of an output row.
+    #: The number 1, for a global pool: cycles per output fold; pixels per output map, output beat and output row; and
+    #: beats per output row.
     steps = windows = pixels = output_width = row_steps = 1
-    #: Latency from a step, the transfer of an input beat, to this beat on ``o``, in cycles.
+    #: Cycles from the transfer of an input beat to the beat's values on port ``o``.
     latency = 1
-    #: Number of stored rows of the input map: none, because only sums are stored.
+    #: Number of rows of the input map that a global pool stores: none, because it stores only sums.
     rows = min_rows = 0
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Beat formats of all input maps: only one."""
+        """Beat formats of a global pool's input maps, a tuple with one entry."""
         return (self.input,)
 
     @property
     def output_folds(self) -> int:
-        """Number of sets of ``Tn`` channels whose sums are completed one after the other."""
+        """Number of groups of ``Tn`` channels whose sums a global pool outputs one after the other."""
         return self.input.folds
 
     @property
     def window_cycles(self) -> int:
-        """Number of cycles that the one output pixel takes: all beats of the input map."""
+        """Number of cycles that a global pool's single output pixel takes: one per beat of the input map."""
         return self.input.beats
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Range of the channels whose sums a beat completes, for each beat of a map's last pixels."""
+        """Channels whose sums are completed by each beat of a map's last pixels, as one range per beat."""
         return self.input.fold_channels
 
     @property
-    def partial(self) -> int:
+    def partial_pixels(self) -> int:
         """Number of the map's pixels in the last beat of a row, if fewer than in other beats; otherwise 0."""
         return self.input.width % self.input.pixels
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: values ``operand[lane][pixel]``, their channel set ``fold``, and two flags.
+        """Layout of one cycle's output: values ``operand[lane][pixel]``, channel group index ``fold``, and two flags.
 
         The flags are high for the ``first`` and the ``last`` pixels of a frame.
         """
@@ -89,8 +89,8 @@ class WholeMapConfig(OnDevice):
         cost.counter(source.folds, source.row_steps, source.height)
         cost.ff += self.step_layout.size + 1
         cost.lut += 4
-        if self.partial:
-            cost.lut += source.lanes * (source.pixels - self.partial) * source.bits
+        if self.partial_pixels:
+            cost.lut += source.lanes * (source.pixels - self.partial_pixels) * source.bits
         return cost.resources
 
     def component(self) -> WholeMap:
@@ -100,7 +100,7 @@ class WholeMapConfig(OnDevice):
 class WholeMap(ConfiguredComponent[WholeMapConfig]):
     """Component that passes every beat of a map to a global pool's accumulators, and marks first and last pixels.
 
-    Beats of the last pixels are taken only when their sums have room.
+    Beats of the last pixels are accepted only when their sums have room.
 
     Parameters
     ----------
@@ -115,9 +115,9 @@ class WholeMap(ConfiguredComponent[WholeMapConfig]):
     fold : Out
         Index of the next step within its group of pixels.
     start : Out(1)
-        Whether a step is taken that outputs a fold.
+        Whether a step is accepted that outputs a fold.
     o : Out(stream, always ready)
-        Steps, ``config.latency`` cycles after they were taken. Pixels past the end of a row are 0.
+        Steps, ``config.latency`` cycles after they were accepted. Pixels past the end of a row are 0.
     """
 
     def __init__(self, config: WholeMapConfig):
@@ -146,7 +146,7 @@ class WholeMap(ConfiguredComponent[WholeMapConfig]):
         ]
         for lane, pixel in product(range(source.lanes), range(source.pixels)):
             value: Value = self.i.payload.data[lane][pixel]
-            if config.partial and pixel >= config.partial:
+            if config.partial_pixels and pixel >= config.partial_pixels:
                 value = Mux(column.is_last, 0, value)
             m.d.sync += step.operand[lane][pixel].eq(value)
         m.d.comb += self.o.payload.eq(step)
@@ -167,12 +167,12 @@ class RunningSumConfig(Weightless):
 
     @property
     def memory_cycles(self) -> int:
-        """Number of cycles, 0 or 1, that block RAM's output register adds to an accumulation if it stores the sums."""
+        """Number of cycles (0 or 1) that block RAM's output register adds to an accumulation, if it stores the sums."""
         return int(self.memories.default_ram(self.window.input.folds) == "block")
 
     @property
     def latency(self) -> int:
-        """Cycles from the map's last values of a channel to the channel's sum on ``o``."""
+        """Cycles from a channel's last values of the map on port ``i`` to the channel's sum on port ``o``."""
         return 2 + self.memory_cycles
 
     @property
@@ -193,7 +193,7 @@ class RunningSumConfig(Weightless):
 
     @property
     def span_bits(self) -> int:
-        """Width in bits of the sum of the values of one span of a beat's pixels, signed."""
+        """Width in bits of the signed sum of one channel's values over one span of a beat's pixels."""
         return self.window.input.bits + counter_bits(len(self.pixel_spans[0])) + 1
 
     @property
@@ -234,7 +234,7 @@ class RunningSum(ConfiguredComponent[RunningSumConfig]):
     i : In(stream, always ready)
         Steps of a `WholeMap`.
     o : Out(stream, always ready)
-        ``Tn`` sums, ``[lane][0]``, of each fold, once per frame.
+        ``Tn`` sums, ``[lane][0]``, for each fold, once per frame.
 
     Latency and throughput
         One step per cycle. Sums leave ``config.latency`` cycles after the fold's last step. Never stalls.

@@ -1,4 +1,4 @@
-"""Obligation ``tokens`` of the reader of a global pool: each beat of a map is passed on once, with its place marked."""
+"""Proof that the component that reads a map for a global pool passes each beat on once, and marks its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the reader of a global pool."""
+    """Return the proof obligation that the reader of a global pool passes each beat on once, with the right marks."""
     source, layout = config.input, dict(config.step_layout)
     observer = [
         "wire taken = i__valid & i__ready;",
@@ -25,7 +25,7 @@ def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:
         "reg was_taken = 0;",
         "always @(posedge clk) was_taken <= taken & !rst;",
         f"reg [{site.module.ports['o__payload'].width - 1}:0] was;",
-        f"always @(posedge clk) was <= {_step(config)};",
+        f"always @(posedge clk) was <= {_expected_step(config)};",
     ]
     bits = layout["last"].offset + 1
     return [
@@ -47,14 +47,14 @@ def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _step(config: WholeMapConfig) -> str:
-    """Return the step of the beat that is offered, as a Verilog expression of concatenated fields."""
+def _expected_step(config: WholeMapConfig) -> str:
+    """Return the output that a global pool's reader must make of the beat on port ``i``, as a Verilog concatenation."""
     source = config.input
     values = []
     for lane in range(source.lanes):
         for pixel in range(source.pixels):
             value = part("i__payload", (lane * source.pixels + pixel) * source.bits, source.bits)
-            is_outside = config.partial and pixel >= config.partial
+            is_outside = config.partial_pixels and pixel >= config.partial_pixels
             values.append(f"(column_ends ? {source.bits}'d0 : {value})" if is_outside else value)
     fold = [part("fold_count", 0, max(source.folds - 1, 1).bit_length())] if source.folds > 1 else []
     return f"{{{', '.join(['is_last', 'is_first', *fold, *reversed(values)])}}}"

@@ -1,7 +1,7 @@
 """Facts and assertions that proofs of line buffers and tile buffers share.
 
-Facts are about a component's inner signals, each as a function of the counts of an observer. Assertions are about the
-taps of a step.
+A fact gives an inner signal of the component as a function of an observer's counts. Assertions are about the taps of a
+step.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 
-#: Reason why some line buffers and tile buffers have no property.
+#: Reason why line buffers and tile buffers whose memory is in pieces are not proved, by a key for all obligations ("").
 IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are simulated"}
 
 
 class WindowFacts:
-    """Facts about the inner signals of one component, which an observer's counts determine.
+    """Facts about inner signals of a line buffer or tile buffer, each given by the counts of a proof's observer.
 
     Parameters
     ----------
@@ -69,19 +69,19 @@ class WindowFacts:
         self.drives: dict[str, str] = {}
 
     def _wire(self, name: str, expression: str) -> None:
-        """Add a signed wire of the observer, wide enough for all numbers."""
+        """Add a signed wire ``name`` with the value of ``expression`` to the observer's Verilog lines."""
         self.observer.append(f"wire signed [{self._bits - 1}:0] {name} = {expression};")
 
     def _table(self, name: str, selector: str, entries: Sequence[int]) -> None:
-        """Add a wire with the entry of a table of numbers."""
+        """Add a wire ``name`` to the observer: the entry of a constant table that the signal ``selector`` selects."""
         self._wire(name, choice(selector, [self._number(entry) for entry in entries]))
 
     def _number(self, value: int) -> str:
         """Return a number as a signed Verilog constant that is as wide as the observer's wires."""
         return f"-{self._bits}'sd{-value}" if value < 0 else f"{self._bits}'sd{value}"
 
-    def _is(self, signal: str, expression: str) -> None:
-        """State that a counter of the component, where it was emitted, equals an expression, modulo its range."""
+    def _fact(self, signal: str, expression: str) -> None:
+        """Add the fact that a counter of the component equals ``expression`` modulo its range, if it was emitted."""
         if not self._site.has(signal):
             return
         width = self._site.module.signals[signal].width
@@ -90,7 +90,7 @@ class WindowFacts:
         self.facts[f"{signal} follows from the counts"] = f"its_{signal} == expected_{signal}[{width - 1}:0]"
 
     def _modulo(self, name: str, expression: str, modulus: int, times: int) -> None:
-        """Add a wire with an expression modulo ``modulus``, of which it is fewer than ``times``."""
+        """Add a wire with ``expression`` modulo ``modulus``; the expression is less than ``times * modulus``."""
         self._wire(f"{name}_sum", expression)
         wraps = [self._number(count * modulus) for count in range(times - 1, 0, -1)]
         over = [f"{name}_sum >= {wrap} ? {name}_sum - {wrap}" for wrap in wraps]
@@ -110,7 +110,7 @@ class WindowFacts:
         return f"{memory}_word"
 
     def _state_steps(self, window: LineBufferConfig) -> None:
-        """State the counters of a step within its window: which output fold, tap fold and input fold it reads.
+        """Add facts about the counters that locate a step in its window: output fold, tap fold and input fold.
 
         The wires ``down`` and ``beside`` are the rows and columns from the window's first pixel to the step's.
         """
@@ -134,7 +134,7 @@ class WindowFacts:
             "group_output_fold_index": "member",
             "is_idle": "$signed({1'b0, (tap_fold_0 == 0) & (inner_0 == 0)})",
         }.items():
-            self._is(signal, expression)
+            self._fact(signal, expression)
 
     def obligation(
         self,
@@ -148,9 +148,9 @@ class WindowFacts:
         moves: Sequence[str] = (),
         **fields: Any,
     ) -> Obligation:
-        """Return an obligation of the component: ``occupancy``, which proves the facts, or one that assumes them.
+        """Return a proof obligation of a buffer: ``occupancy``, which proves the facts, or another, which assumes them.
 
-        ``observer`` has the lines before those of the facts, and ``moves`` those after them.
+        The lines of ``observer`` come before the facts' lines, and the lines of ``moves`` after them.
         """
         known = {} if obligation_kind == "occupancy" else {"rests_on": "occupancy"}
         return self._site.obligation(
@@ -169,23 +169,23 @@ class WindowFacts:
 
 
 Condition = Callable[[int, int, int], str]
-"""Type of a Verilog condition on a tap: ``condition(stage, window, tap)``, with the tap's stage of the pipeline."""
+"""Type of a function that returns a Verilog condition on a tap, given pipeline stage, window index and tap index."""
 
 
 Counts = Mapping[str, tuple[int, str]]
-"""Type of nested counts by name, from the outermost: how many values each has, and its last value if that varies."""
+"""Type of an observer's nested counters by name, outermost first: number of values, and last value if that varies."""
 
 
 def in_range(counts: Counts) -> str:
-    """Return the condition that counts do not exceed their last values."""
+    """Return the Verilog condition that no counter of an observer exceeds its last value."""
     return " & ".join(f"({name} <= {last or count - 1})" for name, (count, last) in counts.items())
 
 
 def steps(counts: Counts, latency: int) -> list[str]:
-    """Return lines that count steps, from ``start`` alone, and delay the counts as the component delays its steps.
+    """Return Verilog lines that count a buffer's steps from ``start`` only, and delay the counts through its pipeline.
 
     Stage N of the pipeline has ``has_step_N`` and the counts ``NAME_N``. The keys of ``counts`` are the names in stage
-    0, and include ``tap_fold_0`` and ``inner_0``. The component has ``latency`` stages behind stage 0.
+    0, and include ``tap_fold_0`` and ``inner_0``. The component has ``latency`` stages after stage 0.
     """
     moves = [*(f"{name}_ends" for name in list(counts)[1:]), "has_step_0"]
     walk = [counter(name, count, move, last) for (name, (count, last)), move in zip(counts.items(), moves, strict=True)]
@@ -200,10 +200,10 @@ def steps(counts: Counts, latency: int) -> list[str]:
 
 
 def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
-    """Return lines of an observer that mark a word when it ``comes``, and keep it as ``word``.
+    """Return Verilog lines of an observer that marks one arbitrary input word of a buffer, and keeps it as ``word``.
 
-    ``is_open_N`` says of stage N of the pipeline that its step reads the marked word's frame, or tile: ``ahead`` counts
-    those before it.
+    ``is_open_N``: the step in stage N of the pipeline reads the marked word's frame or tile, as ``ahead``, the number
+    of earlier ones, is 0.
     """
     return [
         "wire mark = $anyseq;",
@@ -216,25 +216,25 @@ def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
 
 
 def patch_offsets(window: LineBufferConfig) -> list[tuple[int, int]]:
-    """Return the rows and columns from a window's first pixel to the first one of each step's patch."""
+    """Return, for each tap fold, the rows and columns from a window's first pixel to the first pixel that it reads."""
     across = 1 if window.patches.chooses else window.kernel[1] // window.patches.size[1]
     down, beside = (0, 0) if window.patches.chooses else window.patches.advance
     return [(fold // across * down, fold % across * beside) for fold in range(window.tap_folds)]
 
 
 def has_tap(window: LineBufferConfig, stage: int, tap: int) -> str:
-    """Return the condition that the step in a stage of the pipeline has a tap: the last tap fold can have fewer."""
+    """Return the Verilog condition that the step in a pipeline stage has tap ``tap``; the last one can have fewer."""
     return choice(f"tap_fold_{stage}", [f"1'b{int(tap < len(taps))}" for taps in window.patches.step_taps])
 
 
 def marked_word(window: LineBufferConfig) -> str:
-    """Return the marked word as the value of a tap: each channel's bit, repeated over the width of a value."""
+    """Return a tap's Verilog value if it is the observer's marked word: each channel's bit, repeated in its value."""
     bits = window.input.bits
     return ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(window.input.lanes)))
 
 
 def token_beat(source: BeatFormat) -> str:
-    """Return a beat whose values each repeat one bit of the wire ``token``, and whose ``last`` is ``token_last``."""
+    """Return a Verilog beat whose values each repeat one bit of the wire ``token``; its ``last`` is ``token_last``."""
     token = ", ".join(
         f"{{{source.bits}{{token[{lane * source.pixels + pixel}]}}}}"
         for lane in reversed(range(source.lanes))
@@ -244,7 +244,7 @@ def token_beat(source: BeatFormat) -> str:
 
 
 def token_words(window: LineBufferConfig) -> list[str]:
-    """Return the bits of the wire ``token`` that are the channels of each pixel of a beat."""
+    """Return, for each pixel of a beat, the bits of the wire ``token`` for its channels, as a Verilog concatenation."""
     source = window.input
     return [
         f"{{{', '.join(f'token[{lane * source.pixels + pixel}]' for lane in reversed(range(source.lanes)))}}}"
@@ -255,7 +255,7 @@ def token_words(window: LineBufferConfig) -> list[str]:
 def tap_asserts(
     window: LineBufferConfig, latency: int, is_present: Condition, is_marked: Condition, is_padding: Condition
 ) -> dict[str, str]:
-    """Return the assertions on the output: which steps are valid, first and last, and the value of each of their taps.
+    """Return a buffer's output assertions: which steps are valid, first and last, and the value of each of their taps.
 
     Parameters
     ----------

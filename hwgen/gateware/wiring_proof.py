@@ -1,4 +1,4 @@
-"""Obligations ``wires``: streams lead from component to component unchanged, so that proofs of components compose."""
+"""Proof obligations ``wires``: streams connect components unchanged, so that proofs of components compose."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ __all__ = [
     "stream_wires",
 ]
 
-#: Fields of the ports that write a memory at run time.
+#: Names of the fields of a port that writes a memory at run time.
 _FIELDS = ("enable", "address", "data")
 
 
 def layer_names(config: AcceleratorConfig) -> list[str]:
-    """Return the instances of an accelerator: its layers in order, then the guards of its inputs."""
+    """Return the instance names in an accelerator: its layers in order, then its input guards (frame length checks)."""
     return config.instances[: len(config.layers) + len(config.input_ports)]
 
 
 def accelerator_parts(config: AcceleratorConfig) -> dict[str, Any]:
-    """Return the configurations of an accelerator's layers, guards and loader of weights, by instance."""
+    """Return the configurations of an accelerator's layers, input guards and weight loader, by instance name."""
     loader = {} if config.loader is None else {"load": config.loader}
     return dict(zip(layer_names(config), (*config.layers, *config.guards), strict=True)) | loader
 
 
 def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of what connects an accelerator's layers, guards and loader, and its ports.
+    """Return proof obligations that an accelerator's ports, layers, input guards and weight loader are wired correctly.
 
-    Streams are wires: guard to layer, layer to layer, and outputs. So are clock, reset, flags of wrong frames, and the
-    ring of run-time weights. Where weights are loaded, logic lets no frame begin during a load.
+    Wires are the streams from guard to layer, from layer to layer, and to outputs; clock, reset, and flags of wrong
+    frames; and the ring of run-time weights. If weights are loaded, logic lets no frame begin during a load.
     """
     names = layer_names(config)
     layers, guards = names[: len(config.layers)], names[len(config.layers) :]
@@ -77,13 +77,13 @@ def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
             wires |= {f"{port.name}__{part}": f"{guard}.i__{part}" for part in ("valid", "ready")}
     if config.loader is not None:
         wires |= _weights_wires(config, layers, site)
-        rules = _gates(config, guards)
+        rules = _frame_gate_rules(config, guards)
     wires = {one: other for one, other in wires.items() if not _is_absent(site, one, other, rules)}
     return composition(site, "Streams, clock, reset, flags and weights are wires between components.", wires, rules)
 
 
 def _is_absent(site: Site, one: str, other: str, rules: dict[str, str]) -> bool:
-    """Return whether a flag was not emitted, because its guard never raises it: the rule is then that it is low."""
+    """Return whether an error flag's source was not emitted, as it is never high; then require the flag to be low."""
     if not one.startswith("frame_error") or has_port(site, other):
         return False
     if has_port(site, one) and not one.endswith("__clear"):
@@ -92,7 +92,7 @@ def _is_absent(site: Site, one: str, other: str, rules: dict[str, str]) -> bool:
 
 
 def _weights_wires(config: AcceleratorConfig, layers: list[str], site: Site) -> dict[str, str]:
-    """Return the wires of the ring that run-time weights travel through, from the loader and back, and its ports."""
+    """Return the wires of the ring that carries run-time weights, as pairs of ports: from loader to layers and back."""
     load = config.instances[-1]
     links = [name for name, layer in zip(layers, config.layers, strict=True) if layer.stores]
     ends = [f"{load}.o", *(end for name in links for end in (f"{name}.load_i", f"{name}.load_o")), f"{load}.back"]
@@ -102,8 +102,8 @@ def _weights_wires(config: AcceleratorConfig, layers: list[str], site: Site) -> 
     return wires | {f"weights_state__{part}": f"{load}.state__{part}" for part in ("good", "error", "clear")}
 
 
-def _gates(config: AcceleratorConfig, guards: list[str]) -> dict[str, str]:
-    """Return the logic between inputs, guards and the loader of weights, and the pulses of frames that leave."""
+def _frame_gate_rules(config: AcceleratorConfig, guards: list[str]) -> dict[str, str]:
+    """Return, by port, Verilog expressions of the gates that hold frames back during a load, and of frame ends."""
     load, rules = config.instances[-1], {}
     for index, (port, guard) in enumerate(zip(config.input_ports, guards, strict=True)):
         name, is_open, offered = port.name, f"{load}.open_{index}", f"{guard}.i__valid"
@@ -121,12 +121,12 @@ def _gates(config: AcceleratorConfig, guards: list[str]) -> dict[str, str]:
 
 
 def _takes_all(layer: LayerConfig) -> bool:
-    """Return whether a layer takes a beat of each of its inputs in the same cycle."""
+    """Return whether a layer accepts a beat of each of its inputs in the same cycle."""
     return isinstance(layer.window, JoinConfig) and not (layer.window.in_turn or layer.window.spread)
 
 
 def _merged_ready(layer: LayerConfig, name: str, site: Site) -> str:
-    """Return the port of the layer ``name`` that is ``ready`` of all its inputs: equal outputs are emitted once.
+    """Return the single ``ready`` port emitted for all inputs of a layer, because they share the signal.
 
     If no ``ready`` was emitted, the first one is returned. The proof is then undecided.
     """
@@ -135,7 +135,7 @@ def _merged_ready(layer: LayerConfig, name: str, site: Site) -> str:
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that each port of each part of a layer has its source, and each of the layer's outputs.
+    """Return proof obligations that every port of a layer's components, and of the layer, is wired to its right source.
 
     A layer passes its results unchanged from part to part. All its FIFOs receive the same results: a fork loses no beat
     for one of its readers. Words of run-time weights lead from their link to the memories of each part. The obligation
@@ -152,12 +152,12 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def of_layer_streams(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that a layer's streams are wires, for a layer without an obligation ``credits``."""
+    """Return proof obligations that a layer's streams are wires, for layers whose credit counters are not proved."""
     return [wired(site, "Streams between the parts of a layer are wires.", _layer_wires(layer, site))]
 
 
 def _layer_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return the wires of a layer: streams, clocks and resets, results from part to part, and run-time weights."""
+    """Return a layer's wires, as pairs of ports: streams, clocks, resets, intermediate results, run-time weights."""
     pairs = [(port, f"window.{port}") for port in layer.input_ports]
     for reader, port in enumerate(layer.output_ports):
         fifo, regroup = (layer.of_reader(name, reader) for name in ("fifo", "regroup"))
@@ -169,11 +169,11 @@ def _layer_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
             pairs.append((f"{fifo}.o", port))
     if layer.stores:
         pairs += [("load_i", "load.i"), ("load.o", "load_o")]
-    return stream_wires(site, pairs) | _inner_wires(layer, site) | _writes(layer, site) | domain_wires(site)
+    return stream_wires(site, pairs) | _inner_wires(layer, site) | _write_wires(layer, site) | domain_wires(site)
 
 
 def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return the wires from part to part of a layer, and the ``ready`` of inputs that a join takes.
+    """Return the wires between a layer's components, as pairs of ports, and the ``ready`` of a join's inputs.
 
     The wires lead to each FIFO, or to a width converter before it.
     """
@@ -196,8 +196,8 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
     return wires
 
 
-def _writes(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return the wires of words that are loaded at run time, from their link to the memories.
+def _write_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
+    """Return the wires that write run-time weights, as pairs of ports: from a layer's chain link to its memories.
 
     All memories have the same word and address, which the link has as one port each, for the widest memory.
 
@@ -212,43 +212,43 @@ def _writes(layer: LayerConfig, site: Site) -> dict[str, str]:
         return wires
     parts = {name: site.part(name).module.ports for name in layer.loaded_parts}
     for store in config.stores:
-        ports = [(name, field) for name in parts for field in _FIELDS if _write(store, field) in parts[name]]
+        ports = [(name, field) for name in parts for field in _FIELDS if _write_port(store, field) in parts[name]]
         if not ports:
-            raise LookupError(f"no part of module {site.module.name} has a port {_write(store, 'enable')}")
+            raise LookupError(f"no part of module {site.module.name} has a port {_write_port(store, 'enable')}")
         for name, field in ports:
-            source, low = _write_source(store, field, link.module, config)
-            width = parts[name][_write(store, field)].width
-            whole = link.module.ports[source].width == width
-            wires[f"{name}.{_write(store, field)}"] = f"load.{source}" + ("" if whole else f"[{low + width - 1}:{low}]")
+            port, (source, low) = _write_port(store, field), _write_source(store, field, link.module, config)
+            width = parts[name][port].width
+            bits = "" if link.module.ports[source].width == width else f"[{low + width - 1}:{low}]"
+            wires[f"{name}.{port}"] = f"load.{source}{bits}"
     return wires
 
 
-def _write(store: LoadedMemory, field: str) -> str:
-    """Return the port that writes a memory's words: a field of its structure of ports."""
+def _write_port(store: LoadedMemory, field: str) -> str:
+    """Return the Verilog name of a field (enable, address or data) of a loaded memory's write port."""
     return f"writes__{store.name}__{field}"
 
 
 def _write_source(store: LoadedMemory, field: str, link: VerilogModule, config: DistributeConfig) -> tuple[str, int]:
-    """Return the port of a link of run-time weights that writes through a memory's port, and its lowest bit there.
+    """Return the chain link's port that drives a field of a memory's write port, and the index of its lowest bit.
 
-    Words of all memories are in one register, which narrower ones read from their first part on.
+    Words of all memories are in one register, which narrower ones read starting at their first part.
     """
-    if field == "enable" or _write(store, field) in link.ports:
-        return _write(store, field), 0
+    if field == "enable" or _write_port(store, field) in link.ports:
+        return _write_port(store, field), 0
     first = {each: PART_BITS * (config.max_parts - each.word_parts) if field == "data" else 0 for each in config.stores}
-    other = next((each for each in first if _write(each, field) in link.ports), None)
-    return ("loaded_word", first[store]) if other is None else (_write(other, field), first[store] - first[other])
+    other = next((each for each in first if _write_port(each, field) in link.ports), None)
+    return ("loaded_word", first[store]) if other is None else (_write_port(other, field), first[store] - first[other])
 
 
 def of_domain(_config: Any, site: Site) -> list[Obligation]:
-    """Return the obligation that clocks and resets of the instances inside are the component's."""
+    """Return the proof obligation, in a list, that a component's instances have the component's clock and reset."""
     statement = "Clock and reset of each instance are the component's."
     wires = domain_wires(site)
     return [wired(site, statement, wires)] if wires else []
 
 
 def stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the wires of streams, each pair of which is the same stream.
+    """Return the wires of pairs of connected streams, as pairs of ports: ``valid``, ``ready`` and ``payload``.
 
     Both sides must have ``valid`` and ``payload``: if a port is missing, the proof is undecided. Only ``ready`` can be
     missing, as at an input of a join.
@@ -262,9 +262,9 @@ def stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def _port(site: Site, port: str) -> str:
-    """Return the emitted name of a port. An input of a layer is the port that the layer's window reads.
+    """Return the emitted Verilog name of a stream's port; for a layer's input, the port that its window reads.
 
-    The name can differ from the component's, where the layer has another port with the same inner name.
+    The name differs from the component's if the layer has another port with the same inner name.
     """
     instance, _, name = port.rpartition(".")
     layer = site.inner(instance) if instance else site
@@ -283,7 +283,7 @@ def _has_port(site: Site, port: str) -> bool:
 
 
 def _of_streams(reason: str, *components: type[wiring.Component]) -> Proofs:
-    """Return what is proved of layers whose streams alone are stated, and why their components have no property."""
+    """Return the `Proofs` of layers that are proved to be wired correctly, and whose ``components`` are not proved."""
     return Proofs((of_layer_streams,), lambda layer: layer.components, {"": reason}, components, resets=False)
 
 

@@ -22,7 +22,7 @@ class DistributeConfig(OnDevice):
     Parameters
     ----------
     stores : tuple of LoadedMemory
-        Memories of the link, in the order in which their words arrive.
+        Memories of the link, in the order of their words' arrival.
 
     Raises
     ------
@@ -32,7 +32,7 @@ class DistributeConfig(OnDevice):
 
     stores: tuple[LoadedMemory, ...]
 
-    #: Cycles of a load's word from this link to the next, and from a memory word's last part to the word's write.
+    #: Cycles that a word takes through this chain link, and cycles from a memory word's last part to the word's write.
     latency = 1
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class DistributeConfig(OnDevice):
 
 
 class Distribute(ConfiguredComponent[DistributeConfig]):
-    """Link of the weight-loading chain: takes the words of its own memories, and passes later links' words on.
+    """Link of the weight-loading chain: writes words to its own memories, and passes later links' words on.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Proof of a link of the chain of run-time weights: it keeps its own words, in order, and no other."""
+"""Proof that a link of the weight-loading chain writes its own words to its memories, in order, and no others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: DistributeConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a link of the chain of run-time weights: it keeps its own words, in order, and no other.
+    """Return the proof obligation that a weight-loading chain link writes its own words, in order, and no others.
 
-    Memories are filled in turn, each from address 0 on, the lowest part of a word first.
+    Memories are filled in turn, each starting at address 0, the lowest part of a word first.
     """
     stores, word_parts = config.stores, config.max_parts
     deepest = max(store.depth for store in stores)

@@ -1,6 +1,6 @@
 """Digest of a design's hardware, and the 32-bit words that load a model's weights into this hardware.
 
-The digest describes the hardware alone: two models with the same layers have the same digest, whatever their weights.
+The digest describes only the hardware: two models with the same layers have the same digest, whatever their weights.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from hwgen import frozen
 
-#: Maximum length, in characters, of a configuration field's text in a description of hardware. Longer texts are
-#: replaced by their SHA-256 digest.
-LONGEST = 80
+#: Maximum number of characters of a configuration field's text in a hardware description; a longer text is replaced by
+#: its SHA-256 digest.
+MAX_TEXT_LENGTH = 80
 
 
 def words_of(layers: Sequence[Any]) -> list[int]:
@@ -28,7 +28,7 @@ def words_of(layers: Sequence[Any]) -> list[int]:
 
 
 def fields_of(config: Any) -> dict[str, str]:
-    """Return a map from paths (``compute.window.pad_value``) to texts of all fields of a layer's configuration."""
+    """Return all fields of a layer's configuration as texts, by path, such as ``compute.window.pad_value``."""
     return dict(_fields(config, ""))
 
 
@@ -41,11 +41,11 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _fields(getattr(value, field.name), f"{path}.{name}" if path else name)
         return
     text = frozen.text(value)
-    yield path, text if len(text) <= LONGEST else f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    yield path, text if len(text) <= MAX_TEXT_LENGTH else f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dict[str, str]]:
-    """Describe a design's hardware without loaded weights: for each layer name, texts of its configuration by path.
+    """Return a description of a design's hardware without loaded weights: by layer name, configuration texts by path.
 
     The entry ``""`` describes the connections of the layers.
     """
@@ -54,5 +54,5 @@ def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dic
 
 
 def digest_of(description: dict[str, dict[str, str]]) -> int:
-    """Return the 64-bit digest of a hardware description, by which a loader refuses another design's weights."""
+    """Return the 64-bit digest of a hardware description; a loader refuses weights with another digest."""
     return int.from_bytes(hashlib.sha256(repr(description).encode()).digest()[:8], "little")

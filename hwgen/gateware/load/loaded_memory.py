@@ -1,7 +1,7 @@
 """Memories whose words are loaded at run time, and their division into the 32-bit words of a load.
 
-A load consists of 32-bit parts. The memories are filled in turn, each from address 0 on. A memory's word is split into
-as many parts as it needs, the lowest bits first. `hwgen.gateware.load.loader` adds the digest and the CRC.
+A load consists of 32-bit parts. The memories are filled in turn, each starting at address 0. A memory's word is split
+into as many parts as it needs, the lowest bits first. `hwgen.gateware.load.loader` adds the digest and the CRC.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import OnDevice
 from hwgen.gateware.ports import read_port, write_port
 
-#: Width, in bits, of a word of a load of weights, which is also a part of a memory's wider word.
+#: Width in bits of one word in a load of run-time weights; a memory's wider word is divided into such parts.
 PART_BITS = 32
 
-#: Signature of the chain of `Distribute` links: a part, or a mark of the begin or end of all parts.
+#: Stream signature of the chain that carries run-time weights: a 32-bit word, or a mark of the load's begin or end.
 CHAIN = stream.Signature(
     data.StructLayout({"begin": 1, "end": 1, "data": PART_BITS}),
     always_ready=True,
@@ -58,7 +58,7 @@ class LoadedMemory(OnDevice):
 
     @property
     def is_initialised(self) -> bool:
-        """Whether the memory begins with contents of the bitstream. UltraRAM begins with zeros."""
+        """Whether the bitstream initialises the memory's contents; UltraRAM begins with zeros instead."""
         return self.where != "ultra"
 
     @property
@@ -77,7 +77,7 @@ class LoadedMemory(OnDevice):
         return wiring.Signature({"enable": Out(1), "address": Out(range(self.depth)), "data": Out(self.width)})
 
     def cut(self, contents: Sequence[int]) -> Iterator[int]:
-        """Divide ``contents``, words from address 0 on, into 32-bit parts (words of a load), and yield the parts.
+        """Yield a memory's words ``contents``, starting at address 0, divided into 32-bit parts (words of a load).
 
         Negative words are in two's complement.
         """
@@ -89,7 +89,7 @@ class LoadedMemory(OnDevice):
                 rest >>= PART_BITS
 
     def joined(self, words: Sequence[int]) -> tuple[int, ...]:
-        """Join 32-bit parts (words of a load), as `cut` yields them, to the memory's contents, as unsigned words."""
+        """Return the memory's contents, as unsigned words, joined from the 32-bit parts that `cut` yields."""
         starts = range(0, self.words, self.word_parts)
         return tuple(
             sum(part << (PART_BITS * index) for index, part in enumerate(words[start : start + self.word_parts]))
@@ -118,7 +118,7 @@ def stored(
     Parameters
     ----------
     contents : sequence of int
-        Initial contents, of which UltraRAM holds none.
+        Initial contents, which UltraRAM ignores.
     enable : Value, optional
         Read enable. While it is low, the word that was read last stays.
     name : str, optional

@@ -23,7 +23,7 @@ from hwgen.gateware.rounding import SIGNIFICAND_BITS, scale_sum
 
 #: Maximum width of a requantised output, in bits.
 OUTPUT_BITS = 8
-#: Offset that is subtracted from unsigned outputs, because the lanes compute signed outputs.
+#: Half of the 8-bit range, subtracted from unsigned outputs, because the lanes compute signed outputs.
 _HALF = 1 << (OUTPUT_BITS - 1)
 #: Maximum right shift of a channel's scale. A product has at most 57 bits, so that larger shifts give 0 as well.
 MAX_SHIFT = (1 << SHIFT_BITS) - 1
@@ -35,7 +35,7 @@ MAX_SUM_BITS = 32
 class LoadedRequantiseConfig(ScaledChannelsConfig):
     """Configuration of a requantiser whose biases, scales, zero point and bounds are loaded at run time.
 
-    The function is that of `RequantiseConfig` with ``float32``, for any constants.
+    It computes the function of `RequantiseConfig` with ``float32``, for any constants.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words of each memory of ``stores``, from address 0 on, before anything is loaded at run time."""
+        """Initial words of each memory of ``stores``, starting at address 0, before anything is loaded at run time."""
         scales = [
             significand | shift << SIGNIFICAND_BITS
             for significand, shift in zip(self.significand, self.shift, strict=True)
@@ -126,7 +126,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def blank(self) -> LoadedRequantiseConfig:
-        """Configuration of this requantiser with neutral constants, which describes the hardware alone."""
+        """Copy of this configuration with neutral constants, which describes the hardware without loaded contents."""
         ones = (1 << (SIGNIFICAND_BITS - 1),) * self.channels
         zeros = (0,) * self.channels
         return replace(self, bias=zeros, significand=ones, shift=zeros, zero_point=0, low=0, high=0)
@@ -145,7 +145,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def sum_cycle(self) -> int:
-        """Clock cycles from an input beat of accumulators to the cycle in which each lane's `ScaleUnit` accepts it."""
+        """Clock cycles from an input beat of accumulators until each lane's `ScaleUnit` reads its accumulator."""
         return 1 + self.tables_in_block_ram
 
     @property

@@ -41,8 +41,8 @@ class LoadedTableSumConfig(PairTables):
         Initial tables: for each value of an input, in ascending order, its share in units of ``2**-FRACTION``, signed,
         `SHARE_BITS` bits.
     rounding : tuple of int
-        Initial rounding table, indexed by the 8 low bits of the sum's integer part: the minimum fraction, in the same
-        units, from which the sum is rounded up.
+        Initial rounding table, indexed by the 8 low bits of the sum's integer part: the smallest fraction, in the same
+        units, that is rounded up.
     zero_point, low, high : int
         Initial zero point, minimum and maximum of the output.
     bits, signed : int, bool
@@ -78,14 +78,14 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def latency(self) -> int:
-        """Clock cycles from a pair of input beats to their sums: those of the sum by tables, then the saturation."""
+        """Clock cycles from a pair of input beats to their saturated sums on port ``o``."""
         return WRITTEN_SUM.latency + self.bound.latency
 
     # Loaded memories.
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Memories that are loaded at run time: a table for each operand, the rounding table, and a word of constants.
+        """Memories loaded at run time: a table for each operand, the rounding table, and a word of layer constants.
 
         Each exists once per lane and pixel, with the same contents.
         """
@@ -100,7 +100,7 @@ class LoadedTableSumConfig(PairTables):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words of each memory of ``stores``, from address 0 on, before anything is loaded at run time."""
+        """Initial words of each memory of ``stores``, starting at address 0, before anything is loaded at run time."""
         shares = (
             tuple(by_bits(table, signed=beat.signed))
             for table, beat in zip(self.tables, self.window.inputs, strict=True)
@@ -112,7 +112,7 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def blank(self) -> LoadedTableSumConfig:
-        """Configuration of this adder with neutral tables and constants, which describes the hardware alone."""
+        """Copy of this configuration with neutral tables and constants: it describes the hardware without contents."""
         tables = tuple((0,) * len(table) for table in self.tables)
         return replace(self, tables=tables, rounding=(0,) * len(self.rounding), zero_point=0, low=0, high=0)
 
@@ -154,7 +154,7 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         super().__init__(config, writes=In(writes_of(config.stores)))
 
     def elaborate_shared(self, m: Module) -> None:
-        self._rule = self._stored(m, "", 3, Signal(0))
+        self._rule = self._add_store(m, "", 3, Signal(0))
 
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
         config = self.config
@@ -166,7 +166,7 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         ]
 
         def read(index: int, value: Value) -> Value:
-            word = self._stored(m, name, index, value)
+            word = self._add_store(m, name, index, value)
             return word.as_signed() if index < len(operands) else word
 
         whole, carry = WRITTEN_SUM.add_to(m, f"{name}_sum", read, operands)
@@ -175,7 +175,7 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         output = bound.o if config.signed else bound.o.as_unsigned() ^ _HALF
         return output[: config.bits]
 
-    def _stored(self, m: Module, name: str, store_index: int, index: Value) -> Value:
+    def _add_store(self, m: Module, name: str, store_index: int, index: Value) -> Value:
         """Add a memory that is loaded at run time, and return its entry at ``index``, two cycles later.
 
         The one-word memory of the zero point and the bounds is a register, and has no delay.

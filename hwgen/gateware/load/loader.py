@@ -25,19 +25,19 @@ from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.load.loaded_memory import CHAIN, PART_BITS
 from hwgen.gateware.naming import named
 
-#: Size of the design's digest in a load of weights, in 32-bit words, and in bits.
+#: Size of the hardware digest in a load of run-time weights: in 32-bit words, and in bits.
 DIGEST_WORDS, DIGEST_BITS = 2, 64
-#: Width of the loader's counters of the frames that each input has begun and each output has ended, in bits.
+#: Width in bits of the loader's counters of frames: those begun at each input, and those finished at each output.
 _FRAME_BITS = 16
 
-#: Signature of the stream of 32-bit words of loads of weights, into the loader: ``data``, and ``last`` with the CRC.
+#: Stream signature of the loader's input: ``data``, a 32-bit word of a load of weights; ``last`` marks the CRC.
 WORD = stream.Signature(data.StructLayout({"data": PART_BITS, "last": 1}))
-#: Signature of the loader's state: ``good`` while the memories have valid contents, ``error``, and its ``clear``.
+#: Signature of the weight loader's state: ``good`` (the memories' contents are valid), ``error``, and its ``clear``.
 STATE = wiring.Signature({"good": Out(1), "error": Out(1), "clear": In(1)})
 
 
 def packet(digest: int, words: Iterable[int]) -> bytes:
-    """Return the bytes of a load of weights: the design's digest, the words of all memories, and a CRC-32.
+    """Return the bytes of a load of run-time weights: the design's digest, the words of all memories, and a CRC-32.
 
     All are little endian.
     """
@@ -48,7 +48,7 @@ def packet(digest: int, words: Iterable[int]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderConfig(OnDevice):
-    """Configuration of the loader of run-time weights, which checks a load and holds frames back meanwhile.
+    """Configuration of the loader of run-time weights, which checks each load, and holds frames back meanwhile.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ class Loader(ConfiguredComponent[LoaderConfig]):
     Members
     -------
     i : In(stream)
-        Words of loads. A load is taken when no frame is in flight. New frames wait as soon as its first word is
-        offered.
+        Words of loads. A load is accepted when no frame is in flight. New frames wait as soon as its first word is
+        valid.
     o : Out(stream, always ready)
         Start of the chain: ``begin``, words, ``end``. A load with another digest sends nothing.
     back : In(stream, always ready)
@@ -123,9 +123,10 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         if ``config.initialised`` is false. ``error``: a load failed; high until ``clear``, which does not hide an error
         in the same cycle.
     offered_N, last_N, taken_N : In(1)
-        State of input ``N``: whether a beat is offered behind ``open_N``, its ``last``, and whether it is taken.
+        State of input ``N``: whether a beat is valid after the gate of ``open_N``, its ``last``, and whether it is
+        accepted.
     open_N : Out(1)
-        Whether input ``N`` can offer beats.
+        Whether input ``N`` lets beats through.
     left_N : In(1)
         Pulse: a frame has left on output ``N``.
 
@@ -155,7 +156,7 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return m
 
     def _elaborate_load(self, m: Module, closing: Signal, good: Signal, idle: Value) -> Signal:
-        """Add logic that checks loads' digest and CRC, and sends their words into the chain to the memories.
+        """Add logic that checks digest and CRC of loads of weights, and sends their words into the memories' chain.
 
         Return a pulse when a load has failed.
         """
@@ -208,11 +209,10 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return wrong
 
     def _elaborate_frames(self, m: Module, closing: Value, good: Value) -> Value:
-        """Add logic that lets each input begin frames only while no weights are loaded; return whether all is idle.
+        """Add logic that lets inputs begin frames only while no weights are loaded; return whether none is in flight.
 
-        All is idle if no frame is in flight, and none can begin.
-
-        With several inputs, an input that is behind continues until all inputs have begun as many frames.
+        The result is low if a frame can still begin. With several inputs, an input that lags continues until all inputs
+        have begun as many frames.
         """
         config = self.config
         within = [Signal(name=f"in_frame_{index}") for index in range(config.inputs)]
@@ -226,7 +226,7 @@ class Loader(ConfiguredComponent[LoaderConfig]):
             m.d.sync += begun[index].eq(begun[index] + begins)
             with m.If(taken):
                 m.d.sync += within[index].eq(~last)
-            # Number of frames that this input is behind each other input.
+            # Number of frames that this input lags each other input.
             others = (other for other in begun if other is not begun[index])
             lags = [(other - begun[index]).as_unsigned()[:_FRAME_BITS] for other in others]
             behind = Cat(lag.any() & ~lag[-1] for lag in lags).any()

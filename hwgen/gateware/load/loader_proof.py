@@ -1,6 +1,6 @@
-"""Proof of the loader of run-time weights: words that reach the memories, and when a load is good.
+"""Proof of the loader of run-time weights: which words reach the memories, and when a load is good.
 
-The CRC has obligations of its own (`hwgen.gateware.checksum_proof`). Its result is free here.
+The CRC is proved separately (`hwgen.gateware.checksum_proof`). Its result is free here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a loader: digest, order and number of words, the CRC, and the flag of good weights."""
+    """Return the proof obligation that a weight loader passes on only whole loads of its design, and flags others."""
     final, half = config.packet_words - 1, 1 << PART_BITS
     low, high = config.digest % half, config.digest >> PART_BITS
     observer = (

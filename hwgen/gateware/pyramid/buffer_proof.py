@@ -328,13 +328,13 @@ class Halves(window_proof.WindowFacts):
             "(inner_0 != 0);"
         ]
         self._wire("held", f"complete + {released(config)}")
-        self._is("complete_tiles", "complete")
-        self._is("held_tiles", "held")
+        self._fact("complete_tiles", "complete")
+        self._fact("held_tiles", "held")
         for cycles in range(1, config.release_delay):
-            self._is(f"tile_release_{cycles}", f"$signed({{1'b0, release_{cycles}}})")
-        self._is("is_frame_begun", "$signed({1'b0, begun})")
+            self._fact(f"tile_release_{cycles}", f"$signed({{1'b0, release_{cycles}}})")
+        self._fact("is_frame_begun", "$signed({1'b0, begun})")
         for half in ("write", "read"):
-            self._is(f"{half}_half_index", f"$signed({{1'b0, {half}_half}})")
+            self._fact(f"{half}_half_index", f"$signed({{1'b0, {half}_half}})")
         self.facts["at most two tiles are held"] = f"(complete >= 0) & (held <= {self._number(HALVES)})"
         self.facts["a tile is complete while its windows are read"] = "!(is_running | start) | (complete != 0)"
         self.facts["halves are filled and read in turn"] = "(write_half ^ read_half) == complete[0]"
@@ -358,7 +358,7 @@ class Halves(window_proof.WindowFacts):
             "write_row_index": "n_in_row",
             "write_column_index": "n_in_step",
         }.items():
-            self._is(signal, expression)
+            self._fact(signal, expression)
 
         def writes(name: str, begins: list[int], span: str, index: str, largest: int, step: int, banks: int) -> None:
             """Add the bank ``NAME_bank`` and the word ``NAME_word`` within the bank of the beat's lowest pixel."""
@@ -374,11 +374,11 @@ class Halves(window_proof.WindowFacts):
         writes("in_row", rows, "in_row_span", "in_row", beats[0], 1, config.row_banks)
         writes("in_column", columns, "in_column_span", "in_step", beats[1], pixels, config.column_banks)
         half = f"(write_half ? {self._number(config.half_depth)} : 0)"
-        self._is("write_row_bank_index", "in_row_bank")
-        self._is("write_column_bank_index", "in_column_bank")
-        self._is("write_row_word_address", f"in_row_word * {self._number(config.row_words)} + {half}")
-        self._is("write_column_word_address", f"in_column_word * {self._number(folds)}")
-        self._is("write_column_word_address_ahead", f"in_column_word * {self._number(folds)} + {self._number(folds)}")
+        self._fact("write_row_bank_index", "in_row_bank")
+        self._fact("write_column_bank_index", "in_column_bank")
+        self._fact("write_row_word_address", f"in_row_word * {self._number(config.row_words)} + {half}")
+        self._fact("write_column_word_address", f"in_column_word * {self._number(folds)}")
+        self._fact("write_column_word_address_ahead", f"in_column_word * {self._number(folds)} + {self._number(folds)}")
 
     def _state_reader(self) -> None:
         """State the reader's counters: which tile, window, output fold, tap fold and input fold the next step reads."""
@@ -394,7 +394,7 @@ class Halves(window_proof.WindowFacts):
             "window_first_row": "window_row",
             "window_first_column": "window_column",
         }.items():
-            self._is(signal, expression)
+            self._fact(signal, expression)
         for name, offset, axis, banks, pitch in (
             ("row", "down", config.rows, config.row_banks, config.row_words),
             ("column", "beside", config.columns, config.column_banks, window.input.folds),
@@ -403,8 +403,8 @@ class Halves(window_proof.WindowFacts):
                 self._wire(f"{part}_{name}_at", position)
                 self._table(f"{part}_{name}_bank", f"{part}_{name}_at", [at % banks for at in range(axis.tile)])
                 self._table(f"{part}_{name}_words", f"{part}_{name}_at", [at // banks for at in range(axis.tile)])
-                self._is(f"{part}_{name}_bank_index", f"{part}_{name}_bank")
-                self._is(f"{part}_{name}_word_address", f"{part}_{name}_words * {self._number(pitch)}")
+                self._fact(f"{part}_{name}_bank_index", f"{part}_{name}_bank")
+                self._fact(f"{part}_{name}_word_address", f"{part}_{name}_words * {self._number(pitch)}")
 
     def _marked(self) -> None:
         """State where the marked word is, and until when it is kept."""

@@ -355,26 +355,26 @@ class BandFacts(WindowFacts):
             "column_index": "column",
             "fold_index": "fold",
         }.items():
-            self._is(signal, f"n_{name}_0")
+            self._fact(signal, f"n_{name}_0")
         folds, right, bottom = (
             self._number(value) for value in (config.input.folds, config.right_pitch, config.bottom_pitch)
         )
         if config.right_depth:
-            self._is("right_read_offset", f"n_column_0 * {folds} + n_fold_0")
-            self._is(
+            self._fact("right_read_offset", f"n_column_0 * {folds} + n_fold_0")
+            self._fact(
                 "right_write_offset",
                 f"passes_column_0 ? {self._number(0)} : (n_column_0 - column_passes_0) * {folds} + n_fold_0",
             )
             new_row = f"is_kept_row_0 ? {self._number(0)} : n_row_0 - row_kept_0"
-            self._is("right_row_address", f"({new_row}) * {right}")
+            self._fact("right_row_address", f"({new_row}) * {right}")
         if config.bottom_depth:
             bases = self._columns.bases
             self._table("next_base", "column_span_0", [*bases[1:], bases[0]])
-            self._is("bottom_tile_offset", f"column_bases_0 * {folds}")
-            self._is("next_bottom_tile_offset", f"next_base * {folds}")
-            self._is("bottom_column_offset", f"column_number_0 * {folds} + n_fold_0")
-            self._is("bottom_read_row_address", f"(is_kept_row_0 ? n_row_0 : row_kept_0) * {bottom}")
-            self._is(
+            self._fact("bottom_tile_offset", f"column_bases_0 * {folds}")
+            self._fact("next_bottom_tile_offset", f"next_base * {folds}")
+            self._fact("bottom_column_offset", f"column_number_0 * {folds} + n_fold_0")
+            self._fact("bottom_read_row_address", f"(is_kept_row_0 ? n_row_0 : row_kept_0) * {bottom}")
+            self._fact(
                 "bottom_write_row_address",
                 f"(passes_row_0 ? {self._number(0)} : n_row_0 - row_passes_0) * {bottom}",
             )
@@ -486,7 +486,7 @@ class BandFacts(WindowFacts):
 
         for stage in (_READ, _ENTRY, _REGISTER):
             enable, at = f"{name}_write_enable_{stage}", f"{name}_write_address_{stage}"
-            self._is(enable, f"$signed({{1'b0, has_{stage} & {name}_stores_{stage}}})")
+            self._fact(enable, f"$signed({{1'b0, has_{stage} & {name}_stores_{stage}}})")
             if self._site.has(at):
                 self.sees[f"its_{at}"] = at
                 same = f"!{name}_stores_{stage} | (its_{at} == {address('write', stage)})"

@@ -1,1 +1,1 @@
-"""Serial link: an accelerator's streams behind a serial port (UART), in packets with checksums."""
+"""Serial link: a serial port (UART) that carries an accelerator's streams in packets with checksums."""

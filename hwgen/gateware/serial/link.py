@@ -31,15 +31,15 @@ __all__ = ["END", "ERROR", "ESCAPE", "FRAME", "HELLO", "SerialLink", "SerialLink
 
 END, ESCAPE, END_CODE, ESCAPE_CODE = 0xC0, 0xDB, 0xDC, 0xDD
 HELLO, FRAME, ERROR = 0, 1, 2
-#: Bytes of a packet in front of its values (type, number), and of its checksum.
+#: Number of bytes of a serial packet before its values (type and sequence number), and of its checksum.
 HEAD, CHECK = 2, 4
-#: Bytes of the build hash in a reply to HELLO.
+#: Number of bytes of the build hash in the reply to a HELLO packet.
 HASH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class SerialLinkConfig(OnDevice):
-    """Configuration of a serial link.
+    """Configuration of a serial link (UART), which carries an accelerator's input and output streams in packets.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class SerialLinkConfig(OnDevice):
             raise ConfigError(f"divisor must be at least 4, not {self.divisor!r}")
 
     def repack(self, port: Port, *, forth: bool) -> RepackConfig:
-        """Return the configuration of the width converter from values to a port's beats (``forth``), or back."""
+        """Return the configuration of the converter from single values to beats of ``port`` (``forth``), or back."""
         beats = Pieces.of_beats(port.beat, port.beats)
         values = Pieces.of_words(1, beats.values)
         takes, gives = (values, beats) if forth else (beats, values)
@@ -86,7 +86,7 @@ class SerialLinkConfig(OnDevice):
 
 
 class SerialLink(ConfiguredComponent[SerialLinkConfig]):
-    """Serial link and accelerator in one module: frames come and leave in packets on a serial line.
+    """Component that contains an accelerator and its serial link: frames arrive and leave in packets on a UART line.
 
     Parameters
     ----------
@@ -115,13 +115,13 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
             port.beat.signature.create(path=(name,))
             for name, port in (("source", self.config.source), ("sink", self.config.sink))
         )
-        self._accelerator(m)
-        self._receive(m)
+        self._add_accelerator(m)
+        self._add_receiver(m)
         self._add_transmitter(m)
         return m
 
-    def _accelerator(self, m: Module) -> None:
-        """Add the accelerator, which the link resets."""
+    def _add_accelerator(self, m: Module) -> None:
+        """Add the instance of the accelerator to the serial link's module, with a reset that the link drives."""
         config = self.config
         ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal() | self._reset}
         for stream, port, (forth, back) in (
@@ -136,8 +136,8 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
         ports |= {f"i_{name}__clear": Const(0, 1) for name in config.ties}
         m.submodules.accelerator = Instance(config.top, **ports)
 
-    def _receive(self, m: Module) -> None:
-        """Add the receiver: bytes of the line become packets, and values of frames enter the accelerator."""
+    def _add_receiver(self, m: Module) -> None:
+        """Add the serial receiver, which decodes and checks packets, and sends frames' values to the accelerator."""
         config = self.config
         m.submodules.receiver = receiver = UartReceiver(config.divisor)
         m.submodules.check = check = crc.catalog.CRC32_ISO_HDLC(data_width=8).create()
@@ -214,7 +214,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
                     m.d.sync += [self._error.eq(1), open_.eq(0)]
 
     def _add_transmitter(self, m: Module) -> None:
-        """Add the transmitter: outputs of the accelerator, replies to HELLO and errors leave in packets."""
+        """Add the serial transmitter, which sends the accelerator's outputs, replies to HELLO and errors as packets."""
         config = self.config
         m.submodules.transmitter = transmitter = UartTransmitter(config.divisor)
         m.submodules.checksum = check = crc.catalog.CRC32_ISO_HDLC(data_width=8).create()
@@ -261,7 +261,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
                 with m.If(pending_error | pending_hello | repack.o.valid):
                     m.next = "begin"
             with m.State("begin"):
-                # An error or HELLO of the cycle before waits by now, and goes before the frame.
+                # An error or HELLO of the previous cycle waits by now, and goes before the frame.
                 m.d.comb += [check.start.eq(1), out.valid.eq(1), out.payload.eq(END)]
                 with m.If(out.ready):
                     m.d.sync += packet_type.eq(Mux(pending_error, ERROR, Mux(pending_hello, HELLO, FRAME)))

@@ -1,4 +1,4 @@
-"""Reason why the link to a host over a serial line has no obligations."""
+"""Reason why the serial link to a host has no proof obligations."""
 
 from __future__ import annotations
 

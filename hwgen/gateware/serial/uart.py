@@ -12,7 +12,7 @@ __all__ = ["UartReceiver", "UartTransmitter"]
 
 
 class UartReceiver(wiring.Component):
-    """Component that receives bytes from a serial line.
+    """UART receiver: component that receives bytes from an asynchronous serial line (8 data bits, no parity).
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class UartReceiver(wiring.Component):
 
 
 class UartTransmitter(wiring.Component):
-    """Component that sends bytes to a serial line.
+    """UART transmitter: component that sends the bytes of a stream to a serial line (8 data bits, no parity).
 
     Parameters
     ----------
