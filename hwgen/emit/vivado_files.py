@@ -17,7 +17,7 @@ from amaranth.lib.wiring import Out
 from hwgen.boards import Board
 from hwgen.emit import wrapper
 from hwgen.emit.texts import rendered, text
-from hwgen.gateware.bus.base import CONTROL, BusShellConfig, BusStream, Space
+from hwgen.gateware.bus.base import CONTROL, AddressSpace, BusShellConfig, BusStream
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Access, Field, Register
 
 #: Name of the IP-XACT description in a result folder. Vivado searches for files with this name.
@@ -121,7 +121,7 @@ class Ip:
         Direction and width in bits of each port of the module, in order.
     interfaces : tuple of Interface
         Interfaces of the IP. Every port belongs to one of them.
-    spaces : tuple of Space
+    spaces : tuple of AddressSpace
         Address spaces that the IP reads and writes as a master.
     registers : tuple of Register
         Registers of the IP, which the interface `control` reaches.
@@ -139,7 +139,7 @@ class Ip:
     software: tuple[str, ...]
     ports: Mapping[str, wiring.Member]
     interfaces: tuple[Interface, ...]
-    spaces: tuple[Space, ...]
+    spaces: tuple[AddressSpace, ...]
     registers: tuple[Register, ...]
     control: str = CONTROL
     bytes: int = SPACE_BYTES

@@ -194,7 +194,7 @@ class Site:
 
     @property
     def circuit(self) -> Site:
-        """Site of the module's text for synthesis, if it has a separate text for simulation; otherwise this site."""
+        """Site with the module's text for synthesis, if it has a separate text for simulation; otherwise this site."""
         return Site(self.path, self.modules.get(f"{self.module.name}{SYNTHESIS}", self.module), self.modules)
 
     @property

@@ -221,7 +221,7 @@ def _range(width: int) -> str:
 
 
 class _ModuleTexts:
-    """Verilog texts of an obligation's modules: kept ones, models, and cut ones, each under a neutral name."""
+    """Verilog texts of an obligation's modules, emitted, modelled or with free outputs, under neutral names."""
 
     def __init__(
         self, obligation: Obligation, modules: Mapping[str, VerilogModule], file: Callable[[str], str]

@@ -37,7 +37,7 @@ class WriterPlatform(PrimitivePlatform):
         self.parts: dict[str, Part[Any]] = {}
 
     def get_part(self, this: Part[Any]) -> Any:
-        """Return an Amaranth instance of a `Part` component, whose module is written separately and cached."""
+        """Return an Amaranth instance of a `Part`, a submodule whose Verilog is written separately and cached."""
         if this is self.top:
             return this.circuit()
         cell_type = f"hwgen-part-{len(self.parts)}"

@@ -29,7 +29,7 @@ _TEXT, _PORTS, _PRIMITIVES = "part.v", "ports.json", "primitives.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Written(SeparateModule):
-    """Verilog module of a `Part` component, finished but for its name and comment.
+    """Verilog module of a `Part` (a submodule whose Verilog is cached), finished but for name and comment.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Written(SeparateModule):
 
 
 def instance(part: Part[Any], cell_type: str) -> Instance:
-    """Return an Amaranth `Instance` of a `Part` component, whose module is written separately.
+    """Return an Amaranth `Instance` of a `Part`, a submodule whose Verilog is written separately.
 
     ``cell_type`` is a name that no module of the design has.
     """
@@ -64,7 +64,7 @@ def written(
     device: Device,
     tick: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Written]:
-    """Return the Verilog modules of a design's `Part` components by cell type, cached ones if they exist.
+    """Return a design's `Part` modules (submodules with cached Verilog) by cell type, written now if not in the cache.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def ports_of(part: Part[Any]) -> list[tuple[str, Any, None]]:
 
 
 def _part_files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
-    """Return the cache files of a `Part` component's module, written now if the cache has none."""
+    """Return the cache files of a `Part` submodule's Verilog module, written now if the cache has none."""
     write = partial(_files, part, name, device)
     if type(part).__module__.partition(".")[0] != "hwgen":  # the cache can't know whether the class changed
         return write()
@@ -127,7 +127,7 @@ def _part_files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
 
 
 def _files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
-    """Return a `Part` component's cache files: Verilog after the module's name, port names, and primitives.
+    """Return a `Part` submodule's cache files: Verilog after the module's name, port names, and primitives.
 
     ``name`` is the name of its instances.
     """
@@ -143,7 +143,7 @@ def _files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
 
 
 def text_of(part: Part[Any], name: str, platform: PrimitivePlatform | None = None) -> tuple[str, Face, ModuleText]:
-    """Return a `Part` component's RTLIL text, the `Face` of its module, and the writer of its Verilog.
+    """Return a `Part` submodule's RTLIL text, its `Face` (name, ports, comments), and its Verilog writer.
 
     ``name`` is the name of its instances. The platform receives the primitives of the part; without a platform the
     part must have none.

@@ -32,7 +32,7 @@ _OUTPUT_REGISTER = re.compile(r"^( +output )reg( +[^=]*?\w)(?: = [^,/]*?)?(?=,|$
 
 
 class PrimitivePlatform:
-    """Amaranth platform that collects a design's primitives, whose Verilog modules are written separately.
+    """Amaranth platform that collects a design's primitives: components with a form in device cells.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ class PrimitivePlatform:
         """Verilog module of each primitive, by the module's name without the design's name."""
 
     def get_primitive(self, this: Primitive[Any]) -> Any:
-        """Return an Amaranth instance of a primitive, and collect its Verilog module."""
+        """Return an Amaranth instance of a primitive (a component with a form in device cells); collect its Verilog."""
         name = this.module_name
         if name not in self.primitives:
             self.primitives[name] = text_of(this, self.device)
         return _instance(this, name, **({"i_clk": ClockSignal()} if this.has_clock else {}))
 
     def get_modelled(self, this: Modelled[Any]) -> Any:
-        """Return an Amaranth instance of a component with a simulation model, and collect its Verilog module."""
+        """Return an Amaranth instance of a component with a simulation model; collect its Verilog module."""
         if this.module_name not in self.primitives:
             files = kept.written((repr(this.config), self.device.name), lambda: _modelled_files(this, self.device))
             self.primitives |= json.loads(files[_MODULES])
@@ -61,7 +61,7 @@ class PrimitivePlatform:
 
 
 def text_of(primitive: Primitive[Any], device: Device) -> str:
-    """Return the Verilog of a primitive's module, with one or both forms and a placeholder for its name."""
+    """Return the Verilog of a primitive's module: simulation form, and form in the device's cells if there is one."""
     _, writer = behaviour(primitive)
     lines = writer.lines()
     body = lines.index(");") + 1
@@ -76,7 +76,7 @@ def text_of(primitive: Primitive[Any], device: Device) -> str:
 
 
 def behaviour(primitive: Primitive[Any]) -> tuple[str, ModuleText]:
-    """Return a primitive's RTLIL text and the Verilog writer of its behavioural form."""
+    """Return the RTLIL text and the Verilog writer of a primitive's behavioural form, without device cells."""
     name = primitive.module_name
     fragment = Fragment.get(primitive, None)
     ports = [(port, signal, None) for port, (_, signal) in _ports(primitive).items()]
@@ -120,7 +120,7 @@ def form(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform)
 
 
 def _ports(primitive: ConfiguredComponent[Any]) -> dict[str, tuple[str, Any]]:
-    """Return direction (``i`` or ``o``) and signal of each port of a primitive, by port name."""
+    """Return direction (``i`` or ``o``) and signal of each port of a component, by port name."""
     return {
         "__".join(map(str, path)): ("i" if member.flow == In else "o", Value.cast(value))
         for path, member, value in primitive.signature.flatten(primitive)
@@ -128,7 +128,7 @@ def _ports(primitive: ConfiguredComponent[Any]) -> dict[str, tuple[str, Any]]:
 
 
 def named_modules(text: str, primitives: Mapping[str, str], name: str, taken: Iterable[str]) -> str:
-    """Return a design's Verilog with its primitives' modules appended, all named after the design.
+    """Return a design's Verilog with the modules of its primitives appended, named ``DESIGN_PRIMITIVE``.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class BusStream(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
+class AddressSpace:
     """Address space that a bus master of the design accesses: name of the master, size in bytes, data width in bits."""
 
     name: str
@@ -103,7 +103,7 @@ class BusShellConfig(ForDevice):
         """
 
     @property
-    def spaces(self) -> tuple[Space, ...]:
+    def spaces(self) -> tuple[AddressSpace, ...]:
         """Address spaces that the wrapped circuit reads and writes as a bus master; none by default."""
         return ()
 

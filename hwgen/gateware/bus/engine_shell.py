@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hwgen.devices import Device
-from hwgen.gateware.bus.base import CONTROL, BusShell, BusShellConfig, Space
+from hwgen.gateware.bus.base import CONTROL, AddressSpace, BusShell, BusShellConfig
 from hwgen.gateware.bus.engine_registers import BASE_BITS, engine_registers
 from hwgen.gateware.bus.lite import LITE, Bank
 from hwgen.gateware.bus.registers import Register
@@ -124,8 +124,8 @@ class EngineShellConfig(BusShellConfig):
         }
 
     @property
-    def spaces(self) -> tuple[Space, ...]:
-        return (Space(name=MEMORY, bytes=1 << self.memory.address_bits, bits=8 * self.memory.data_bytes),)
+    def spaces(self) -> tuple[AddressSpace, ...]:
+        return (AddressSpace(name=MEMORY, bytes=1 << self.memory.address_bits, bits=8 * self.memory.data_bytes),)
 
     def component(self) -> EngineShell:
         return EngineShell(self)

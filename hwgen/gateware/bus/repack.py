@@ -50,7 +50,7 @@ class Pieces:
 
     @classmethod
     def of_beats(cls, beat: BeatFormat, beats: int) -> Pieces:
-        """Return how a frame's values are divided into the beats of an accelerator's stream.
+        """Return how many values of a frame each beat of an accelerator's stream carries, as `Pieces`.
 
         Unused lanes after a group's last channel do not count.
         """
@@ -59,7 +59,7 @@ class Pieces:
 
     @classmethod
     def of_words(cls, size: int, values: int) -> Pieces:
-        """Return how a frame's values are divided into bus words of ``size`` values.
+        """Return how many values of a frame each bus word of ``size`` values carries, as `Pieces`.
 
         The last word of a frame has the remaining values.
         """

@@ -90,17 +90,17 @@ class BusStreamConfig(OnDevice):
         return self.port.beat.value_bytes
 
     def words_of(self, width: int) -> Pieces:
-        """Return the numbers of values per AXI4-Stream word, over a frame, for words of ``width`` bytes."""
+        """Return how a frame's values are divided into AXI4-Stream words of ``width`` bytes."""
         return Pieces.of_words(width // self.value_bytes, self.beats.values)
 
     @cached_property
     def beats(self) -> Pieces:
-        """Numbers of values per beat of the accelerator's stream, over a frame."""
+        """Division of a frame's values into beats of the accelerator's stream: the number of values in each."""
         return Pieces.of_beats(self.port.beat, self.port.beats)
 
     @cached_property
     def words(self) -> Pieces:
-        """Numbers of values per word of the AXI4-Stream, over a frame."""
+        """Division of a frame's values into words of the AXI4-Stream: the number of values in each."""
         return self.words_of(self.width)
 
     @property
@@ -129,7 +129,7 @@ class BusStreamConfig(OnDevice):
 
     @property
     def guard(self) -> GuardConfig:
-        """Configuration of the frame guard, which pads short frames and drops surplus words of the AXI4-Stream."""
+        """Configuration of the guard that pads short frames and drops surplus words of the AXI4-Stream."""
         size, count = self.width // self.value_bytes, self.words.count
         word = BeatFormat(
             channels=size, height=1, width=count, lanes=size, bits=8 * self.value_bytes, signed=self.port.beat.signed
@@ -249,7 +249,7 @@ class AcceleratorWrapper(Wrapper):
 
 
 class Shell(BusShell[ShellConfig]):
-    """Bus shell of a streaming accelerator: register bank, and a frame guard or width converter for each AXI4-Stream.
+    """Bus shell of a streaming accelerator: registers, checks of input frame lengths, and width converters.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ __all__ = ["PROOFS", "obligations", "shell_parts"]
 
 
 def shell_parts(config: ShellConfig) -> dict[str, Any]:
-    """Return the configurations of a bus shell's register bank, frame guards and width converters, by instance name."""
+    """Return the configurations inside a bus shell by instance: registers, frame-length guards, width converters."""
     parts: dict[str, Any] = {"registers": config.bank}
     for end in config.inputs:
         parts |= {f"{end.name}_guard": end.guard, f"{end.name}_repack": end.repack(end.words, end.beats)}
@@ -43,7 +43,7 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
 
 
 def _packet_size(end: BusStreamConfig, site: Site) -> Obligation:
-    """Return the obligation that an input's frame guard receives the packet size only between packets."""
+    """Return the obligation that an input's check of frame lengths receives the packet size between packets."""
     guard = f"{end.name}_guard"
     ports = packet_ports(site.part(guard))
     bits = {name: field_bits("packet", PACKET, name) for name in ("single", "load", "next_single", "before_last")}
@@ -175,7 +175,7 @@ def _output_wires(end: BusStreamConfig) -> dict[str, str]:
 
 
 def _input_rules(end: BusStreamConfig, site: Site) -> dict[str, str]:
-    """Return Verilog expressions, by signal, of what an input's frame guard and width converter receive."""
+    """Return Verilog expressions, by signal, of what an input's frame-length guard and width converter receive."""
     name, guard, repack = end.name, f"{end.name}_guard", f"{end.name}_repack"
     is_open = f"(is_running & {_BANK}.control[0] & !reset)"
     bytes_kept = ", ".join(f"{{8{{{name}__tkeep[{byte}]}}}}" for byte in reversed(range(end.width)))

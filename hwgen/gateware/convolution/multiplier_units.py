@@ -47,7 +47,7 @@ class MultiplierKinds:
 
     @cached_property
     def used(self) -> tuple[Multiplier, ...]:
-        """Kinds of multipliers that the convolution has: the kind in DSP slices, the kind in LUTs, or both."""
+        """Kinds of multipliers that the convolution has: in DSP slices, in LUTs, or one of each."""
         luts = (self.in_luts,) if self.parameters.lut_lanes else ()
         return (*((self.in_slices,) if self.parameters.slice_lanes else ()), *luts)
 
@@ -168,7 +168,7 @@ class ChainLayout:
 
 @dataclass(frozen=True)
 class MultiplierUnits:
-    """Multiplier units of a convolution; each serves one or more output channels and pixels.
+    """Multiplier units of a convolution; a unit computes the products of one or more output channels and pixels.
 
     Units in DSP slices precede units in LUTs. The last unit in DSP slices can have fewer lanes than the others.
     """
@@ -209,7 +209,7 @@ class MultiplierUnits:
         return (*slices, *(self.kinds.in_luts for _ in range(self.parameters.lut_lanes)))
 
     def slice_multiplier(self, unit: Sized, group: Sized) -> Multiplier:
-        """Return the kind of multiplier of a unit in DSP slices with the given output lanes and pixels."""
+        """Return the kind of multiplier (a `Multiplier`) of a unit in DSP slices for some lanes and pixels."""
         return self.kinds.in_slices.for_rest(len(unit), len(group))
 
     @cached_property

@@ -100,7 +100,7 @@ def multiplier_for(name: int | str, multiplier_slice: MultiplierSlice) -> Multip
 
 
 def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:
-    """Return the multiplier that decides a layer's operand format: its first that subtracts an offset, or its first.
+    """Return the kind of multiplier whose operand format a layer uses: the first with an offset, or the first.
 
     All kinds of a layer's multipliers read the same operands. Without an offset, the first kind decides.
     """

@@ -1,4 +1,4 @@
-"""Multipliers in LUTs of weights of a few bits: rows that add a pair of products of weight bits in one LUT per bit.
+"""Multipliers in LUTs for weights of a few bits: adders that select and add two products in one LUT per bit.
 
 A bit of a weight multiplies an activation by 0 or 1. Bit ``j`` of the weights of two terms selects one of four values,
 which all output channels share::

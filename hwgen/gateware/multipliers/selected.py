@@ -231,13 +231,13 @@ class _Tables:
         return self.graph.add_to(m, products, f"{names[0]}_shared", names)
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the LUTs and flip-flops of the product tables, the adders and the step's delay."""
+        """Add to ``cost`` the LUTs and flip-flops of the product tables, the adders and the delayed step index."""
         cost.add(self._cost)
         self.graph.count(cost)
 
     @cached_property
     def _cost(self) -> Cost:
-        """LUTs and flip-flops of the product tables and the step's delay, without the adders."""
+        """LUTs and flip-flops of the product tables and of the delayed step index, without the adders."""
         cost = Cost(self._device)
         cost.delay(counter_bits(self._steps), max((table.position for table in self._tables), default=0))
         for table in self._tables:

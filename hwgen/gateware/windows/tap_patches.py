@@ -75,22 +75,22 @@ class TapPatches:
 
     @property
     def advance(self) -> tuple[int, int]:
-        """Distance between neighbouring patches of taps in a window, in image rows and in image columns."""
+        """Distance between neighbouring patches of taps in a window: image rows, image columns."""
         return self.size[0] * self.dilation[0], self.size[1] * self.dilation[1]
 
     @property
     def rows(self) -> range:
-        """Image rows that a patch of taps reads, relative to its first row."""
+        """Offsets of the image rows that a patch of taps reads, from its first row, as a range."""
         return range(0, self.advance[0], self.dilation[0])
 
     @property
     def columns(self) -> range:
-        """Image columns that a patch of taps reads, relative to its first column."""
+        """Offsets of the image columns that a patch of taps reads, from its first column, as a range."""
         return range(0, self.advance[1], self.dilation[1])
 
     @cached_property
     def read_columns(self) -> Sequence[int]:
-        """Image columns that a cycle reads for all ``Tp`` windows, relative to the first column.
+        """Offsets of the image columns that a cycle reads for all ``Tp`` windows, from the first column.
 
         Without a dilation, all columns from the first to the last are read.
         """
@@ -99,7 +99,7 @@ class TapPatches:
 
     @cached_property
     def used_columns(self) -> Sequence[int]:
-        """Image columns with taps among the ``read_columns`` of a cycle; synthesis removes the others."""
+        """Offsets of the image columns with taps among a cycle's ``read_columns``; synthesis removes the others."""
         lefts = range(0, self.pixels * self.stride, self.stride)
         return sorted({left + column for left in lefts for column in self.columns})
 

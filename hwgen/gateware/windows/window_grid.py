@@ -89,13 +89,13 @@ class WindowGrid:
 
     @property
     def tops(self) -> range:
-        """Image row of the top of the windows, by output row; negative in the padding."""
+        """Image row of the windows' top row, as a range by output row; negative in the padding."""
         top, stride = -self.padding[0], self.stride[0]
         return range(top, top + self.output_size[0] * stride, stride)
 
     @property
     def lefts(self) -> range:
-        """Image column of the left edge of each group of ``Tp`` windows in an output row; negative in the padding."""
+        """Image column of the left edge of each group of ``Tp`` windows of an output row, as a range."""
         left, stride = -self.padding[1], self.stride[1] * self.pixels
         return range(left, left + self.row_steps * stride, stride)
 

@@ -50,7 +50,7 @@ class Polynomial:
         return cls({_NO_BITS: value * ONE} if value else {})
 
     def plus(self, other: Polynomial, factor: int = ONE) -> Polynomial:
-        """Return the sum of this polynomial and ``other`` times ``factor / ONE``.
+        """Return the sum of this polynomial and ``other`` scaled by ``factor / ONE``.
 
         Raises
         ------
