@@ -227,7 +227,7 @@ class Group:
         )
 
     def predict(self, frames: int | None = None) -> Cycles:
-        """Predict latency and interval of ``frames`` successive frames; by default until the interval is steady."""
+        """Predict latency and interval, in cycles, of ``frames`` successive frames, by default until it is steady."""
         if frames is not None and frames >= MAX_FRAMES:  # a schedule has no more, and `steady` may be known
             return self.steady
         return steady_cycles(self.config, frames)

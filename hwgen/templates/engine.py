@@ -439,7 +439,7 @@ SEARCHED = ("cores", "array", "bus_bits")
 
 
 def _fixed_sizes(goal: Goal) -> list[str]:
-    """Return the names of the options in `SEARCHED` that a goal gives."""
+    """Return the names of the options that fix an engine's size (cores, array, bus width) and that a goal gives."""
     return [name for name in SEARCHED if getattr(goal, name) not in (None, AUTO)]
 
 

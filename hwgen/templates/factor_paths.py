@@ -463,7 +463,7 @@ class PixelStates:
     @classmethod
     @lru_cache(maxsize=256)  # parts of a network have steps in common
     def of(cls, step: AddedLayer, before: tuple[Pixels, ...], factors: tuple[int, ...]) -> PixelStates:
-        """Return the edges of a step from the states ``before`` it, for all ``Tp`` of its layer in ``factors``."""
+        """Return a step's edges from the states ``before`` it, for each possible ``Tp`` (``factors``) of its layer."""
         states: dict[Pixels, int] = {}
         different: dict[tuple[int, int], int] = {}
         edges = []

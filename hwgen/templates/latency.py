@@ -53,7 +53,7 @@ def last_end(works: Sequence[LayerWork], rows: Sequence[RowTimes]) -> float:
 
 
 def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
-    """Return start cycles and end cycles of the rows of a group's input, if its reader ``work`` never waits."""
+    """Return start cycles and end cycles of the rows of a group's input, at one beat per cycle of its reader."""
     row = work.beats(unroll) * -(-work.input_width // unroll.tp)
     ends = np.arange(1, work.input_height + 1) * float(row)
     return ends - row, ends

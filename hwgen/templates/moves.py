@@ -230,7 +230,7 @@ def with_memories_moved(group: Group, board: Board) -> Group:
 
 
 def pipeline_latencies(group: Group) -> list[int]:
-    """Return, for each layer, the cycles from a window's start to the first output beat, which affect FIFO depths."""
+    """Return each layer's cycles from the start of an output fold (``Tm`` channels) to its first beat at the FIFO."""
     return [layer.pipeline_latency for layer in group.config.layers]
 
 

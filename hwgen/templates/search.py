@@ -399,9 +399,9 @@ class GroupSearch:
         return group.slowest_cycles if interval is None else interval
 
     def _fast_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
-        """Return the plans with the fewest width converters before FIFOs for the shortest interval, or ``None``.
+        """Return plans with the fewest width converters before FIFOs for the shortest interval; ``None`` if none helps.
 
-        ``interval`` is the interval, in cycles, without such converters. The result is ``None`` if none shorten it.
+        ``interval`` is the interval, in cycles, without such converters.
         """
         best, config = None, self.make(layers).config
         for moved in moved_converters(config, layers):

@@ -121,7 +121,7 @@ class Stage(ABC, Generic[Kind]):
         return PLAIN
 
     def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
-        """Return the maximum number of multipliers in one of the layer's adder chains, at most ``chain``."""
+        """Return the maximum number of multipliers in one of the layer's multiply-add chains, at most ``chain``."""
         return chain
 
     @property

@@ -344,7 +344,7 @@ _KNOWN: WeakKeyDictionary[ops.Conv, Weights] = WeakKeyDictionary()
 
 
 def _weights(op: ops.Conv) -> Weights:
-    """Return a convolution's weights as they are stored in its circuit; repeated calls return the same object."""
+    """Return a convolution's weights as its circuit's configuration stores them, the same object at each call."""
     if op not in _KNOWN:
         _KNOWN[op] = Weights(op.weights.astype(np.intc).tobytes())
     return _KNOWN[op]
