@@ -121,18 +121,18 @@ class EngineTemplate(Template):
         compiled: list[EngineGroup] = []
         errors: dict[bool, float] = {}
         for option in engine_search.candidates(task, passes_of(network), first, _beat_cycles(task.board)):
-            work = sum(map(_work, compiled))
+            work = sum(map(_compile_work, compiled))
             if len(compiled) == NUM_COMPILED or work > MAX_WORK:
                 break
             margin = MARGIN if work < SMALL_WORK else 1
             engine, error = option.engine, errors.get(option.engine.has_cores, MIN_ERROR)
-            if compiled and option.sort_key(task.goal, margin * error) >= min(map(_order, compiled)):
+            if compiled and option.sort_key(task.goal, margin * error) >= min(map(_sort_key, compiled)):
                 continue
             with suppress(PlanError):  # the buffers hold no tile of a layer
                 group = cls._compile_for(engine, task, network)
                 compiled.append(group)
                 errors.setdefault(engine.has_cores, group.frame_cycles / option.estimate.cycles)
-        return min(compiled, key=_order) if compiled else cls._compile_for(first, task, network)
+        return min(compiled, key=_sort_key) if compiled else cls._compile_for(first, task, network)
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
         """Compile a network for this engine, and return the network as a group with the program's schedule.
@@ -169,17 +169,17 @@ class EngineTemplate(Template):
             name = layer_figures.layer.name
             cycles, macs = cycles + layer_figures.cycles, macs + layer_figures.layer.macs
             ends = name in beside and name == [*beside[name]][-1]
-            rows.append((*self._row(layer_figures), *(self._work(macs, cycles) if ends else ("", ""))))
+            rows.append((*self._layer_cells(layer_figures), *(self._rate_cells(macs, cycles) if ends else ("", ""))))
             if ends:
                 cycles = macs = 0
         return rows
 
-    def _work(self, macs: int, cycles: int) -> tuple[str, str]:
+    def _rate_cells(self, macs: int, cycles: int) -> tuple[str, str]:
         """Return two cells of the plan's table: multiply-adds per cycle, and their share of the array's maximum."""
         rate = macs / max(cycles, 1)
         return f"{rate:,.1f}", f"{rate / self.engine.multipliers:.0%}"
 
-    def _row(self, figures: Figures) -> tuple[str, ...]:
+    def _layer_cells(self, figures: Figures) -> tuple[str, ...]:
         """Return the cells of the plan's table for one layer, but for those that concurrent layers share."""
         layer = figures.layer
         columns = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
@@ -462,12 +462,12 @@ def _first_engine(task: Task) -> EngineConfig | Refusal:
     return Refusal(f"no engine fits, the last that was tried is {sizes_text(engine)}: {refusal}")
 
 
-def _work(group: EngineGroup) -> int:
+def _compile_work(group: EngineGroup) -> int:
     """Return the work of compiling a group's program, in jobs, as `MAX_WORK` counts it."""
     return len(group.schedule.jobs) * (1 if group.engine.has_cores else ONE_CORE_WORK)
 
 
-def _order(group: EngineGroup) -> tuple[float, ...]:
+def _sort_key(group: EngineGroup) -> tuple[float, ...]:
     """Return a key that sorts compiled groups by their task's goal, the best first."""
     assert group.task is not None
     moved = sum(group.traffic_bytes(False).values())

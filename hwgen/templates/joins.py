@@ -40,7 +40,7 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import Shares, find_shares
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import Kind, Stage, beat_format, block_rams, channel_fields, requantiser
-from hwgen.templates.work import BlockWalk, LayerWork, SelectWalk, TurnWalk, Unroll
+from hwgen.templates.work import BlockOrder, LayerWork, SelectOrder, TurnOrder, Unroll
 
 #: Maximum number of bits of a sum of several maps. Scales of very different size need many bits.
 MAX_SUM_BITS = 53
@@ -303,7 +303,7 @@ class ConcatStage(StepStage[ops.Concat]):
 
     @property
     def work_fields(self) -> dict[str, Any]:
-        return {**super().work_fields, "walk": TurnWalk(tuple(source.channels for source in self.op.inputs))}
+        return {**super().work_fields, "order": TurnOrder(tuple(source.channels for source in self.op.inputs))}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         integer_type, window = self.op.output.type, JoinConfig(device=self.device, inputs=tuple(sources), in_turn=True)
@@ -369,7 +369,7 @@ class SelectStage(StepStage[ops.Select]):
 
     @property
     def work_fields(self) -> dict[str, Any]:
-        return {**super().work_fields, "walk": SelectWalk()}
+        return {**super().work_fields, "order": SelectOrder()}
 
     def compute(self, sources: Sequence[BeatFormat], lanes: int = 1) -> RecodeConfig:
         (source,) = sources
@@ -506,7 +506,7 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
 
     @property
     def work_fields(self) -> dict[str, Any]:
-        return {**super().work_fields, "walk": BlockWalk(*self._block_pixels)}
+        return {**super().work_fields, "order": BlockOrder(*self._block_pixels)}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources

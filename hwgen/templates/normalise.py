@@ -23,7 +23,7 @@ from hwgen.network.ops.lrn import RIPPLE, Falls, Scale, from_bits, magnitudes, t
 from hwgen.templates.joins import StepStage
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import beat_format
-from hwgen.templates.work import LayerWork, SerialWalk, Unroll
+from hwgen.templates.work import LayerWork, SerialOrder, Unroll
 
 #: Maximum number of leading bits of an LRN's scale that select a factor, and the candidate fraction bits of a factor.
 _MAX_FACTOR_BITS, _FRACTIONS = 13, range(6, 17)
@@ -256,7 +256,7 @@ class LRNStage(StepStage[LRN]):
     @property
     def work_fields(self) -> dict[str, Any]:
         window = self.window(beat_format(self.op.input, 1))
-        return {**super().work_fields, "walk": SerialWalk(window.window_cycles)}
+        return {**super().work_fields, "order": SerialOrder(window.window_cycles)}
 
     @property
     def min_finish_slices(self) -> int:

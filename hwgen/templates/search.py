@@ -323,7 +323,7 @@ class GroupSearch:
                 yield unrolling
 
     def _exact_latency(self, unrolling: Unrolling) -> int:
-        return endless_cycles(self.make(self._soon_layers(unrolling)).config, 1).latency
+        return endless_cycles(self.make(self._low_latency_layers(unrolling)).config, 1).latency
 
     def _refuse(self, unrolling: Unrolling) -> Refusal | None:
         """Return a refusal if the unroll factors, with the smallest buffers, exceed the board; else ``None``."""
@@ -380,13 +380,13 @@ class GroupSearch:
 
         If the interval is longer than the slowest layer's cycles, some width converters move before their FIFOs.
         """
-        layers = self._soon_layers(unrolling) if self.goal.objective == "latency" else self._layers(unrolling)
+        layers = self._low_latency_layers(unrolling) if self.goal.objective == "latency" else self._layers(unrolling)
         group = self._group_with_buffers(layers)
         if self.shortage(group) is None:
             interim.offer(self.task, group)
         if self._interval(group) == group.slowest_cycles:
             return group
-        faster = self._fast_layers(layers, self._interval(group))
+        faster = self._low_interval_layers(layers, self._interval(group))
         if faster is None:
             return group
         moved = self._group_with_buffers(faster)
@@ -398,7 +398,7 @@ class GroupSearch:
         interval = group.steady.interval if self.may_convert_first and not self.in_turn else None
         return group.slowest_cycles if interval is None else interval
 
-    def _fast_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
+    def _low_interval_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
         """Return plans with the fewest width converters before FIFOs for the shortest interval; ``None`` if none helps.
 
         ``interval`` is the interval, in cycles, without such converters.
@@ -410,7 +410,7 @@ class GroupSearch:
                 best, interval = moved, cycles
         return best
 
-    def _soon_layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
+    def _low_latency_layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
         """Return the layers' plans for unroll factors, with the width converters before FIFOs that cut latency most."""
         layers = self._layers(unrolling)
         if self.in_turn or not self.may_convert_first:

@@ -128,7 +128,7 @@ class Task:
         )
 
     def aiming(self, **changes: Any) -> Task:
-        """Return a copy of this task whose goal has other values in the fields ``changes``, except ``macs_per_dsp``.
+        """Return a copy of this task whose goal has new values in given fields, any but ``macs_per_dsp``.
 
         Both tasks share their data.
         """

@@ -50,7 +50,7 @@ def rough_luts(work: LayerWork, unroll: Unroll) -> Any:
     the chains of each sum. A pool has comparators, and a constant number of LUTs per channel. The LUTs of weights are
     omitted, because the number of multipliers determines them. Factors can be arrays.
     """
-    return work.walk.luts(work, unroll)
+    return work.order.luts(work, unroll)
 
 
 def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:

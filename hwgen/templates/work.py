@@ -82,7 +82,7 @@ class BeatOrder:
 
 
 @dataclass(frozen=True)
-class TurnWalk(BeatOrder):
+class TurnOrder(BeatOrder):
     """Order of work of a concatenation: for each pixel, the channels of all inputs come in, one input after another.
 
     Parameters
@@ -107,7 +107,7 @@ class TurnWalk(BeatOrder):
 
 
 @dataclass(frozen=True)
-class SelectWalk(BeatOrder):
+class SelectOrder(BeatOrder):
     """Order of work of a selection of channels: input beats come in while output folds, of one cycle each, leave.
 
     Input beats and output folds have different numbers of lanes.
@@ -121,7 +121,7 @@ class SelectWalk(BeatOrder):
 
 
 @dataclass(frozen=True)
-class BlockWalk(BeatOrder):
+class BlockOrder(BeatOrder):
     """Order of work of DepthToSpace and SpaceToDepth: a beat has no channels of two pixels of the other map.
 
     Parameters
@@ -147,7 +147,7 @@ class BlockWalk(BeatOrder):
 
 
 @dataclass(frozen=True)
-class SerialWalk(BeatOrder):
+class SerialOrder(BeatOrder):
     """Order of work of a layer that reads and writes the channels of a pixel one after another (LRN).
 
     Parameters
@@ -209,7 +209,7 @@ class LayerWork:
     direct_inputs : int
         Number of the layer's first inputs that bypass a line buffer. The layer reads as many of their pixels per cycle
         as it writes.
-    walk : BeatOrder
+    order : BeatOrder
         Order of the layer's work on one pixel: reads of input beats, and output folds.
     max_pixels : int
         Maximum ``Tp``.
@@ -231,7 +231,7 @@ class LayerWork:
     whole_windows: bool = False
     back: tuple[int, ...] = (1,)
     direct_inputs: int = 0
-    walk: BeatOrder = BeatOrder()
+    order: BeatOrder = BeatOrder()
     max_pixels: int = MAX_PIXELS
 
     @classmethod
@@ -256,12 +256,12 @@ class LayerWork:
     @property
     def group_channels(self) -> int:
         """Number of input channels that may share a beat, which is the maximum ``Tn``."""
-        return self.walk.group_channels(self)
+        return self.order.group_channels(self)
 
     @property
     def group_outputs(self) -> int:
         """Number of output channels that may be computed together, which is the maximum ``Tm``."""
-        return self.walk.group_outputs(self)
+        return self.order.group_outputs(self)
 
     def source(self, index: int) -> int:
         """Return the index of the layer that sets the pixels per beat of this layer's first input.
@@ -283,19 +283,19 @@ class LayerWork:
 
     def pixel_cycles(self, unroll: Unroll) -> Any:
         """Return the number of cycles per ``Tp`` neighbouring output pixels; unroll factors can be arrays."""
-        return self.walk.cycles(self, unroll)
+        return self.order.cycles(self, unroll)
 
     def output_folds(self, unroll: Unroll) -> Any:
         """Return the number of output folds (up to ``Tm`` channels each) per output pixel; factors can be arrays."""
-        return self.walk.output_folds(self, unroll)
+        return self.order.output_folds(self, unroll)
 
     def steps(self, unroll: Unroll) -> Any:
         """Return the number of cycles per output fold (up to ``Tm`` channels of a pixel); factors can be arrays."""
-        return self.walk.steps(self, unroll)
+        return self.order.steps(self, unroll)
 
     def beats(self, unroll: Unroll) -> Any:
         """Return the number of input beats that bring all channels of a beat's ``Tp`` pixels; factors can be arrays."""
-        return self.walk.beats(self, unroll)
+        return self.order.beats(self, unroll)
 
     def output_steps(self, pixels: int) -> int:
         """Return how many groups of ``pixels`` neighbouring output pixels a frame has; no group covers two rows."""

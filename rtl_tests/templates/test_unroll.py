@@ -18,7 +18,7 @@ from hwgen.gateware.multipliers import MULTIPLIERS
 from hwgen.templates.factor_paths import Budget
 from hwgen.templates.two_prices import Form, Prices, Terms, by_prices
 from hwgen.templates.unroll import by_cost, choices, cycles, interval, min_text
-from hwgen.templates.work import LayerWork, TurnWalk, Unroll, ceil_div, lanes_out
+from hwgen.templates.work import LayerWork, TurnOrder, Unroll, ceil_div, lanes_out
 
 
 def conv(name, channels, outputs, side, taps=9, input_side=None, groups=1) -> LayerWork:
@@ -122,7 +122,7 @@ def module(branches: int, width: int) -> list[LayerWork]:
     back = tuple(range(branches, 0, -1))
     return [
         *layers,
-        LayerWork(name="join", **{**size, **join}, back=back, direct_inputs=branches, walk=TurnWalk((2,) * branches)),
+        LayerWork(name="join", **{**size, **join}, back=back, direct_inputs=branches, order=TurnOrder((2,) * branches)),
     ]
 
 
