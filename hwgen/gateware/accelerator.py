@@ -394,11 +394,11 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
             else:
                 connect(m, accelerator=wiring.flipped(getattr(self, port.name)), guard=guard.i)
             connect(m, accelerator=wiring.flipped(getattr(self, error)), guard=guard.error)
-            connect(m, guard=guard.o, layer=layers[link.sink].take[link.port])
+            connect(m, guard=guard.o, layer=layers[link.sink].input_streams[link.port])
         for link in self.config.links:
-            sent = layers[link.source].give[link.output]
+            sent = layers[link.source].output_streams[link.output]
             if link.sink < len(layers):
-                join(m, source=sent, sink=layers[link.sink].take[link.port])
+                join(m, source=sent, sink=layers[link.sink].input_streams[link.port])
             else:
                 port = getattr(self, self.config.output_ports[link.port].name)
                 connect(m, layer=sent, accelerator=wiring.flipped(port))
@@ -406,10 +406,10 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
                     left = getattr(loader, f"left_{link.port}")
                     m.d.comb += left.eq(sent.valid & sent.ready & sent.payload.last)
         for name, layer in zip(self._taps, layers, strict=False):
-            tap = getattr(self, name)
+            tap, sent = getattr(self, name), layer.output_streams[0]
             m.d.comb += [
-                tap.payload.eq(layer.give[0].payload),
-                tap.valid.eq(layer.give[0].valid & layer.give[0].ready),
+                tap.payload.eq(sent.payload),
+                tap.valid.eq(sent.valid & sent.ready),
                 tap.busy.eq(layer.busy),
             ]
         return m

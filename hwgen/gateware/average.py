@@ -60,7 +60,7 @@ class SumConfig(ChannelwisePoolConfig):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last taps of a pooling window on ``i`` to the window's sums on ``o``."""
+        """Cycles from the last taps of a pooling window at ``i`` to the window's sums at ``o``."""
         return len(self.level_bits) + self.accumulates
 
     @property
@@ -170,7 +170,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @property
     def latency(self) -> int:
-        """Cycles from the arrival of a pooling window on ``i`` to its sums on ``o``."""
+        """Cycles from the arrival of a pooling window at ``i`` to its sums at ``o``."""
         return self.arrivals[-1]
 
     @property
@@ -180,7 +180,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @property
     def count_bits(self) -> int:
-        """Width in bits of the count, in each result, of window taps that are no padding; 0 if results have no count.
+        """Width in bits of the count, in each result, of window taps inside the map; 0 if results have no count.
 
         Windows at the border contain padding, and an average can exclude it.
         """
@@ -335,7 +335,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return look_up(m, config.device, f"{name}_terms", signed(config.term_bits), words, delayed_value)
 
     def _count(self, m: Module, pixel: int) -> Value:
-        """Add adders that count a window's taps that are no padding; return the count in the cycle of the sum."""
+        """Add adders that count a window's taps inside the map; return the count in the cycle of the sum."""
         config = self.config
         count: Value = Const(0)
         for tap, inside in enumerate(self.i.payload.inside[pixel]):

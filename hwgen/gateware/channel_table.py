@@ -68,7 +68,7 @@ class ChannelTableConfig(ValueTables):
 
     @property
     def latency(self) -> int:
-        """Cycles from an input value on ``i`` to its table entry on ``o``. Block RAM uses its output register."""
+        """Cycles from an input value at ``i`` to its table entry at ``o``. Block RAM uses its output register."""
         return 1 + self.in_block_ram
 
     def words(self, lane: int) -> list[int]:

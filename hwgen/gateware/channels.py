@@ -113,7 +113,7 @@ class ChannelsConfig(OnDevice, ChannelTables):
 
     @property
     def channels(self) -> int:
-        """Number of output channels of the layer, each of which has a bias."""
+        """Number of output channels of the layer, and of biases."""
         return len(self.bias)
 
     @property

@@ -53,7 +53,7 @@ class TwoCircuits(ConfiguredComponent[AnyConfig]):
     """
 
     platform_method: ClassVar[str]
-    """Name of the optional method by which an Amaranth platform writes the component's Verilog module itself."""
+    """Name of a platform's optional method that writes the component's Verilog module in place of Amaranth."""
 
     @property
     @abstractmethod

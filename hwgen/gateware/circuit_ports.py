@@ -51,7 +51,7 @@ def error_ports(config: Config) -> tuple[str, ...]:
 
 
 def tied_ports(config: Config) -> dict[str, int]:
-    """Return the width in bits, by name, of an accelerator's input ports that load weights, for tying them to 0.
+    """Return names and widths (bits) of an accelerator's input ports that load weights, to be tied to 0.
 
     They stay 0 while frames are computed. The result is empty if the weights are constants.
     """

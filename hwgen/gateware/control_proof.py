@@ -1,4 +1,4 @@
-"""Proof obligations ``contract``: the control signals of each component of a layer equal those of a small model.
+"""Proof obligations ``contract``: each component of a layer has the same control signals as a small model.
 
 The layer's obligation ``credits`` contains these models instead of the components. The arithmetic, whose Verilog is
 long, is therefore read once, and not for each property of the layer.

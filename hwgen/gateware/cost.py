@@ -46,7 +46,7 @@ class Resources:
 
 @dataclass
 class Cost:
-    """Running total of a component's FPGA resources, to which its methods add memories, delay lines and other logic.
+    """Running total of a component's FPGA resources; its methods add memories, delay lines and other logic.
 
     LUTs can be fractions; ``resources`` rounds their sum.
 
@@ -153,12 +153,12 @@ class Cost:
         values : int
             Number of values on the level.
         levels : int
-            Number of levels for which the last value has waited so far.
+            Number of levels that the last value has waited so far.
 
         Returns
         -------
         int
-            Number of levels for which the last value has waited after this level; 0 if it has a partner.
+            Number of levels that the last value has waited after this level; 0 if it has a partner.
         """
         if values % 2:
             return levels + 1
@@ -367,7 +367,7 @@ def _six_input_luts(function: int, inputs: int) -> int:
 
 @lru_cache(maxsize=1 << 10)
 def _zero_mask(inputs: int, input_index: int) -> int:
-    """Return a bit mask of the truth-table entries for which the input ``input_index`` is 0."""
+    """Return a bit mask of the truth-table entries with input ``input_index`` equal to 0."""
     step = 1 << input_index
     return sum(((1 << step) - 1) << begin for begin in range(0, 1 << inputs, 2 * step))
 

@@ -23,7 +23,7 @@ __all__ = ["obligations"]
 
 
 MAX_CYCLES = 60
-"""Maximum number of cycles until a FIFO is full with which the proof's cover statement waits for the full FIFO."""
+"""Maximum number of cycles that a proof's example run (cover) waits until a FIFO is full; else it shows one write."""
 
 
 def obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
@@ -227,7 +227,7 @@ def _next_fold(layer: LayerConfig) -> str:
 
 
 def _filling_inputs(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
-    """Return input values, by port, of a run that fills one FIFO: its ``reader`` waits, all others accept every beat.
+    """Return the input values by port that fill one FIFO: its ``reader`` waits, all others accept every beat.
 
     A random search would not fill it, because the other FIFOs fill as well. A reader that a width converter feeds has
     no input of its own here.

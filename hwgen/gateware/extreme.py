@@ -67,7 +67,7 @@ class ExtremeConfig(ValueTables):
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands (one value of each map) on ``i`` to their maximum or minimum on ``o``."""
+        """Cycles from the operands (one value of each map) at ``i`` to their maximum or minimum at ``o``."""
         return self.changes + self.levels
 
     @cached_property

@@ -339,7 +339,7 @@ class DataPath(NumberPath):
 
 @dataclass(frozen=True, kw_only=True)
 class OperationCircuit(ABC):
-    """Base class of operations in a fixed-point data path, each of which adds its circuit to the data path.
+    """Base class of fixed-point operations that add their circuit to a data path under construction.
 
     They have the parameters of the operations in `hwgen.network.ops.fixed_point`.
 
@@ -410,7 +410,7 @@ class MultiplyCircuit(OperationCircuit):
 
 @dataclass(frozen=True, kw_only=True)
 class AddCircuit(OperationCircuit):
-    """Fixed-point sum, or difference if ``sign`` is -1, of an operand and a constant, or of two operands."""
+    """Fixed-point operation that adds a constant or second operand to an operand, or subtracts it if ``sign`` is -1."""
 
     sign: int = 1
     offset: tuple[int, ...] = ()
@@ -536,7 +536,7 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands on ``i`` to the result of the last fixed-point operation on ``o``."""
+        """Cycles from the operands at ``i`` to the result of the last fixed-point operation at ``o``."""
         return self._lane[1].cycle
 
     @property

@@ -29,7 +29,7 @@ from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["PROOFS"]
 
-#: Maximum width, in bits, of the operands of a product with constants that is proved.
+#: Maximum width in bits of an operand whose product with constants is proved.
 _MAX_BITS = 8
 
 #: Width of all values in the definitions of operations, in bits.

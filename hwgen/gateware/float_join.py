@@ -84,7 +84,7 @@ class FloatJoinConfig(Weightless):
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands (one value of each map) on ``i`` to their rounded sum on ``o``."""
+        """Cycles from the operands (one value of each map) at ``i`` to their rounded sum at ``o``."""
         return self.arrivals[-1]
 
     @property

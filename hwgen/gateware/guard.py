@@ -15,7 +15,7 @@ from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
-#: Width, in bits, of the number of frames per packet.
+#: Width in bits of the number of frames per packet.
 PACKET_BITS = 16
 #: Measured LUTs of a counter of a packet's frames: without, and with the logic of a guard that uses it.
 PACKET_COUNTER_LUTS, _PACKET_LUTS = 25, 37
@@ -159,7 +159,7 @@ def add_frame_counter(m: Module, name: str, packet: Any, ends: Value) -> tuple[S
     name : str
         Name of the counter.
     packet : View
-        Size of a packet, of the layout `PACKET`.
+        Size of a packet, in the layout `PACKET`.
     ends : Value
         Whether a frame ends in the current cycle.
     """

@@ -1,4 +1,4 @@
-"""Weighted sums of four neighbouring pixels, for a linear Resize: exact integers, or float32 as in ONNX Runtime.
+"""Weighted sums of four neighbouring pixels, for a linear Resize: exact in integers, or in float32 as ONNX Runtime.
 
 Weights are small integers, so that products are sums of shifted values, without multipliers.
 """
@@ -19,15 +19,15 @@ from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, regis
 from hwgen.gateware.resample import ResampleConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
 
-#: Most bits of a sum that can be rounded away in two cycles; a rounding of more bits takes a third cycle.
+#: Maximum number of bits of a sum that two cycles can round away; a rounding of more bits takes a third cycle.
 _QUICK = 8
-#: Number of pixels that are interpolated: two of each of two rows.
+#: Number of pixels that an output pixel is interpolated from: two of each of two rows.
 TAPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedSumConfig(Weightless):
-    """Configuration of the exact weighted sum of the pixels of a step: two columns of two rows.
+    """Configuration of an exact linear Resize: each output pixel is a weighted integer sum of 2 x 2 input pixels.
 
     Parameters
     ----------
@@ -64,36 +64,36 @@ class WeightedSumConfig(Weightless):
 
     @cached_property
     def digits(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Places and signs of the powers of two whose sum is the number of parts, of a row and of a column."""
+        """Signed powers of two, as (exponent, sign), that add up to ``axis_parts``, for rows and for columns."""
         return tuple(_signed_digits(parts) for parts in self.axis_parts)
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """Number of levels of the adder tree that weighs rows, and of the one that weighs columns."""
+        """Numbers of levels of two adder trees: the one that interpolates between rows, then the one for columns."""
         return tuple(
             (len(digits) + _bits(weights) - 1).bit_length()
-            for digits, weights in zip(self.digits, self.tables(), strict=True)
+            for digits, weights in zip(self.digits, self.weight_tables(), strict=True)
         )
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its sums on ``o``: a difference and an adder tree for rows, then for columns."""
+        """Cycles from four pixels at ``i`` to their sums at ``o``: a difference and an adder tree per axis."""
         return 2 + sum(self.levels)
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest possible weighted sum."""
+        """Smallest and largest possible weighted sum of four pixels."""
         lowest, highest = self.window.input.value_range
         scale = self.axis_parts[0] * self.axis_parts[1]
         return lowest * scale, highest * scale
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a weighted sum."""
+        """Amaranth shape of a weighted sum of four pixels, before it is divided by the sum of the weights."""
         return signed(signed_bits(*self.sum_range))
 
-    def tables(self) -> list[tuple[int, ...]]:
-        """Return the tables of weights that steps look up by their phases: for rows, then for columns."""
+    def weight_tables(self) -> list[tuple[int, ...]]:
+        """Return the weights by phase (position between two pixels), one lookup table for rows and one for columns."""
         return [self.row_weights, self.column_weights]
 
     @cached_property
@@ -102,14 +102,14 @@ class WeightedSumConfig(Weightless):
         bits = self.window.input.bits + (not self.window.input.signed)
         for axis, copies in ((0, 2), (1, 1)):
             terms = [range(place, bits + place) for place, _ in self.digits[axis]]
-            terms += [range(place, bits + 1 + place) for place in range(_bits(self.tables()[axis]))]
+            terms += [range(place, bits + 1 + place) for place in range(_bits(self.weight_tables()[axis]))]
             part = Cost(self.device)
             part.registers(bits + 1)
             part.ff += bits
-            count_tree(part, terms)
+            add_tree_cost(part, terms)
             one.add(part, copies)
             bits += self.axis_parts[axis].bit_length()
-        for table in self.tables():
+        for table in self.weight_tables():
             cost.table(table, _bits(table))
         cost.delay_fast(_bits(self.column_weights), 1 + self.levels[0])
         cost.add(one, self.lanes)
@@ -121,7 +121,7 @@ class WeightedSumConfig(Weightless):
 
 @dataclass(frozen=True, kw_only=True)
 class FloatWeightedSumConfig(WeightedSumConfig):
-    """Configuration of the weighted sum of a step's pixels in float32, in ONNX Runtime's order.
+    """Configuration of a linear Resize in float32: weighted sums of 2 x 2 input pixels, rounded as in ONNX Runtime.
 
     The pixels' terms are multiplied by the weights of their column and row, and added in row-major order. Each product
     and each sum is rounded to 24 significant bits, ties to even.
@@ -159,30 +159,30 @@ class FloatWeightedSumConfig(WeightedSumConfig):
 
     @property
     def excess(self) -> int:
-        """Most bits that the rounding of a product or a sum drops."""
+        """Maximum number of low bits that the rounding of a product or a sum to float32 drops."""
         return max(0, max(abs(end).bit_length() for end in self.sum_range) - SIGNIFICAND_BITS)
 
     @property
-    def rounding(self) -> int:
-        """Cycles of a rounding."""
+    def rounding_cycles(self) -> int:
+        """Number of cycles that rounding a product or a sum to float32 takes; 0 if no value needs rounding."""
         return 0 if self.excess == 0 else 2 + (self.excess > _QUICK)
 
     @property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles by which each pixel is delayed, so that its product meets the sum of the pixels before it."""
-        return (0, *(index * (1 + self.rounding) for index in range(TAPS - 1)))
+        """Delay of each of the four pixels, in cycles, so that its product meets the previous pixels' sum."""
+        return (0, *(index * (1 + self.rounding_cycles) for index in range(TAPS - 1)))
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its sums on ``o``: a table, two adder trees, and four roundings and three additions."""
-        return 1 + sum(self.levels) + self.rounding + (TAPS - 1) * (1 + self.rounding)
+        """Cycles from four pixels at ``i`` to their sum at ``o``: lookup, two adder trees, 4 roundings, 3 additions."""
+        return 1 + sum(self.levels) + self.rounding_cycles + (TAPS - 1) * (1 + self.rounding_cycles)
 
     @property
     def term_shape(self) -> Shape:
-        """Amaranth shape of a pixel's term."""
+        """Amaranth shape of a pixel's term, the integer that a lookup table returns for its value."""
         return signed(signed_bits(min(self.terms), max(self.terms)))
 
-    def tables(self) -> list[tuple[int, ...]]:
+    def weight_tables(self) -> list[tuple[int, ...]]:
         return [
             tuple(weight if next_one else parts - weight for weight in weights)
             for weights, parts in zip((self.row_weights, self.column_weights), self.axis_parts, strict=True)
@@ -194,18 +194,18 @@ class FloatWeightedSumConfig(WeightedSumConfig):
         source, one, cost = self.window.input, Cost(self.device), Cost(self.device, ff=self.latency)
         one.table(by_bits(self.terms, signed=source.signed), self.term_shape.width, copies=TAPS)
         sum_bits = self.result.width
-        tables = self.tables()
+        tables = self.weight_tables()
         for tap, wait in enumerate(self.arrivals):
             one.delay(source.bits, max(wait - 1, 0))
             one.ff += source.bits * (wait > 0)
             bits = self.term_shape.width
             for table in (tables[2 + tap % 2], tables[tap // 2]):
-                count_tree(one, [range(place, bits + place) for place in range(_bits(table))])
+                add_tree_cost(one, [range(place, bits + place) for place in range(_bits(table))])
                 bits += _bits(table) - 1
-            self._count_rounding(one, sum_bits)
+            self._add_rounding_cost(one, sum_bits)
         for _ in range(TAPS - 1):
             one.registers(sum_bits)
-            self._count_rounding(one, sum_bits)
+            self._add_rounding_cost(one, sum_bits)
         cost.add(one, self.lanes)
         for table in tables:
             cost.table(table, _bits(table))
@@ -215,8 +215,8 @@ class FloatWeightedSumConfig(WeightedSumConfig):
                 cost.delay_fast(_bits(tables[2 + tap % 2]), wait)
         return cost.resources
 
-    def _count_rounding(self, cost: Cost, bits: int) -> None:
-        """Add to ``cost`` the rounding of one number of ``bits`` bits."""
+    def _add_rounding_cost(self, cost: Cost, bits: int) -> None:
+        """Add to ``cost`` the circuit that rounds one number of ``bits`` bits to float32."""
         if self.excess:
             cost.ff += 2 * bits + self.excess + -(-self.excess // LENGTHS)
             cost.lut += bits + self.excess
@@ -228,12 +228,15 @@ class FloatWeightedSumConfig(WeightedSumConfig):
 
 
 def _bits(weights: Sequence[int]) -> int:
-    """Return the number of bits of weights, at least one."""
+    """Return the width in bits of the largest of the ``weights``, at least 1."""
     return max(1, *weights).bit_length()
 
 
 def _signed_digits(number: int) -> tuple[tuple[int, int], ...]:
-    """Return the shortest list of places and signs of powers of two whose sum is a positive number."""
+    """Return the shortest signed binary form of a positive number: (exponent, sign) of powers of two that add up to it.
+
+    No two exponents are neighbours (non-adjacent form).
+    """
     digits, place = [], 0
     while number:
         if number % 2:
@@ -244,10 +247,11 @@ def _signed_digits(number: int) -> tuple[tuple[int, int], ...]:
     return tuple(digits)
 
 
-def count_tree(cost: Cost, terms: Sequence[range]) -> None:
-    """Count a registered adder tree over terms, the bits that vary in each, of which many are a value or 0 (`add_up`).
+def add_tree_cost(cost: Cost, terms: Sequence[range]) -> None:
+    """Add to ``cost`` a registered adder tree (`add_tree`) over terms, each given as the range of its varying bits.
 
-    Synthesis often makes the two functions of a bit of such a sum, carry and sum, in a LUT each.
+    Many terms are a value or 0. Synthesis often makes the two functions of a bit of such a sum, carry and sum, in a LUT
+    each.
     """
     terms, gated = list(terms), 1.0
     while gated or len(terms) > 1:
@@ -262,8 +266,8 @@ def count_tree(cost: Cost, terms: Sequence[range]) -> None:
         terms, gated = sums, 0.0
 
 
-def add_up(m: Module, name: str, terms: Sequence[Value]) -> Value:
-    """Add a registered adder tree, and return the sum of ``terms`` after as many cycles as the tree has levels.
+def add_tree(m: Module, name: str, terms: Sequence[Value]) -> Value:
+    """Add an adder tree with registers on each level; return the sum of ``terms``, as many cycles later as levels.
 
     A single term takes one cycle.
     """
@@ -279,12 +283,14 @@ def add_up(m: Module, name: str, terms: Sequence[Value]) -> Value:
 
 
 def _weighted_terms(value: Value, weight: Value) -> list[Value]:
-    """Return the terms whose sum is ``value`` times ``weight``: one for each bit of the weight, shifted, or 0."""
+    """Return the partial products of ``value`` and ``weight``: for each bit of the weight, the shifted value or 0."""
     return [Mux(weight[place], value.as_signed() << place, 0) for place in range(len(weight))]
 
 
 class WeightedSum(Arithmetic[WeightedSumConfig]):
-    """Component that interpolates between rows, then between columns: the first value times parts, plus the difference.
+    """Component that interpolates an output pixel, exactly in integers: first between two rows, then between columns.
+
+    Between two values, the sum is the first value times all parts, plus the difference times the second value's weight.
 
     Parameters
     ----------
@@ -307,7 +313,7 @@ class WeightedSum(Arithmetic[WeightedSumConfig]):
         row_weight, column_weight = (
             look_up(m, config.device, f"{axis}_weights", unsigned(_bits(table)), table, phase)
             for axis, table, phase in zip(
-                ("row", "column"), config.tables(), (step.row_phase, step.column_phase), strict=True
+                ("row", "column"), config.weight_tables(), (step.row_phase, step.column_phase), strict=True
             )
         )
         # The last stage is a register: a shift register would be too slow.
@@ -324,15 +330,18 @@ class WeightedSum(Arithmetic[WeightedSumConfig]):
         return m
 
     def _interpolate_pair(self, m: Module, name: str, axis: int, first: Value, second: Value, weight: Value) -> Value:
-        """Add the interpolation between two values along an axis; ``weight`` belongs to ``second``, a cycle later."""
+        """Add the circuit that interpolates between two values along rows (0) or columns (1), and return the sum.
+
+        ``weight`` belongs to ``second``, and is valid one cycle after the values.
+        """
         difference = registered(m, f"{name}_difference", second - first, (second - first).shape())
         kept = delayed(m, f"{name}_first", first, 1)
         whole = [(kept << place) if sign > 0 else -(kept << place) for place, sign in self.config.digits[axis]]
-        return add_up(m, f"{name}_weighed", [*whole, *_weighted_terms(difference, weight)])
+        return add_tree(m, f"{name}_weighed", [*whole, *_weighted_terms(difference, weight)])
 
 
 class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
-    """Component that adds the weighted terms of four pixels in float32, one after the other, with all roundings.
+    """Component that interpolates an output pixel in float32: adds four weighted pixels in order, rounding each sum.
 
     Parameters
     ----------
@@ -355,7 +364,7 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         phases = (step.row_phase, step.row_phase, step.column_phase, step.column_phase)
         weights = [
             look_up(m, config.device, f"weights_{index}", unsigned(_bits(table)), table, phase)
-            for index, (table, phase) in enumerate(zip(config.tables(), phases, strict=True))
+            for index, (table, phase) in enumerate(zip(config.weight_tables(), phases, strict=True))
         ]
         # The last stage is a register: a shift register would be too slow.
         row_weights = [
@@ -380,24 +389,27 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         return m
 
     def _product(self, m: Module, name: str, tap: int, value: Value, column_weight: Value, row_weight: Value) -> Value:
-        """Add the rounded product of a pixel's term with the weights of its column and row, which arrive in time."""
+        """Add the circuit that multiplies a pixel's term by its column and row weights; return the rounded product."""
         config, wait = self.config, self.config.arrivals[tap]
-        # The last stage is a register: a shift register in front of the table would be too slow.
+        # The last stage is a register: a shift register before the table would be too slow.
         in_time = delayed_fast(m, f"{name}_value", value, wait) if wait else value
         words = by_bits(config.terms, signed=config.window.input.signed)
         term = look_up(m, config.device, f"{name}_terms", config.term_shape, words, in_time)
-        beside = self._times(m, f"{name}_column", 1, term, column_weight)
+        weighed = self._times(m, f"{name}_column", 1, term, column_weight)
         exact = Signal(config.result, name=f"{name}_product")
-        m.d.comb += exact.eq(self._times(m, f"{name}_row", 0, beside, row_weight))
+        m.d.comb += exact.eq(self._times(m, f"{name}_row", 0, weighed, row_weight))
         return self._add_rounding(m, name, exact)
 
     def _times(self, m: Module, name: str, axis: int, value: Value, weight: Value) -> Value:
-        """Add the product of a value with a weight of rows (0) or columns; always in ``config.levels[axis]`` cycles."""
+        """Add the adder tree that multiplies ``value`` by the ``weight`` of a row (axis 0) or column (1).
+
+        Return the product, ``config.levels[axis]`` cycles later.
+        """
         levels = max((len(weight) - 1).bit_length(), 1)
-        return delayed(m, name, add_up(m, name, _weighted_terms(value, weight)), self.config.levels[axis] - levels)
+        return delayed(m, name, add_tree(m, name, _weighted_terms(value, weight)), self.config.levels[axis] - levels)
 
     def _add_rounding(self, m: Module, name: str, exact: Value) -> Value:
-        """Add the rounding of a number to float32, and return the rounded number, ``config.rounding`` cycles later."""
+        """Add the rounding of ``exact`` to float32; return the result, ``config.rounding_cycles`` cycles later."""
         excess = self.config.excess
         if not excess:
             return exact

@@ -1,9 +1,10 @@
 """Layers without a line buffer, such as elementwise sums and concatenation: input streams are joined beat by beat.
 
-A layer that adds two maps takes one beat of both maps in the same cycle. A layer that concatenates maps takes all beats
+A layer that adds two maps reads one beat of both maps in the same cycle. A layer that concatenates maps reads all beats
 of a pixel from the first map, then all beats of this pixel from the second. A join stores nothing: beats that wait for
-another input stay in the FIFO in front. There is one exception. The last input can be a single pixel that is combined
-with all pixels of the others. Its beats are then taken with the first pixel, and stored for the rest of the frame.
+another input stay in the previous layer's FIFO. There is one exception. The last input can be a single pixel that is
+combined with all pixels of the others. Its beats are then read with the first pixel, and stored for the rest of the
+frame.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
 
 @dataclass(frozen=True, kw_only=True)
 class JoinConfig(OnDevice):
-    """Configuration of a join, which combines several feature-map streams into one stream of operands.
+    """Configuration of a join, which combines several feature map streams beat by beat into one stream of operands.
 
-    A step is one cycle of the join: it takes one beat of each input, or one beat of one input in turn.
+    A step is one cycle of the join: it reads one beat of each input, or one beat of one input in turn.
 
     Parameters
     ----------
     inputs : tuple of BeatFormat
         Input streams: maps of equal height and width, with equally many pixels per beat.
     in_turn : bool
-        Whether a step takes one beat of one input: all beats of a pixel from the first input, then from the second, and
-        so on. Otherwise a step takes one beat of each input, and all inputs have the same channels and lanes.
+        Whether a step reads one beat of one input: all beats of a pixel from the first input, then from the second, and
+        so on. Otherwise a step reads one beat of each input, and all inputs have the same channels and lanes.
     spread : bool
         Whether the last input is a map of one pixel, which is combined with all pixels of the others.
 
@@ -53,7 +54,7 @@ class JoinConfig(OnDevice):
     in_turn: bool = False
     spread: bool = False
 
-    #: Number of cycles per output fold: 1, because an output fold is the output of one cycle here.
+    #: Number of cycles that the arithmetic takes to read the operands of one output beat: 1.
     steps = 1
     #: Number of rows in a line buffer, and its minimum: 0, as a join has no line buffer.
     rows = min_rows = 0
@@ -89,12 +90,12 @@ class JoinConfig(OnDevice):
 
     @property
     def windows(self) -> int:
-        """Number of groups of ``Tp`` neighbouring pixels per frame."""
+        """Number of groups of ``Tp`` neighbouring pixels per frame of the output map."""
         return self.input.height * self.row_steps
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Range of the output channels that the join outputs in each of a pixel's cycles."""
+        """Output channels that the join outputs in each cycle of a pixel: one range per cycle."""
         steps: list[range] = []
         before = 0
         for beat in self.inputs if self.in_turn else self.inputs[:1]:
@@ -104,29 +105,28 @@ class JoinConfig(OnDevice):
 
     @property
     def output_folds(self) -> int:
-        """Number of cycles in which the join outputs all channels of a pixel."""
+        """Number of cycles that the join needs to output all channels of a pixel."""
         return sum(beat.folds for beat in (self.inputs if self.in_turn else self.inputs[:1]))
 
     @property
     def window_cycles(self) -> int:
-        """Number of cycles in which the join outputs a group of ``Tp`` pixels, all channels included."""
+        """Number of cycles that the join needs to output all channels of a group of ``Tp`` neighbouring pixels."""
         return self.output_folds
 
     @property
     def output_width(self) -> int:
-        """Width of the output map, in pixels."""
+        """Width of the join's output map, in pixels."""
         return self.input.width
 
     @property
     def row_steps(self) -> int:
-        """Number of groups of ``Tp`` neighbouring pixels per row of the map."""
+        """Number of groups of ``Tp`` neighbouring pixels per row of the join's output map."""
         return self.input.row_steps
 
-    def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return which cycles take an input's beats: shape of an array of cycles, and an index into it (NumPy).
+    def read_cycles(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+        """Return the shape of an array of the join's cycles, and the NumPy index of those that read a beat of an input.
 
-        The shape is that of the cycles (steps) of one pixel, or of a frame if the input is spread. The array of cycles
-        has one more axis in front.
+        The array has the cycles (steps) of one pixel, or of a frame if the input is spread, after one more first axis.
         """
         if self.spread and input_index == len(self.inputs) - 1:
             return (self.windows, self.output_folds), (slice(None), 0, slice(None))
@@ -137,14 +137,14 @@ class JoinConfig(OnDevice):
 
     @cached_property
     def step_inputs(self) -> tuple[int, ...]:
-        """Index of the input from which each of a pixel's cycles takes a beat, if inputs are taken in turn."""
+        """Index of the input that each cycle of a pixel reads a beat of, if inputs are read in turn."""
         return tuple(index for index, beat in enumerate(self.inputs) for _ in range(beat.folds))
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a cycle's output: ``operand_N[lane][pixel]`` of each input; if in turn, ``operand`` and ``source``.
+        """Layout of the join's output: ``operand_N[lane][pixel]`` per input; if in turn, ``operand`` and ``source``.
 
-        A spread input has one pixel. If inputs are taken in turn, ``operand`` is as wide as the widest input's values,
+        A spread input has one pixel. If inputs are read in turn, ``operand`` is as wide as the widest input's values,
         which it holds in its low bits, and ``source`` is the index of its input.
         """
         lanes, pixels = self.input.lanes, self.pixels
@@ -184,7 +184,7 @@ class JoinConfig(OnDevice):
 
 @dataclass(frozen=True, kw_only=True)
 class OneMapConfig(OnDevice):
-    """Base class of configurations of components that output one map's values in another order, without line buffer.
+    """Base class of configurations of input readers that output one map's values in another order, without line buffer.
 
     Parameters
     ----------
@@ -194,21 +194,21 @@ class OneMapConfig(OnDevice):
 
     input: BeatFormat
 
-    #: Number of cycles per output fold: 1, because an output fold is the output of one cycle here.
+    #: Number of cycles that the arithmetic takes to read the operands of one output beat: 1.
     steps = 1
     #: Number of rows in a line buffer, and its minimum: 0, as there is no line buffer.
     rows = min_rows = 0
-    #: Whether each cycle takes a beat of one input, not of all: true, as there is only one input.
+    #: Whether each cycle reads a beat of one input, not of all: true, as there is only one input.
     in_turn = True
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Beat formats of all input maps: only one."""
+        """Beat formats of the input maps, as a tuple with the only one."""
         return (self.input,)
 
     @property
     def pixels(self) -> int:
-        """Number of neighbouring pixels that are output per cycle, ``Tp``, as many as an input beat contains."""
+        """Number of neighbouring pixels per output beat, ``Tp``, as many as per input beat."""
         return self.input.pixels
 
     @property
@@ -233,22 +233,22 @@ class OneMapConfig(OnDevice):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Range of the output channels that are output in each of a pixel's cycles."""
+        """Output channels that the component outputs in each cycle of a pixel: one range per cycle."""
         return self.input.fold_channels
 
     @property
     def output_folds(self) -> int:
-        """Number of cycles in which all channels of a pixel are output."""
+        """Number of cycles that the component needs to output all channels of a pixel."""
         return len(self.step_channels)
 
     @property
     def window_cycles(self) -> int:
-        """Number of cycles in which a group of ``Tp`` pixels is output, all channels included."""
+        """Number of cycles that the component needs to output all channels of a group of ``Tp`` neighbouring pixels."""
         return self.output_folds
 
 
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
-    """Return the ports, by name, of a component that reads maps without a line buffer: those of `JoinUnit`."""
+    """Return the ports by name for a component that reads a layer's inputs without a line buffer, like `JoinUnit`."""
     count = len(config.inputs)
     return {
         **{numbered("i", index, count): In(beat.signature) for index, beat in enumerate(config.inputs)},
@@ -262,7 +262,7 @@ def walk_ports(config: Any) -> dict[str, wiring.Member]:
 class JoinUnit(ConfiguredComponent[JoinConfig]):
     """Component that joins several feature-map streams, beat by beat, into one stream of operands.
 
-    A step is taken when all of its beats are offered and its results have room.
+    A step starts when all of its beats are valid and its results have room.
 
     Parameters
     ----------
@@ -277,9 +277,9 @@ class JoinUnit(ConfiguredComponent[JoinConfig]):
     fold : Out
         Index of the next step within its pixel.
     start : Out(1)
-        Whether a step is taken.
+        Whether a step starts.
     o : Out(stream, always ready)
-        Steps, ``config.latency`` cycles after they were taken.
+        Steps, ``config.latency`` cycles after they started.
     """
 
     def __init__(self, config: JoinConfig):
@@ -307,9 +307,9 @@ class JoinUnit(ConfiguredComponent[JoinConfig]):
         return m
 
     def _elaborate_spread(self, m: Module, inputs: list[Any], step: data.View) -> None:
-        """Add the logic that stores the last input, a map of one pixel, and combines it with all pixels of the others.
+        """Add the logic that combines the last input, a map of one pixel, with all pixels of the other inputs.
 
-        Its beats are taken with the first pixel, and stored for the other pixels of the frame.
+        The last input's beats are read with the first pixel, and stored for the other pixels of the frame.
         """
         config = self.config
         *others, last = inputs
@@ -338,7 +338,7 @@ class JoinUnit(ConfiguredComponent[JoinConfig]):
             m.d.comb += Value.cast(self.o.payload[name]).eq(word)
 
     def _elaborate_turns(self, m: Module, inputs: list[Any], step: data.View) -> None:
-        """Add the logic that takes one beat of one input per cycle, all beats of a pixel from each input in turn."""
+        """Add the logic that reads one beat of one input per cycle: all beats of a pixel from each input in turn."""
         config = self.config
         turn = Signal(range(len(inputs)), name="input_index")
         with m.Switch(self.fold):
@@ -360,9 +360,9 @@ class JoinUnit(ConfiguredComponent[JoinConfig]):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinLayerConfig(LayerConfig):
-    """Configuration of a layer without a line buffer, which reads its input maps through a `JoinConfig` or similar.
+    """Configuration of a layer without a line buffer, which reads its input maps by a join or a similar component.
 
-    That configuration is the layer's ``window``. Parameters and errors are as in `LayerConfig`.
+    This component's configuration is the layer's ``window``. Parameters and errors are as in `LayerConfig`.
     """
 
     rows_alike = False

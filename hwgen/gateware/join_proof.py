@@ -1,6 +1,6 @@
-"""Obligations ``tokens`` and ``progress`` of joins: each step has the values of its beats, in order, unchanged.
+"""Proof obligations ``tokens`` and ``progress`` of joins: every output has the values of its input beats, in order.
 
-A join takes a beat of each input, or of one input in turn, or keeps the beats of a map of one pixel for a whole frame.
+A join reads a beat of each input, or of one input in turn, or keeps the beats of a map of one pixel for a whole frame.
 A copy is a join of one input.
 """
 
@@ -20,21 +20,21 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: JoinConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a join: which steps it takes, with which values, and that it takes them in time."""
+    """Return the proof obligations of a join: which beats it reads, what it outputs, and that it never waits longer."""
     tokens = _in_turn if config.in_turn else _kept_pixel if config.spread else _beats_together
     return [tokens(config, site), _progress(config, site)]
 
 
 def _names(config: JoinConfig) -> list[str]:
-    """Return the names of a join's input streams."""
+    """Return the Verilog names of a join's input streams."""
     return [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
 
 
 def _step_lines(config: JoinConfig) -> list[str]:
-    """Return lines of an observer that count the steps of a pixel, and say whether all beats of a step are offered.
+    """Return Verilog lines that count a join's steps within a pixel, and define whether a step's beats are all valid.
 
-    Where inputs come in turn, ``turn`` is the input of the step. Where the last input is kept, ``writes`` is high in
-    the steps that take a beat of it.
+    If inputs come in turn, ``turn`` is the input of the step. If the last input is kept, ``writes`` is high in the
+    steps that read a beat of it.
     """
     names = _names(config)
     lines = ["wire taken = start;", *counter("fold_count", config.output_folds, "taken")]
@@ -51,7 +51,7 @@ def _step_lines(config: JoinConfig) -> list[str]:
 
 
 def _ready_parts(config: JoinConfig, site: Site) -> dict[str, str]:
-    """Return the parts of the property that a step takes its beats, and nothing else does.
+    """Return Verilog facts, by name: a join's input is ready exactly in the steps that read a beat of it.
 
     A ``ready`` that is ``start`` has no port in the emitted module, except in a join with inputs in turn.
     """
@@ -68,20 +68,20 @@ def _ready_parts(config: JoinConfig, site: Site) -> dict[str, str]:
     }
 
 
-def _index(site: Site) -> dict[str, str]:
-    """Return the part of the property that the index of the next step in its pixel is right, if there is one."""
+def _index_fact(site: Site) -> dict[str, str]:
+    """Return the Verilog fact, by name, that a join's port ``fold`` counts the steps of a pixel; empty without port."""
     return {"steps of a pixel are counted": "fold == fold_count"} if site.has("fold") else {}
 
 
 def _input_data(config: JoinConfig) -> list[str]:
-    """Return the values of the beat that each input offers, as Verilog expressions."""
+    """Return the Verilog expressions of the beat on each of a join's inputs, without ``last``."""
     return [
         part(f"{name}__payload", 0, beat.data_bits) for name, beat in zip(_names(config), config.inputs, strict=True)
     ]
 
 
 def _beats_together(config: JoinConfig, site: Site) -> Obligation:
-    """Return the obligation of a join that takes one beat of each input: all of them arrive together, unchanged."""
+    """Return the proof obligation of a join that reads a beat of each input: it outputs them together, unchanged."""
     return _of_values(
         config,
         site,
@@ -91,7 +91,7 @@ def _beats_together(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _in_turn(config: JoinConfig, site: Site) -> Obligation:
-    """Return the obligation of a join that takes its inputs in turn: all beats of a pixel from one, then the next."""
+    """Return the proof obligation of a join that reads its inputs in turn: it outputs each beat read, unchanged."""
     operand = dict(config.step_layout)["operand"]
     widest = operand.width // (config.input.lanes * config.pixels)
     words = []
@@ -112,7 +112,7 @@ def _in_turn(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[str]) -> Obligation:
-    """Return the obligation that a step has the values ``words``, highest ones first, in the cycle after it."""
+    """Return the proof obligation that a join outputs ``words``, highest bits first, in the cycle after each step."""
     width = config.step_layout.size
     return site.obligation(
         "tokens",
@@ -126,7 +126,7 @@ def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[s
         asserts={
             "a step is accepted when its beats are valid": "!taken | is_offered",
             **_ready_parts(config, site),
-            **_index(site),
+            **_index_fact(site),
             "a step leaves in the next cycle": "o__valid == taken_was",
             "the step has the values of the beats": "!o__valid | (o__payload == step_was)",
         },
@@ -135,7 +135,7 @@ def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[s
 
 
 def _kept_pixel(config: JoinConfig, site: Site) -> Obligation:
-    """Return the obligation of a join whose last input is a map of one pixel, which is kept for all pixels."""
+    """Return the proof obligation of a join whose last input is a map of one pixel, which it stores for all pixels."""
     *others, last = _input_data(config)
     (*_, kept), fields = config.inputs, dict(config.step_layout)
     widths = [beat.data_bits for beat in config.inputs]
@@ -163,7 +163,7 @@ def _kept_pixel(config: JoinConfig, site: Site) -> Obligation:
         asserts={
             "a step is accepted when its beats are valid": "!taken | is_offered",
             **_ready_parts(config, site),
-            **_index(site),
+            **_index_fact(site),
             f"a step leaves after {config.latency} cycles": "o__valid == taken_was",
             "the step has the values of the beats": f"!o__valid | ({part('o__payload', 0, below)} == step_was)",
             "the step has the kept values": (
@@ -176,7 +176,7 @@ def _kept_pixel(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _progress(config: JoinConfig, site: Site) -> Obligation:
-    """Return the obligation that a step is accepted as soon as its beats are valid, and its results have room."""
+    """Return the proof obligation that a join's step starts as soon as its beats are valid and its results fit."""
     return site.obligation(
         "progress",
         "A step is accepted when its beats are valid and there is room.",

@@ -41,7 +41,7 @@ class ComponentConfig(Protocol):
 
 
 class LayerCompute(ComponentConfig, Protocol):
-    """Protocol of a configuration of layer arithmetic, whose hardware computes ``Tm`` channels per pass (fold).
+    """Protocol of the configuration of a layer's arithmetic, whose hardware computes ``Tm`` output channels per pass.
 
     A new kind of arithmetic is a new file with a configuration and its component. The configuration is a frozen
     dataclass with a field ``window``. The component has two ports, both streams that are always ready. Port ``i``
@@ -53,7 +53,7 @@ class LayerCompute(ComponentConfig, Protocol):
 
     @property
     def window(self) -> Any:
-        """Configuration of the component that feeds operands to the arithmetic: line buffer, or join (`JoinConfig`)."""
+        """Configuration of the component that feeds operands to the arithmetic, such as a line buffer or a join."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class LayerCompute(ComponentConfig, Protocol):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last operands of a result to the result on port ``o``."""
+        """Cycles from the last operands of a result on port ``i`` to the result on port ``o``."""
         ...
 
     @property
@@ -126,7 +126,7 @@ class Elementwise(Arithmetic[AnyCompute]):
 
 
 class Weightless(HasWindow):
-    """Base class of configurations of arithmetic without weights, with as many output lanes as input lanes."""
+    """Base class of configurations of weightless arithmetic (pools, sums), with as many output as input lanes."""
 
     multipliers = 0
     #: RAM that stores the weights: none.
@@ -138,20 +138,21 @@ class Weightless(HasWindow):
 
 
 class LayerFinish(ComponentConfig, Protocol):
-    """Protocol of the configuration of a layer's last stage, which turns the arithmetic's results into outputs.
+    """Protocol of the configuration of a layer's requantiser, or of a bias adder in its place.
 
-    The stage is for example requantisation. The component has two ports, both streams that are always ready. Port ``i``
-    reads a beat in any cycle. Port ``o`` writes the outputs ``latency`` cycles later. Lanes without a channel are 0.
+    It converts results of the arithmetic, such as accumulators, to the layer's outputs. The component has two ports,
+    both streams that are always ready. Port ``i`` reads a beat in any cycle. Port ``o`` writes the outputs ``latency``
+    cycles later. Lanes without a channel are 0.
     """
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat of results to the beat of its outputs."""
+        """Cycles from a beat of the arithmetic's results at ``i`` to the beat of the layer's outputs at ``o``."""
         ...
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of the layer's last stage."""
+        """Number of DSP slices of the layer's requantiser."""
         ...
 
 
@@ -166,13 +167,13 @@ class LayerConfig(HasWindow):
     compute : LayerCompute
         Arithmetic, whose ``window`` is the layer's line buffer.
     finish : LayerFinish or None
-        Stage that computes outputs from the results of the arithmetic. ``None`` where the results are the outputs,
+        Stage that computes outputs from the results of the arithmetic. ``None`` if the results are the outputs,
         as for max pooling.
     fifo_lanes : int
         Number of channels of a FIFO beat, ``r``; at least ``ceil(Tm / steps of a fold)``.
     fifo_depths : tuple of int
-        Depth of the FIFO in front of each reader of the output: beats that are stored or in flight. At least the
-        beats of one output fold.
+        Depth of the output FIFO for each reader: beats that are stored or in flight. At least the beats of one output
+        fold.
     outputs : tuple of BeatFormat
         Output stream to each reader. All streams have the same feature map; their lanes can differ.
     fifos_in : tuple of (str or None)
@@ -196,9 +197,9 @@ class LayerConfig(HasWindow):
     fifos_in: tuple[str | None, ...] = ()
     converts_first: tuple[bool, ...] = field(default=(), metadata=frozen.added())
 
-    #: Cycles from the transfer of a beat out of the FIFO to the start of an output fold that waits for this free entry.
+    #: Cycles from the transfer of a beat out of the FIFO to the start of an output fold that waits for the free entry.
     credit_delay = 1
-    #: Whether a line buffer stores the input.
+    #: Whether the layer has a line buffer, which stores rows of the input.
     has_line_buffer = True
     #: Whether the layer has the same timing in all rows inside a map, so that a schedule can skip rows.
     rows_alike = True
@@ -243,28 +244,28 @@ class LayerConfig(HasWindow):
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """Configurations, by name, of those of ``compute`` and ``finish`` that have memories loaded at run time."""
+        """``compute`` and ``finish`` configurations, by name, as far as they have memories loaded at run time."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """All memories of the layer that are loaded at run time, such as weight memories; empty if all are constant."""
+        """Memories of the layer that are loaded at run time, such as weight memories; empty if all are constant."""
         return tuple(store for part in self.loaded_parts.values() for store in part.stores)
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words of each of the layer's memories that are loaded at run time, in the order of ``stores``."""
+        """Contents of the layer's memories that are loaded at run time: a tuple of words per memory of ``stores``."""
         return tuple(contents for part in self.loaded_parts.values() for contents in part.stored_contents)
 
     @property
     def distribute(self) -> DistributeConfig | None:
-        """Configuration of the component that writes loaded words to the layer's memories; ``None`` without any."""
+        """Configuration of the component that writes run-time weights to the layer's memories; ``None`` without any."""
         return DistributeConfig(device=self.device, stores=self.stores) if self.stores else None
 
     @property
     def blank(self) -> LayerConfig:
-        """Configuration of the same layer with blank contents in the memories that are loaded at run time."""
+        """Configuration of the same layer without the contents of the memories that are loaded at run time."""
         return replace(self, **{name: part.blank for name, part in self.loaded_parts.items()})
 
     @property
@@ -279,12 +280,12 @@ class LayerConfig(HasWindow):
 
     @property
     def input_order(self) -> Order:
-        """Order in which the pixels of the layer's input map arrive."""
+        """Pixel order of the layer's input map: row by row, unless the layer computes the map in tiles."""
         return self.window.input.raster
 
     @property
     def output_order(self) -> Order:
-        """Order in which the pixels of the layer's output map leave."""
+        """Pixel order of the layer's output map: row by row, unless the layer computes the map in tiles."""
         return self.output.raster
 
     @property
@@ -294,7 +295,7 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def unload(self) -> UnloadConfig:
-        """Configuration of the layer's serialiser, which sends ``Tm`` results in beats of ``fifo_lanes`` channels."""
+        """Configuration of the layer's serialiser, which splits ``Tm`` results into beats of ``fifo_lanes`` lanes."""
         return UnloadConfig(
             device=self.device,
             channels=self.output.channels,
@@ -309,17 +310,17 @@ class LayerConfig(HasWindow):
 
     @property
     def fold_channels(self) -> tuple[int, ...]:
-        """Number of channels of each output fold (pass) of a pixel; empty if ``Tm`` and channel groups decide."""
+        """Number of channels of each output fold (pass) of a pixel; empty if ``Tm`` and channel groups determine it."""
         return ()
 
     @cached_property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of beats that leave the pipeline for each output fold, a pass over ``Tm`` channels of a pixel."""
+        """Number of beats that each output fold (pass over ``Tm`` channels) of a pixel sends to the output FIFOs."""
         return self.unload.fold_beats
 
     @cached_property
     def claims(self) -> tuple[tuple[int, ...], ...]:
-        """Number of beats that each output fold of a pixel completes in each output FIFO: the credits that it takes."""
+        """Number of credits (FIFO entries) that each output fold of a pixel claims: a tuple per output FIFO."""
         ends = list(accumulate(self.fold_beats))
         return tuple(
             tuple(sum(begin <= beat < end for beat in regroup.completing_beats) for begin, end in pairwise((0, *ends)))
@@ -335,7 +336,7 @@ class LayerConfig(HasWindow):
 
     @property
     def windows(self) -> int:
-        """Number of groups of ``Tp`` neighbouring windows that the layer computes per frame."""
+        """Number of groups of ``Tp`` neighbouring output pixels that the layer computes per frame."""
         return self.window.windows
 
     @property
@@ -350,7 +351,7 @@ class LayerConfig(HasWindow):
 
     @property
     def beats(self) -> int:
-        """Number of beats per frame that leave the layer's pipeline, for all its readers."""
+        """Number of beats per frame that the layer's pipeline sends to its output FIFOs."""
         return self.windows * sum(self.fold_beats)
 
     @property
@@ -360,17 +361,17 @@ class LayerConfig(HasWindow):
 
     @property
     def beats_out(self) -> int:
-        """Number of beats per frame that the first reader of the layer's output reads."""
+        """Number of beats per frame of the layer's output stream to its first reader."""
         return self.windows * self.output.folds
 
     @property
     def min_rows(self) -> int:
-        """Minimum number of rows of the layer's line buffer: the rows of one window."""
+        """Minimum number of image rows that the layer's line buffer must store: the rows of one window."""
         return self.window.min_rows
 
     @cached_property
     def fifos(self) -> tuple[FifoConfig, ...]:
-        """Configurations of the layer's output FIFOs, one in front of each reader of the output."""
+        """Configurations of the layer's output FIFOs, one per reader of the output."""
         return tuple(
             FifoConfig(
                 device=self.device,
@@ -389,20 +390,20 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """Configurations of the converters from the pipeline's beats to the beat width of each reader of the output."""
+        """Configurations of the width converters from the pipeline's beats to each reader's beats, one per reader."""
         pairs = zip(self._converters, self.converts_first or repeat(False), strict=False)
         return tuple(replace(regroup, always_ready=is_first) if is_first else regroup for regroup, is_first in pairs)
 
     @property
     def _converters(self) -> tuple[RegroupConfig, ...]:
-        """Configurations of the width converters as they are after the FIFOs."""
+        """Configurations of the width converters, one per reader, if all of them read the output FIFOs."""
         counts = tuple(len(beat) for beat in self.unload.beats)
         lanes, device = self.fifo_lanes, self.device
         return tuple(RegroupConfig(device=device, counts=counts, lanes=lanes, output=output) for output in self.outputs)
 
     @property
     def credits(self) -> tuple[CreditsConfig, ...]:
-        """Configurations of the credit counters of the layer's output FIFOs.
+        """Configurations of the counters of free entries in the layer's output FIFOs, one per FIFO.
 
         An output fold starts when all FIFOs have room.
         """
@@ -411,24 +412,24 @@ class LayerConfig(HasWindow):
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
-        """Configurations of the layer's components that read the input and feed windows to the arithmetic, by name."""
+        """Configurations of the components that read the layer's input and feed windows to the arithmetic, by name."""
         return {"window": self.window}
 
     @property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of all of the layer's hardware components, by their names in the layer."""
+        """Configurations of all components of the layer, by the name of their instance in the layer's module."""
         return {
             **self.walk,
             "compute": self.compute,
             "unload": self.unload,
             **({} if self.finish is None else {"finish": self.finish}),
             **({} if self.distribute is None else {"load": self.distribute}),
-            **self._reader_parts,
+            **self._reader_components,
         }
 
     @property
-    def _reader_parts(self) -> dict[str, ComponentConfig]:
-        """Configurations, by name, of each reader's FIFO, beat width converter (if needed) and credit counter."""
+    def _reader_components(self) -> dict[str, ComponentConfig]:
+        """Configurations of each reader's FIFO, width converter (if needed) and credit counter, by instance name."""
         components: dict[str, ComponentConfig] = {}
         for reader, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
             components[self.of_reader("fifo", reader)] = fifo
@@ -438,7 +439,7 @@ class LayerConfig(HasWindow):
         return components
 
     def of_reader(self, name: str, reader_index: int) -> str:
-        """Return the name of a reader's component or port: ``name``, with an index if the layer has several readers."""
+        """Return the name of a reader's component or port: ``name``, or ``name_INDEX`` if there are several readers."""
         return numbered(name, reader_index, len(self.outputs))
 
     @cached_property
@@ -457,7 +458,7 @@ class LayerConfig(HasWindow):
         return tuple(self.of_reader("o", reader) for reader in range(len(self.outputs)))
 
     def walk_component(self) -> Any:
-        """Return a new component that reads the input and feeds windows to the arithmetic: by default a line buffer."""
+        """Return a new component that feeds windows of the layer's input to the arithmetic, usually a line buffer."""
         return LineBuffer(self.window)
 
     @property
@@ -468,29 +469,29 @@ class LayerConfig(HasWindow):
 
     @property
     def walk_latency(self) -> int:
-        """Cycles from a step, the read of some taps of a window, until the taps are at the arithmetic."""
+        """Cycles from the start of reading a step's taps from the line buffer until they are at the arithmetic."""
         return self.window.latency
 
     @property
     def cycles(self) -> int:
-        """Cycles per frame of the layer on its own, while neither its source nor its readers make it wait."""
+        """Cycles per frame of the layer if neither its source nor its readers make it wait."""
         return max(self.window.windows * self.window.window_cycles, self.window.input.beats)
 
     @property
     def window_steps(self) -> int:
-        """Number of cycles in which the arithmetic reads operands for one group of ``Tp`` windows.
+        """Number of cycles that the arithmetic needs to read the operands of ``Tp`` neighbouring output pixels.
 
         The component that feeds the windows can need more cycles.
         """
         return self.window.window_cycles
 
     def with_rows(self, rows: int) -> LayerConfig:
-        """Return a copy of the layer's configuration with ``rows`` rows in its line buffer."""
+        """Return a copy of the layer's configuration whose line buffer stores ``rows`` image rows."""
         return replace(self, compute=replace(self.compute, window=replace(self.window, rows=rows)))
 
     @property
     def credit_cycles(self) -> int:
-        """Upper bound of cycles per frame in which the layer waits for FIFO credits, if readers take beats at once.
+        """Upper bound of the cycles per frame that the layer waits for FIFO credits, if readers accept beats at once.
 
         A beat's credit returns one latency of the pipeline and the FIFO after the output fold claimed the credit.
         """
@@ -505,7 +506,7 @@ class LayerConfig(HasWindow):
 
 
 class Layer(ConfiguredComponent[LayerConfig]):
-    """Component of one CNN layer, with streams of feature maps as inputs and outputs.
+    """Component that computes one CNN layer, with streams of feature maps as inputs and outputs.
 
     The arithmetic never stalls, because an output fold starts only when the FIFOs have room for all its beats.
 
@@ -540,7 +541,7 @@ class Layer(ConfiguredComponent[LayerConfig]):
 
     @property
     def about(self) -> str:
-        """Text for the head of the layer's Verilog module: operation, channels and unroll factors."""
+        """Comment for the head of the layer's Verilog module: operation, channels and unroll factors."""
         compute, window = self.config.compute, self.config.window
         kernel = "{}x{} ".format(*window.kernel) if hasattr(window, "kernel") else ""
         channels = f"{window.input.channels} to {self.config.output.channels} channels"
@@ -548,13 +549,13 @@ class Layer(ConfiguredComponent[LayerConfig]):
         return f"{kernel}{getattr(compute, 'operation', 'layer')}, {channels}, {unroll}"
 
     @property
-    def take(self) -> list[wiring.PureInterface]:
-        """Input stream ports (interfaces) of the layer component, in the order of the layer's inputs."""
+    def input_streams(self) -> list[wiring.PureInterface]:
+        """Amaranth stream interfaces of the layer's inputs, in the order of the inputs."""
         return [getattr(self, port) for port in self.config.input_ports]
 
     @property
-    def give(self) -> list[wiring.PureInterface]:
-        """Output stream ports (interfaces) of the layer component, one for each reader of the output."""
+    def output_streams(self) -> list[wiring.PureInterface]:
+        """Amaranth stream interfaces of the layer's outputs, one for each reader of the output."""
         return [getattr(self, port) for port in self.config.output_ports]
 
     def elaborate(self, platform):
@@ -563,7 +564,7 @@ class Layer(ConfiguredComponent[LayerConfig]):
         m.submodules.window = window = config.walk_component()
         m.submodules.compute = compute = config.compute.component()
         m.submodules.unload = unload = Unload(config.unload)
-        for port, stream in zip(config.input_ports, self.take, strict=True):
+        for port, stream in zip(config.input_ports, self.input_streams, strict=True):
             connect(m, layer=wiring.flipped(stream), window=getattr(window, port))
         connect(m, window=window.o, compute=compute.i)
         if self._busy:
@@ -590,9 +591,9 @@ class Layer(ConfiguredComponent[LayerConfig]):
     def _elaborate_reader(
         self, m: Module, reader: int, finished: wiring.PureInterface, window: wiring.Component
     ) -> Value:
-        """Add one reader's FIFO, converter and credit counter; return whether the next output fold fits the FIFO."""
+        """Add one reader's FIFO, width converter and credit counter; return whether the next output fold fits."""
         config = self.config
-        regroup, o = config.regroups[reader], self.give[reader]
+        regroup, o = config.regroups[reader], self.output_streams[reader]
         m.submodules[config.of_reader("fifo", reader)] = fifo = Fifo(config.fifos[reader])
         if regroup.needed:
             m.submodules[config.of_reader("regroup", reader)] = regrouped = Regroup(regroup)

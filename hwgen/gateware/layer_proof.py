@@ -1,6 +1,6 @@
-"""Obligations of a layer: those of its last stage, and the kinds that other files state of its other parts.
+"""Proof obligations of a layer: for its requantiser or bias adder here, for its other components from other files.
 
-The beats of the last stage have the channels that the serialiser before it sends.
+The beats of the requantiser have the channels that the layer's serialiser sends.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from hwgen.obligations import resets
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "of_last_stage", "proofs"]
+__all__ = ["PROOFS", "of_finish", "proofs"]
 
 
-def of_last_stage(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a layer's last stage: its outputs, and the index that chooses a beat's constants."""
+def of_finish(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the proof obligations of a layer's requantiser or bias adder: its outputs, and its index of the beat."""
     config, beats = layer.finish, layer.unload.beats
     if config is None:
         return []
@@ -52,7 +52,7 @@ def of_last_stage(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def _reasons(layer: LayerConfig, _site: Site) -> Mapping[str, str]:
-    """Return why parts of a layer have no functional property."""
+    """Return, by component of a layer, the reason why its results are not proved; empty if all are."""
     compute = layer.compute
     reasons = dict.fromkeys(
         layer.loaded_parts,
@@ -65,7 +65,7 @@ def _reasons(layer: LayerConfig, _site: Site) -> Mapping[str, str]:
     return reasons
 
 
-#: Components inside a layer whose property, or reason, is the layer's.
+#: Components inside a layer that the layer's own obligations or reasons cover.
 _OTHERS = (
     *(Chains, LutProducts, SliceChain, TernaryAdder, BoothRow, Credits),
     *(Requantise, AddBias, Threshold, Normalise, LoadedRequantise, LoadedTableSum),
@@ -73,12 +73,12 @@ _OTHERS = (
 
 
 def proofs(components: Callable[[Any], Mapping[str, Any]]) -> Proofs:
-    """Return the proofs of layers whose configured parts ``components`` returns by instance."""
+    """Return the proofs of a layer and its components; ``components`` returns configurations by instance name."""
     kinds = (
         wiring_proof.of_layer,
         control_proof.contract_obligations,
         credits_proof.obligations,
-        of_last_stage,
+        of_finish,
         resets.of_arithmetic,
     )
     return Proofs(kinds, components, _reasons, _OTHERS)

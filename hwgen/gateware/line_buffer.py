@@ -1,11 +1,11 @@
-"""Depth-concatenated line buffer: stores image rows, outputs the taps of every window (DeCoILFNet, III-A and III-B).
+"""Line buffer: stores image rows, and outputs the taps of every window (DeCoILFNet, sections III-A and III-B).
 
 The buffer is a ring of ``rows`` image rows. A writer fills the ring in raster order. A reader walks over the windows
-and reads ``patch`` taps per cycle directly from the memory. So a window needs no window buffer, and padding, row ends
+and reads ``patch`` taps per cycle directly from the memory. Therefore there is no window buffer, and padding, row ends
 and frame ends cost no cycle. Two signed counters control the flow (`PixelCounts`). The memory is divided into banks
 (`RingBanks`). The parts of the configuration are in `hwgen.gateware.windows`.
 
-With a dilation, the number of column banks is the smallest that separates the columns which are read together. In most
+With a dilation, the number of column banks is the smallest that separates the columns that are read together. In most
 cases it equals the number of these columns: in a patch of three taps with dilation 2, columns 0, 2 and 4 are in banks
 0, 2 and 1 of three.
 """
@@ -31,7 +31,9 @@ from hwgen.gateware.windows.window_walk import WalkCounters, WindowWalk
 
 @dataclass(frozen=True, kw_only=True)
 class LineBufferConfig(WindowParameters):
-    """Configuration of a line buffer, with the parameters of `WindowParameters`.
+    """Configuration of a line buffer, which stores rows of a feature map and outputs the taps of every window.
+
+    The parameters are in `WindowParameters`.
 
     Raises
     ------
@@ -71,32 +73,32 @@ class LineBufferConfig(WindowParameters):
 
     @property
     def min_rows(self) -> int:
-        """Minimum of ``rows``, the image rows in the line buffer: the rows of one window, at most the map's."""
+        """Minimum number of image rows that the line buffer must store: a window's rows, at most the map's."""
         return min(self.extent[0], self.input.height)
 
     @cached_property
     def banks(self) -> RingBanks:
-        """Memory banks that store the ring of image rows."""
+        """Configuration of the memory banks that store the line buffer's ring of image rows."""
         return RingBanks(self)
 
     @cached_property
     def writer(self) -> RingWriter:
-        """Writer, which stores the pixels of beats."""
+        """Configuration of the circuit that writes the pixels of input beats into the line buffer's banks."""
         return RingWriter(self, self.banks)
 
     @cached_property
     def counts(self) -> PixelCounts:
-        """Counters of pixels, which decide when windows start and when the writer accepts a beat."""
+        """Configuration of the pixel counters that decide when windows start and when the writer accepts a beat."""
         return PixelCounts(self)
 
     @cached_property
     def reader(self) -> PatchReader:
-        """Pipeline from the addresses of a patch to the taps of a step."""
+        """Configuration of the pipeline that reads the taps of one cycle from the line buffer's banks."""
         return PatchReader(self, self.banks)
 
     @property
     def latency(self) -> int:
-        """Cycles from the issue of a read of window taps until the taps are on ``o``."""
+        """Cycles from the start of a read of window taps in the banks until the taps are on ``o``."""
         return self.reader.latency
 
     @cached_property
@@ -107,16 +109,16 @@ class LineBufferConfig(WindowParameters):
         self.writer.count(cost)
         counters = self.writer.counter_ff + self.counts.counter_ff + walk.position_ff + walk.address_ff
         cost.ff += counters
-        cost.lut += self._control_lut(counters)
+        cost.lut += self._control_luts(counters)
         return cost.resources
 
     def component(self) -> LineBuffer:
         return LineBuffer(self)
 
-    def _control_lut(self, counters: int) -> float:
-        """Return the estimated LUTs of the line buffer's control logic: counters, tables and write enables.
+    def _control_luts(self, counters: int) -> float:
+        """Return the estimated number of LUTs of the line buffer's control logic: counters, tables, write enables.
 
-        ``counters`` is the number of the counters' registers. The factors were fitted to results of Yosys.
+        ``counters`` is the number of the counters' flip-flops. The factors were fitted to results of Yosys.
         """
         width, banks = max(1, counter_bits(self.banks.depth)), self.banks.columns
         entries = self.grid.need_steps.uncommon + self.grid.release_steps.uncommon
@@ -137,7 +139,7 @@ class LineBufferConfig(WindowParameters):
 
 
 def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
-    """Return the ports, by name, of a component that outputs the windows of a feature map, such as `LineBuffer`."""
+    """Return the ports by name for a component that outputs the windows of a feature map, such as `LineBuffer`."""
     return {
         "i": In(config.input.signature),
         "room": In(1),
@@ -148,11 +150,10 @@ def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
 
 
 class LineBuffer(ConfiguredComponent[LineBufferConfig]):
-    """Line buffer: a ring of image rows, and the counters that output the taps of all windows in raster order.
+    """Component that stores a ring of image rows, and outputs the taps of all windows in raster order.
 
-    The windows are walked in raster order. For every window, the outer loop goes over the output folds, the middle loop
-    over the patches of the window, and the inner loop over the input folds. A step takes one cycle, without a pause
-    inside an output fold.
+    For every window, the outer loop goes over the output folds, the middle loop over the patches of the window, and the
+    inner loop over the input folds. A step takes one cycle, without a pause inside an output fold.
 
     Parameters
     ----------
@@ -168,15 +169,15 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
     fold : Out
         Index of the output fold that starts next.
     start : Out(1)
-        High in the cycle in which an output fold starts.
+        High in the first cycle of an output fold.
     o : Out(stream, always ready)
         Steps.
 
     Latency and throughput
         An output fold takes ``config.steps`` cycles. Its first step is on ``o`` ``config.latency`` cycles after
         ``start``. A window starts at least ``config.write_delay`` cycles after the transfer of the last pixel that the
-        window needs. A pixel is taken at least ``config.release_delay`` cycles after the last step of the last window
-        that needs the overwritten pixel. A row is released from left to right.
+        window needs. A pixel is accepted at least ``config.release_delay`` cycles after the last step of the last
+        window that needs the overwritten pixel. A row is released from left to right.
     """
 
     def __init__(self, config: LineBufferConfig):

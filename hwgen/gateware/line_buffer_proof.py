@@ -1,10 +1,9 @@
-"""Obligations ``occupancy``, ``tokens`` and ``bits`` of line buffers: every window reads the pixels that it covers.
+"""Proof obligations of line buffers, ``occupancy``, ``tokens`` and ``bits``: every window has the pixels it covers.
 
 The observer marks one word of one frame: ``Tn`` channels of one pixel. It counts the steps of the walk itself, from
-``start`` alone, and computes from the counts which pixel each tap is. A tap that is the marked pixel must have the
+``start`` only, and computes from the counts which pixel each tap is. A tap that is the marked pixel must have the
 marked word, and a tap in the padding must have the padding's value. Since any word of any frame can be the marked one,
-every tap of every window is right. `Invariants` are what ``occupancy`` proves
-and ``tokens`` assumes.
+every tap of every window is right. ``occupancy`` proves the `LineBufferInvariants`, and ``tokens`` assumes them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["PROOFS", "frame_range", "max_frames", "obligations"]
 
 
 def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a line buffer; empty if its banks are in pieces."""
+    """Return the proof obligations of a line buffer; empty if each of its banks consists of several memories."""
     if config.banks.pieces > 1:
         return []
     values = config.pixels * config.taps * config.input.lanes * config.input.bits
@@ -33,8 +32,8 @@ def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
     return [*_obligations(config, site), bits]
 
 
-def _steps(config: LineBufferConfig) -> window_proof.Counts:
-    """Return the counts of the walk over windows, from the outermost to the innermost."""
+def _loop_counts(config: LineBufferConfig) -> window_proof.Counts:
+    """Return the iteration counts of a line buffer reader's nested loops by Verilog name, outermost (rows) first."""
     counts = {
         "row_0": config.output_height,
         "column_0": config.grid.row_steps,
@@ -47,7 +46,7 @@ def _steps(config: LineBufferConfig) -> window_proof.Counts:
 
 def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
     latency = config.latency
-    invariants = Invariants(config, site)
+    invariants = LineBufferInvariants(config, site)
     is_present, is_marked = partial(_is_present, config), partial(_is_marked, config)
     taps = [(window, tap) for window in range(config.pixels) for tap in range(config.taps)]
     asserts = {
@@ -63,7 +62,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
                 f"(y < {config.input.height}) & (x < {config.input.width}) & (z < {config.input.folds})"
             )
         },
-        "observer": (*_writer_lines(config), *window_proof.steps(_steps(config), latency), *_mark_lines(config)),
+        "observer": (*_writer_lines(config), *window_proof.steps(_loop_counts(config), latency), *_mark_lines(config)),
         "drives": {"i__payload": window_proof.token_beat(config.input)},
         "run": _example_run(config),
     }
@@ -83,7 +82,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
             **shared,
         ),
         # The counts of the observer follow transfers by a cycle, which is `LineBufferConfig.write_delay`. Released
-        # pixels follow the end of their window by `LineBufferConfig.release_delay` cycles, two of which are
+        # pixels follow the end of their window by `LineBufferConfig.release_delay` cycles. Two of these cycles are
         # ``release_1`` and ``release_2``.
         invariants.obligation(
             "schedule",
@@ -106,7 +105,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
 
 
 def _example_run(config: LineBufferConfig) -> dict[str, str]:
-    """Return the inputs of a run in which the marked word is the first one of the first window, and nothing stalls."""
+    """Return the input values by signal for a run without stalls that marks the first word of the first window."""
     positions = []
     for axis, padding in enumerate(config.padding[:2]):
         taps = (tap * config.dilation[axis] - padding for tap in range(config.kernel[axis]))
@@ -116,7 +115,7 @@ def _example_run(config: LineBufferConfig) -> dict[str, str]:
 
 
 def _writer_lines(config: LineBufferConfig) -> list[str]:
-    """Return lines of an observer that count the beats that are taken, and find the beat of the marked word."""
+    """Return Verilog lines that count the accepted beats of a line buffer, and find the beat with the marked word."""
     source = config.input
     pixel = choice("x", [column % source.pixels for column in range(source.width)])
     step = choice("x", [column // source.pixels for column in range(source.width)])
@@ -137,7 +136,7 @@ def _writer_lines(config: LineBufferConfig) -> list[str]:
 
 
 def _mark_lines(config: LineBufferConfig) -> list[str]:
-    """Return lines of an observer that mark a word when it comes, and say when its frame is the one that is read."""
+    """Return Verilog lines that mark a word when it comes, and count the frames until its frame is read."""
     count = f"reg signed {frame_range(config)}"
     return [
         f"{count} stored = 0; {count} ahead = 0;",
@@ -148,8 +147,8 @@ def _mark_lines(config: LineBufferConfig) -> list[str]:
     ]
 
 
-def _positions(config: LineBufferConfig, stage: int, window: int, tap: int) -> tuple[str, str]:
-    """Return a tap's row and column of the map, each plus `_padding_before`, in a stage of the pipeline.
+def _tap_position(config: LineBufferConfig, stage: int, window: int, tap: int) -> tuple[str, str]:
+    """Return the Verilog expressions of a tap's row and column in the padded map, in pipeline stage ``stage``.
 
     The expressions are unsigned. A negative padding crops the map: its rows or columns are added, not subtracted.
     """
@@ -165,24 +164,24 @@ def _positions(config: LineBufferConfig, stage: int, window: int, tap: int) -> t
 
 
 def _padding_before(config: LineBufferConfig) -> tuple[int, int]:
-    """Return the number of padding rows above the map, and of padding columns before it; 0 where it is cropped."""
+    """Return the numbers of padding rows above the map and of padding columns left of it; 0 if the map is cropped."""
     top, left, _, _ = config.padding
     return max(0, top), max(0, left)
 
 
 def _is_marked(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
-    """Return whether a tap is the marked word."""
-    row, column = _positions(config, stage, window, tap)
-    above, beside = _padding_before(config)
+    """Return the Verilog condition that a tap in pipeline stage ``stage`` is the marked word."""
+    row, column = _tap_position(config, stage, window, tap)
+    above, left = _padding_before(config)
     group = choice(
         f"output_fold_{stage}",
         [fold // config.group_output_folds * config.group_folds for fold in range(config.output_folds)],
     )
-    return f"({row} == 32'd{above} + y) & ({column} == 32'd{beside} + x) & (32'd0 + {group} + inner_{stage} == z)"
+    return f"({row} == 32'd{above} + y) & ({column} == 32'd{left} + x) & (32'd0 + {group} + inner_{stage} == z)"
 
 
 def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
-    """Return whether a step has the tap, and the output map has the window."""
+    """Return the Verilog condition that the step in stage ``stage`` has a tap, and the output map has its window."""
     present = window_proof.has_tap(config, stage, tap)
     if config.output_width % config.pixels and window >= config.output_width % config.pixels:
         present = f"({present} & (column_{stage} != {config.grid.row_steps - 1}))"
@@ -190,14 +189,14 @@ def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> 
 
 
 def _is_padding(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
-    """Return whether a tap is outside of the map, or the step has no such tap."""
-    row, column = _positions(config, stage, window, tap)
-    (above, beside), source = _padding_before(config), config.input
+    """Return the Verilog condition that a tap is outside of the map, or the step in stage ``stage`` has no such tap."""
+    row, column = _tap_position(config, stage, window, tap)
+    (above, left), source = _padding_before(config), config.input
 
     def outside(position: str, before: int, size: int) -> str:
         return f"(({position} < {before}) | ({position} >= {size + before}))"
 
-    beyond = f"{outside(row, above, source.height)} | {outside(column, beside, source.width)}"
+    beyond = f"{outside(row, above, source.height)} | {outside(column, left, source.width)}"
     missing = choice(f"tap_fold_{stage}", [f"1'b{int(tap >= len(taps))}" for taps in config.patches.step_taps])
     window_there = "1'b1"
     if config.output_width % config.pixels and window >= config.output_width % config.pixels:
@@ -206,18 +205,18 @@ def _is_padding(config: LineBufferConfig, stage: int, window: int, tap: int) -> 
 
 
 def max_frames(config: LineBufferConfig) -> int:
-    """Return how many frames the writer can be ahead of the reader, at most."""
+    """Return the maximum number of frames that a line buffer's writer can be ahead of its reader."""
     source = config.input
     return -(-(config.rows * source.width + config.grid.skipped) // source.frame_pixels) + 1
 
 
 def frame_range(config: LineBufferConfig) -> str:
-    """Return the Verilog range of a signed counter of frames, which can be two more than `max_frames`."""
+    """Return the Verilog range (such as ``[3:0]``) of a signed counter that reaches up to `max_frames` + 2."""
     return f"[{(max_frames(config) + 2).bit_length()}:0]"
 
 
-class Invariants(window_proof.WindowFacts):
-    """Invariants of one line buffer: what each of its counters is, as a function of the beats and steps counted so far.
+class LineBufferInvariants(window_proof.WindowFacts):
+    """Invariants of a line buffer: each of its counters, as a function of the beats and steps that the observer counts.
 
     Names without ``its_`` are the observer's: ``in_row``, ``in_step`` and ``in_fold`` of the next beat, ``row_0``,
     ``column_0``, ``output_fold_0``, ``tap_fold_0`` and ``inner_0`` of the next step, the marked word's ``y``, ``x`` and
@@ -230,16 +229,16 @@ class Invariants(window_proof.WindowFacts):
         largest = (self._max_frames + 3) * source.frame_pixels + config.rows * source.width + config.grid.skipped
         super().__init__(site, max(largest, 2 * config.banks.depth, 4 * config.rows + 4).bit_length() + 2)
         self._config = config
-        self._positions()
+        self._state_counts()
         self._state_writer()
         self._state_reader()
-        self._slots()
-        self._flow()
-        self._marked()
+        self._state_ring_rows()
+        self._state_flow()
+        self._state_marked_word()
         self._state_memory()
 
     def _table_by_window(self, name: str, entries: Sequence[int]) -> None:
-        """Add a wire with the entry of a table that has a number per window of a frame, row by row.
+        """Add a Verilog wire with the current window's entry in a table of one number per window, row by row.
 
         The entry is the sum of the row's first entry and of the difference from it. Rows with the same differences
         share a table of them by column, so that no table has an entry per window: Yosys could not read its expression.
@@ -253,10 +252,10 @@ class Invariants(window_proof.WindowFacts):
         self._table(f"{name}_by_row", "row_0", [row[0] for row in rows])
         self._wire(name, f"{name}_by_row + {choice('row_0', [tables[of_row] for of_row in differences])}")
 
-    def _positions(self) -> None:
-        """Add counts of frames and pixels: how far the writer is before the reader, and the marked word's position."""
+    def _state_counts(self) -> None:
+        """Add wires for the writer's lead over the reader, in frames and pixels, and state the ranges of all counts."""
         config, source = self._config, self._config.input
-        for name in ("in_row", "in_step", "in_fold", *_steps(config), "y", "x", "z"):
+        for name in ("in_row", "in_step", "in_fold", *_loop_counts(config), "y", "x", "z"):
             self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
         self.observer += [
             f"reg signed {frame_range(config)} frames = 0;",
@@ -275,12 +274,12 @@ class Invariants(window_proof.WindowFacts):
             "wire is_past = (in_row > y) | ((in_row == y) & is_beyond);",
         ]
         beats = {"in_row": (source.height, ""), "in_step": (source.row_steps, ""), "in_fold": (source.folds, "")}
-        self.facts["counts are in their ranges"] = window_proof.in_range({**beats, **_steps(config)})
+        self.facts["counts are in their ranges"] = window_proof.in_range({**beats, **_loop_counts(config)})
         self.facts["frames are counted"] = f"(frames >= -1) & (frames <= {self._max_frames})"
         self.facts["stored words are counted"] = "stored == frames + $signed({1'b0, is_past})"
 
     def _state_writer(self) -> None:
-        """State the writer's counters: which beat of a row is written next, into which ring row, bank and address."""
+        """Add invariants of the writer's counters: the next beat of a row, and its ring row, bank and address."""
         config, source = self._config, self._config.input
         banks, rows = config.banks.columns, config.rows
         starts = [step * source.pixels for step in range(source.row_steps)]
@@ -301,7 +300,7 @@ class Invariants(window_proof.WindowFacts):
         self._fact("write_word_address", f"in_word{row}")
 
     def _state_reader(self) -> None:
-        """State the reader's counters: which window, output fold, tap fold and input fold the next step reads."""
+        """Add invariants of the reader's counters: position, bank and address of the next step's window and patch."""
         config, source = self._config, self._config.input
         banks, folds = config.banks.columns, source.folds
         self._state_steps(config)
@@ -331,8 +330,8 @@ class Invariants(window_proof.WindowFacts):
             self._fact(f"{part}_bank_index", f"{part}_bank")
             self._fact(f"{part}_word_address", f"{part}_word")
 
-    def _slots(self) -> None:
-        """State which ring row holds which row of the map, of the frame that is read and of the one that is written."""
+    def _state_ring_rows(self) -> None:
+        """Add invariants that say which map row each ring row stores, for the reader's and for the writer's frame."""
         config, source = self._config, self._config.input
         rows = config.rows
         ahead = source.height % rows
@@ -359,8 +358,8 @@ class Invariants(window_proof.WindowFacts):
             f"(n_in_slot == write_slot) & (first_slot < {rows}) & (in_slot < {rows})"
         )
 
-    def _flow(self) -> None:
-        """State what ``margin`` and ``space`` are, and that no window starts and no beat is taken too early."""
+    def _state_flow(self) -> None:
+        """Add invariants of the counters ``margin`` and ``space``: no window starts, and no beat enters, too early."""
         config, source, grid = self._config, self._config.input, self._config.grid
         needs = grid.needed(*grid.windows).ravel().tolist()
         released = grid.released(*grid.windows).ravel().tolist()
@@ -403,8 +402,8 @@ class Invariants(window_proof.WindowFacts):
             f"(release_{stage} >= 0) & (release_{stage} <= {largest_release})" for stage in (1, 2)
         )
 
-    def _marked(self) -> None:
-        """State where the marked word is, and until when it is kept."""
+    def _state_marked_word(self) -> None:
+        """Add invariants of the ring row that stores the marked word, and define until when it is stored."""
         config, source = self._config, self._config.input
         rows = config.rows
         self.observer += [
@@ -433,7 +432,7 @@ class Invariants(window_proof.WindowFacts):
         )
 
     def _state_memory(self) -> None:
-        """State that the marked word's address has the marked word until it is overwritten."""
+        """Add the invariant that the memory has the marked word at its address until it is overwritten."""
         config, source = self._config, self._config.input
         banks, bits = config.banks.columns, source.bits
         self._table("mark_bank", "x", [column % banks for column in range(source.width)])

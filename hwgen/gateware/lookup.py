@@ -1,4 +1,4 @@
-"""Helpers for small circuits that many components share: choice of memory by depth, lookup tables, delay lines."""
+"""Functions that add small circuits, which many components share: lookup tables, registers and delay lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bits_for_range(low: int, high: int) -> Shape:
 
 
 def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
-    """Return the entry at ``index`` of a constant table, from combinational logic that suits mostly equal entries.
+    """Return the entry at ``index`` of a constant table, by combinational logic for tables of mostly equal entries.
 
     The commonest value is the default, and every other entry costs one comparison. The result has the narrowest shape
     that holds all entries. An index outside the table gives the default.
@@ -35,7 +35,7 @@ def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
 
 
 def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Signal:
-    """Add a combinational signal with the entry at ``index`` of a small constant table, and return the signal."""
+    """Add combinational logic that looks up the entry at ``index`` in a small constant table; return the entry."""
     result = Signal(bits_for_range(min(table), max(table)), name=name)
     with m.Switch(index):
         for key, value in enumerate(table):
@@ -45,17 +45,17 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
 
 
 def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
-    """Reorder a table of entries for ascending arguments, so that an argument's bits are the address of its entry.
+    """Return a table's entries, given for ascending arguments, in the order of addresses: the bits of the argument.
 
-    ``table`` has an entry for every value of the argument's type. The entries of negative arguments are moved behind
-    the entries of the others.
+    ``table`` has an entry for every value of the argument's type. The entries of negative arguments are moved to the
+    end.
     """
     half = len(table) // 2 if signed else 0
     return [*table[half:], *table[:half]]
 
 
 def look_up(m: Module, device: Device, name: str, shape: Shape, words: Sequence[int], index: Value) -> Value:
-    """Add a constant table in LUT RAM, and return its word at ``index``, one cycle later."""
+    """Add a read-only memory in LUTs with the contents ``words``; return its word at ``index``, one cycle later."""
     m.submodules[name] = table = memory.Memory(
         shape=shape, depth=len(words), init=list(words), attrs=device.memories.rom_style(len(words), "lut")
     )
@@ -65,7 +65,7 @@ def look_up(m: Module, device: Device, name: str, shape: Shape, words: Sequence[
 
 
 def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> Value:
-    """Add ``cycles`` registers in a row, and return ``value`` delayed by them, or ``value`` itself for zero cycles."""
+    """Add a chain of ``cycles`` registers, and return ``value`` delayed by it, or ``value`` itself for zero cycles."""
     for stage in range(1, cycles + 1):
         register = Signal(value.shape(), name=f"{name}_{stage}", reset_less=reset_less)
         m.d.sync += register.eq(value)
@@ -74,7 +74,7 @@ def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool
 
 
 def delayed_unless_constant(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Delay ``value`` by ``cycles`` cycles; a constant is returned unchanged, without registers.
+    """Add a chain of ``cycles`` registers, and return ``value`` delayed by it; return a constant without registers.
 
     A register of a constant would start at 0.
     """
@@ -82,25 +82,25 @@ def delayed_unless_constant(m: Module, name: str, value: Value, cycles: int) -> 
 
 
 def registered(m: Module, name: str, value: Value, shape: ShapeLike) -> Signal:
-    """Add a register without a reset for ``value``, and return it."""
+    """Add a register of ``shape`` without a reset that stores ``value`` in every cycle; return the register."""
     register = Signal(shape, name=name, reset_less=True)
     m.d.sync += register.eq(value)
     return register
 
 
 def registers(m: Module, name: str, values: Sequence[Value], shape: ShapeLike) -> list[Value]:
-    """Add a register without a reset for each of ``values``, named by its index, and return the registers."""
+    """Add a register ``name_INDEX`` of ``shape`` without a reset for each of ``values``; return the registers."""
     return [registered(m, f"{name}_{index}", value, shape) for index, value in enumerate(values)]
 
 
-#: Longest delay line, in cycles, of `delayed_apart` that has flip-flops only, because these are plentiful beside LUTs.
+#: Maximum delay, in cycles, that `delayed_apart` builds of flip-flops only, because these are more plentiful than LUTs.
 MAX_FLIP_FLOPS = 4
 
 
 def delayed_apart(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Add a delay line of ``cycles`` cycles that is no part of a longer shift register; return its output.
+    """Add a delay line of ``cycles`` cycles that synthesis never merges with neighbouring registers; return its output.
 
-    Synthesis makes a shift register in LUTs of a long delay line, with the registers in front of it and behind it. A
+    Synthesis makes a shift register in LUTs of a long delay line, with the registers before and after it. A
     register with a reset is not part of a shift register. Short lines have such registers only, and longer lines have
     one at each end. `Cost.delay_apart` counts them.
     """

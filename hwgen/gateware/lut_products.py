@@ -1,4 +1,4 @@
-"""Component of dot products in LUTs, with a model for simulators that multiplies and adds."""
+"""Component that computes dot products in LUTs, with a model for simulators that simply multiplies and adds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LutProducts", "LutProductsConfig"]
 
 @dataclass(frozen=True)
 class LutProductsConfig:
-    """Configuration of dot products in LUTs.
+    """Configuration of a component that computes dot products of activations and weights in LUTs, without DSP slices.
 
     Parameters
     ----------
@@ -35,17 +35,17 @@ class LutProductsConfig:
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands of the first position to the sums."""
+        """Cycles from the first activations of the dot products, which arrive over several cycles, to the sums."""
         return self.multiplier.latency(self.dots)
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Position of each term."""
+        """Position of each term of the dot products: the number of cycles that its operands arrive after the first."""
         return tuple(position for position, terms in enumerate(self.dots.terms) for _ in range(terms))
 
     @property
     def step_shape(self) -> Shape | None:
-        """Amaranth shape of the step's index; ``None`` if no product depends on the step."""
+        """Amaranth shape of the input ``step``, which selects the constant weights; ``None`` if there is no choice."""
         if self.dots.constants is None:
             return None
         steps = len(self.dots.constants[0][0])
@@ -53,12 +53,12 @@ class LutProductsConfig:
 
     @cached_property
     def digest(self) -> str:
-        """Eight hexadecimal digits that differ between configurations."""
+        """Hash of the configuration, eight hexadecimal digits, which makes the module's name unique."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:8]
 
     @property
     def module_name(self) -> str:
-        """Name of the component's Verilog module, which no other configuration of any component has."""
+        """Name of the component's Verilog module, unique to this configuration."""
         return f"{self.multiplier.name}_products_{self.dots.channels}x{len(self.positions)}_{self.digest}"
 
     def component(self) -> LutProducts:
@@ -72,7 +72,7 @@ class LutProductsConfig:
         step: Value,
         name: str,
     ) -> list[Signal]:
-        """Add the dot products to a module, as a submodule, and return the sum of each output channel.
+        """Add the component to module ``m`` as submodule ``name``, and return one sum per output channel.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class LutProductsConfig:
 
 
 class LutProducts(Modelled[LutProductsConfig]):
-    """Dot products in LUTs: for each output channel, the sum of the products of shared activations and its weights.
+    """Component that computes dot products in LUTs: per output channel, the sum of activations times its weights.
 
     Parameters
     ----------
@@ -134,12 +134,12 @@ class LutProducts(Modelled[LutProductsConfig]):
 
     @property
     def operands(self) -> list[Signal]:
-        """Input ports (signals) of the activations."""
+        """Input signals of the activations, which all output channels share: one per term of the dot products."""
         return [getattr(self, f"operand_{term}") for term in range(len(self.config.positions))]
 
     @property
     def weights(self) -> list[list[Signal]]:
-        """Input ports (signals) of the weights, by output channel and term; empty if the weights are constants."""
+        """Input signals of the weights, by output channel and term; empty if the weights are constants."""
         if not self.config.multiplier.stores_weights:
             return []
         terms = range(len(self.config.positions))
@@ -147,7 +147,7 @@ class LutProducts(Modelled[LutProductsConfig]):
 
     @property
     def sums(self) -> list[Signal]:
-        """Output ports (signals) of the sums."""
+        """Output signals of the dot products' sums, one per output channel."""
         return [getattr(self, f"sum_{channel}") for channel in self._channels]
 
     @property
@@ -164,7 +164,7 @@ class LutProducts(Modelled[LutProductsConfig]):
         return m
 
     def _by_position(self, values: Sequence[Value]) -> list[list[Value]]:
-        """Return values of all terms as a list for each position."""
+        """Return ``values``, one per term of a dot product, as lists by position (cycle of arrival)."""
         remaining = iter(values)
         return [[next(remaining) for _ in range(terms)] for terms in self.config.dots.terms]
 
@@ -187,14 +187,14 @@ class LutProducts(Modelled[LutProductsConfig]):
                     if at == position and factor is not None
                 ]
                 addends = [total, *products] if position or bias or not products else products
-                total = delayed(m, f"sum_{channel}_position_{position}", _sum(addends), 1)
+                total = delayed(m, f"sum_{channel}_position_{position}", _wrapped_sum(addends), 1)
             if last >= 0:
                 total = delayed(m, f"sum_{channel}_delayed", total, self.config.latency - 1 - last)
             m.d.comb += port.eq(total)
         return m
 
     def _factors(self, m: Module, bits: int) -> list[list[Value | None]]:
-        """Return the weight of each output channel and term, extended to ``bits`` bits; ``None`` for a constant 0."""
+        """Return the model's weights by output channel and term, extended to ``bits`` bits; ``None`` for constant 0."""
         multiplier, constants = self.config.multiplier, self.config.dots.constants
         if constants is None:
             return [
@@ -210,9 +210,9 @@ class LutProducts(Modelled[LutProductsConfig]):
         return self._chosen_factors(m, np.array(constants), bits)
 
     def _chosen_factors(self, m: Module, constants: np.ndarray, bits: int) -> list[list[Value | None]]:
-        """Return the weights that the step chooses, from a table for each position.
+        """Add a table per position from the input ``step`` to constant weights; return the model's weights.
 
-        ``constants`` are ordered by output channel, term and step.
+        ``constants`` are ordered by output channel, term and step, and the weights by output channel and term.
         """
         dots, step = self.config.dots, self.step
         factors: list[list[Value | None]] = [[] for _ in self._channels]
@@ -233,28 +233,28 @@ class LutProducts(Modelled[LutProductsConfig]):
         return factors
 
 
-def _sum(values: Sequence[Value]) -> Value:
+def _wrapped_sum(values: Sequence[Value]) -> Value:
     """Return the sum of values of equal widths, wrapped at this width, by a balanced tree of additions."""
     if len(values) == 1:
         return values[0]
     half = len(values) // 2
-    return (_sum(values[:half]) + _sum(values[half:]))[: len(values[0])]
+    return (_wrapped_sum(values[:half]) + _wrapped_sum(values[half:]))[: len(values[0])]
 
 
 def _packed(values: Sequence[int], bits: int) -> int:
-    """Return the values side by side in one word, ``bits`` bits each, the first one lowest."""
+    """Return an integer that contains the ``values``, ``bits`` bits each, the first one in the lowest bits."""
     mask = (1 << bits) - 1
     return sum((value & mask) << index * bits for index, value in enumerate(values))
 
 
 def _fields(word: Signal, bits: int) -> Iterator[Value]:
-    """Yield the fields of ``bits`` bits that a word has side by side, the lowest first."""
+    """Yield the adjacent fields of ``bits`` bits of a ``word``, the lowest field first."""
     for first in range(0, len(word), bits):
         yield word[first : first + bits]
 
 
 def _resized(m: Module, name: str, value: Value, bits: int) -> Signal:
-    """Return a new signal with ``value`` extended or cut to ``bits`` bits, unsigned: sums are modulo ``2**bits``."""
+    """Add and return a signal with ``value`` extended or cut to ``bits`` bits, for sums modulo ``2**bits``."""
     extended = Signal(bits, name=name)
     m.d.comb += extended.eq(value)
     return extended

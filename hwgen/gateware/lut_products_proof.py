@@ -1,7 +1,7 @@
-"""Obligations ``dot``: dot products in LUTs are the sums of their products, for all operands and all weights.
+"""Proof obligations ``dot``: dot products in LUTs equal the sums of their products, for all operands and weights.
 
-The text for synthesis is proved, with its rows, tables and trees of adders. The primitives in it, such as ternary
-adders, have their texts for simulation. The definition multiplies each operand by its weight, and adds the products.
+The Verilog for synthesis is proved, with its rows, tables and trees of adders. The primitives in it, such as ternary
+adders, have their Verilog for simulation. The definition multiplies each operand by its weight, and adds the products.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["instances", "model", "of_convolution", "of_products"]
 
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a convolution's dot products in LUTs: one for each module."""
+    """Return the proof obligations of a convolution's dot products in LUTs, one per Verilog module that differs."""
     chains = site.part("chains") if config.kinds.has_chains else site
     return [of_products(products, chains.part(names[0])) for products, names in instances(config).items()]
 
 
 def instances(config: MultiplyConfig) -> Mapping[LutProductsConfig, list[str]]:
-    """Return the instances of dot products in LUTs in a convolution's arithmetic, by their configuration."""
+    """Return the names of the instances that compute a convolution's dot products in LUTs, by configuration."""
     names = defaultdict(list)
     for pixel in range(config.window.pixels):
         for lanes in config.dots.blocks:
@@ -39,7 +39,7 @@ def instances(config: MultiplyConfig) -> Mapping[LutProductsConfig, list[str]]:
 
 
 def of_products(config: LutProductsConfig, site: Site) -> Obligation:
-    """Return the obligation of a module of dot products in LUTs."""
+    """Return the proof obligation that each output of a module of dot products in LUTs is the sum of its products."""
     latency, circuit = config.latency, site.circuit
     inputs, drives = {}, {"rst": "1'b0"}
     if config.step_shape is not None:
@@ -66,13 +66,16 @@ def of_products(config: LutProductsConfig, site: Site) -> Obligation:
 
 
 def model(config: LutProductsConfig) -> list[str]:
-    """Return the lines of Verilog that can replace a module of dot products in LUTs, which `of_products` proves."""
+    """Return Verilog lines that multiply and add, to replace the body of a module of dot products in other proofs.
+
+    `of_products` proves that they are equal.
+    """
     channels = range(config.dots.channels)
     return [*definition(config), *(f"assign sum_{channel} = dot_{channel};" for channel in channels)]
 
 
 def definition(config: LutProductsConfig) -> list[str]:
-    """Return lines of Verilog that define the sums of a module of dot products in LUTs: ``dot_CHANNEL``."""
+    """Return Verilog lines that define a module's dot products by multiplication and addition: ``dot_CHANNEL``."""
     dots, latency, lines = config.dots, config.latency, []
     for term, position in enumerate(config.positions):
         lines += delayed(f"operand_{term}", dots.operand.width, f"operand_{term}", latency - position)
@@ -89,7 +92,7 @@ def definition(config: LutProductsConfig) -> list[str]:
 
 
 def _product(config: LutProductsConfig, channel: int, term: int, lines: list[str]) -> str:
-    """Return the product of a term as a Verilog expression, for which lines of Verilog are added to ``lines``."""
+    """Return the Verilog expression of activation times weight for a channel's ``term``; add its wires to ``lines``."""
     dots, latency = config.dots, config.latency
     if dots.constants is not None:
         first, *others = dots.constants[channel][term]

@@ -63,7 +63,7 @@ class UpsampleConfig(OneMapConfig):
     def output_width(self) -> int:
         return self.input.width * self.factors[1]
 
-    def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    def read_cycles(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
         """Return the shape of an array of one input row's output cycles, and the index of the cycles that read input.
 
         The array has an entry for every cycle (step) that outputs a repetition of the row. The index selects the

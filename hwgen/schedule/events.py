@@ -243,7 +243,7 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
 
     def _fold_of_beat(self, port: int) -> Times:
         """Return, for each beat of input ``port``, the index of the output fold whose start accepts the beat."""
-        shape, index = self.config.join.taking(port)
+        shape, index = self.config.join.read_cycles(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
 
 

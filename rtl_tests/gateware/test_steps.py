@@ -115,7 +115,7 @@ def test_upsampling(beat, factors, seed, offer, room):
     check_upsampled(beat, trace.words, factors, frames)
     starts = [cycle for cycle, start in enumerate(trace.watched["start"]) if start]
     assert trace.times == [cycle + config.latency for cycle in starts]
-    shape, index = config.taking(0)
+    shape, index = config.read_cycles(0)
     takes = np.zeros(steps, dtype=bool)
     takes.reshape(-1, *shape)[index] = True
     assert trace.taken == [cycle for cycle, taking in zip(starts, takes, strict=True) if taking]

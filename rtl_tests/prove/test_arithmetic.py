@@ -155,7 +155,7 @@ def test_channels_in_another_order_than_the_serialiser_s_are_refuted(tmp_path):
     other = replace(layer, finish=replace(layer.finish, beats=((0,), (1,), (2,), (4,), (3,))))
     verilog = files(replace(config, layers=(other, pool)), top="dut")["dut.v"].decode()
     modules = modules_of(verilog)
-    outputs, index = layer_proof.of_last_stage(other, Site("conv", modules["dut_conv"], modules))
+    outputs, index = layer_proof.of_finish(other, Site("conv", modules["dut_conv"], modules))
     (verdict,) = verdicts([outputs], verilog, tmp_path)
     assert (verdict.result, index.kind) == ("refuted", "index")
 

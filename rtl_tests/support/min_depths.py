@@ -132,7 +132,7 @@ def _order_of_join(config: JoinLayerConfig) -> Order:
     folds = FRAMES * config.windows * config.window.output_folds
     needs, takes = [], []
     for place in range(len(config.input_beats)):
-        shape, index = config.join.taking(place)
+        shape, index = config.join.read_cycles(place)
         steps = np.arange(folds).reshape(-1, *shape)[index].ravel()
         counts = np.zeros(folds, dtype=np.int64)
         counts[steps] = 1
