@@ -113,7 +113,7 @@ class ChannelsConfig(OnDevice, ChannelTables):
 
     @property
     def channels(self) -> int:
-        """Number of output channels of the layer, and of biases."""
+        """Number of output channels of the layer; each has one bias."""
         return len(self.bias)
 
     @property
@@ -180,7 +180,7 @@ def narrowest_shape(values: Sequence[int]) -> Shape:
 
 
 class Beats:
-    """Control of a pipeline of beats: delays the input's valid bit and beat index, and reads per-channel parameters."""
+    """Control of a pipeline of beats: delays the valid bit and beat index, and looks up per-channel parameters."""
 
     def __init__(self, m: Module, config: ChannelTables, valid: Value):
         self._m, self._config = m, config
@@ -192,13 +192,13 @@ class Beats:
         self._indices: list[Value] = [beat_index]
 
     def valid(self, cycle: int) -> Value:
-        """Return the input stream's valid bit, ``cycle`` cycles later; add registers for delays that do not exist."""
+        """Return the input stream's valid bit, delayed by ``cycle`` cycles; registers are added when first needed."""
         for stage in range(len(self._valid), cycle + 1):
             self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
         return self._valid[cycle]
 
     def beat_index(self, cycle: int) -> Value:
-        """Return the index of a beat within its pixel, ``cycle`` cycles later; add registers that do not exist."""
+        """Return the index of a beat within its pixel, delayed by ``cycle`` cycles, with registers added as needed."""
         for stage in range(len(self._indices), cycle + 1):
             self._indices.append(delayed(self._m, f"beat_index_{stage}", self._indices[-1], 1))
         return self._indices[cycle]

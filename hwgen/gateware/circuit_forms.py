@@ -17,7 +17,7 @@ __all__ = ["Modelled", "Part", "Primitive", "TwoCircuits"]
 
 
 class Part(ConfiguredComponent[AnyConfig]):
-    """Base class of components whose circuit depends only on class and configuration, and is built once for all equals.
+    """Base class of components whose circuit depends only on class and configuration; equal ones are built once.
 
     The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
     circuit by one that it already has, with a method ``get_part(part)``, like ``get_memory(memory)`` of Amaranth.
@@ -70,7 +70,7 @@ class TwoCircuits(ConfiguredComponent[AnyConfig]):
 
 
 class Primitive(TwoCircuits[AnyConfig]):
-    """Base class of components that synthesis builds of a device family's cells, and simulators of an Amaranth circuit.
+    """Base class of components built from a device family's cells in synthesis, from an Amaranth circuit in simulation.
 
     Both are in one Verilog module. The component is combinational, or has registers without reset in the domain
     ``sync`` (``has_clock``).
@@ -89,7 +89,7 @@ class Primitive(TwoCircuits[AnyConfig]):
 
     @abstractmethod
     def cells(self, device: Device) -> list[str]:
-        """Return Verilog statements that build the circuit of a device family's cells; empty if no cells fit."""
+        """Return Verilog statements that instantiate a device family's cells as the circuit; empty if none fit."""
 
 
 class Modelled(TwoCircuits[AnyConfig]):

@@ -45,7 +45,7 @@ class OnDevice(ForDevice):
 
 
 class HasWindow(ForDevice):
-    """Base class of arithmetic configurations whose FPGA device family is their ``window``'s, the operand source."""
+    """Base class of arithmetic configurations with the FPGA device family of ``window``, such as their line buffer."""
 
     window: Any
     #: Noun phrase for the layer's operation, in the head of its Verilog module.

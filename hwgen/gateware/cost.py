@@ -80,7 +80,7 @@ class Cost:
         return self.device.memories
 
     def luts(self, count: float) -> None:
-        """Add LUTs whose number follows from the device family's cells, as for multiplexers and memories."""
+        """Add ``count`` LUTs whose number is exact for the device family (memories, multiplexers), not fitted."""
         self.lut += count
         self.known += count
 
@@ -89,7 +89,7 @@ class Cost:
         self.luts(bits * self.logic.mux_luts(inputs))
 
     def in_slices(self, ff: int, lut: int = 0) -> None:
-        """Add flip-flops and LUTs of registers and adders that most DSP slices contain, unless this family's do."""
+        """Add flip-flops and LUTs that replace a DSP slice's registers and adder, if the family's slices lack them."""
         if not self.device.multiplier_slice.sum_registers:
             self.ff += ff
             self.luts(lut)
@@ -101,12 +101,12 @@ class Cost:
                 setattr(self, key, getattr(self, key) + copies * value)
 
     def registers(self, bits: int, luts: float = 1) -> None:
-        """Add registers of ``bits`` bits, and ``luts`` LUTs per bit of the adder or multiplexer that feeds them."""
+        """Add registers of ``bits`` bits to the total, and ``luts`` LUTs per bit of the logic that feeds them."""
         self.ff += bits
         self.lut += luts * bits
 
     def counter(self, *counts: int, luts: float = 1.5) -> None:
-        """Add counters from 0 to each of ``counts`` less 1, with ``luts`` LUTs per bit to increment and to wrap."""
+        """Add a counter per entry of ``counts``, its number of values, with ``luts`` LUTs per bit of the counter."""
         self.registers(sum(map(counter_bits, counts)), luts)
 
     def delay(self, bits: int, cycles: int) -> None:
@@ -289,7 +289,7 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 10)
 def _address_columns(depth: int) -> frozenset[int]:
-    """Return the bit columns (as in `varying_columns`) of a memory of ``depth`` words that contain their addresses."""
+    """Return the bit columns (see `varying_columns`) of a ``depth``-word memory whose words equal their addresses."""
     return frozenset(varying_columns(range(depth), counter_bits(depth)))
 
 
@@ -304,7 +304,7 @@ def _lookup_luts(column: int, depth: int, lut_inputs: int) -> int:
 
 
 def _truth_table(column: int, depth: int) -> int:
-    """Return a bit column of a read-only memory, extended to a power of two of words, as a truth table."""
+    """Return a read-only memory's bit column as a truth table over all address bits, filled up beyond ``depth``."""
     bits = counter_bits(depth)
     missing, half = (1 << bits) - depth, 1 << (bits - 1)
     # Yosys is free to choose the words beyond the table. It repeats words of the first half.

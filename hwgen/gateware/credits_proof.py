@@ -70,7 +70,7 @@ class _Pipeline:
         return lines
 
     def leaves(self, stage: str) -> str:
-        """Return the Verilog expression that is 1 if something leaves a stage in this cycle: if it is occupied."""
+        """Return the Verilog expression that is 1 in the cycle when work leaves a one-cycle ``stage``."""
         return stage
 
     @property

@@ -87,7 +87,7 @@ def _operands(config: Any, value: _Value) -> list[str]:
 
 
 def _tables(config: Any, name: str) -> list[str]:
-    """Return Verilog lines that define the lookup tables of the input maps, each as a vector array ``NAME_INDEX``."""
+    """Return Verilog lines that define the lookup tables of the input maps, each an array ``NAME_INDEX``."""
     return [
         line
         for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
@@ -159,7 +159,7 @@ def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
 
 
 def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of a maximum of several maps, or minimum: it bounds all operands, and is one."""
+    """Return the proof obligation of an elementwise maximum or minimum: it bounds all operands and equals one."""
     lines = _tables(config, "converted")
     bound, facts = ">=" if config.greatest else "<=", {}
     for value in _values(config):

@@ -161,7 +161,7 @@ class NumberPath:
         return self.registered(name, left + right if sign > 0 else left - right, cycle, ends, luts)
 
     def shift(self, name: str, value: PathNumber, bits: int) -> PathNumber:
-        """Add a rounding right shift by ``bits`` bits, ties upwards, and return its output; left if negative."""
+        """Add a right shift by ``bits`` bits that rounds, ties upwards (left shift if negative); return its output."""
         now = value.at(value.cycle)
         if bits <= 0:
             ends = value.ends[0] << -bits, value.ends[1] << -bits
@@ -363,7 +363,7 @@ class OperationCircuit(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TableCircuit(OperationCircuit):
-    """Fixed-point operation by a lookup table, the same for all channels or not: ``tables[channel][operand - low]``."""
+    """Fixed-point operation by lookup, in one table or one per channel: ``tables[channel][operand - low]``."""
 
     low: int
     tables: tuple[tuple[int, ...], ...]
@@ -453,7 +453,7 @@ class LimitsCircuit(OperationCircuit):
 
 @dataclass(frozen=True, kw_only=True)
 class CurveCircuit(OperationCircuit):
-    """Fixed-point function of an operand by piecewise quadratic polynomials on segments of ``2**segment_bits``."""
+    """Fixed-point function by quadratic polynomials, one per segment of ``2**segment_bits`` operand values."""
 
     low: int
     segment_bits: int

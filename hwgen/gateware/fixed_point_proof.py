@@ -59,7 +59,7 @@ _DEFINITIONS: dict[type[OperationCircuit], Callable[[Any, Sequence[str], str], s
 
 
 def is_proved(config: FixedPointConfig) -> bool:
-    """Return whether a fixed-point program is proved: it has no curves, and no products of wide or two operands."""
+    """Return whether a fixed-point program is simple enough to prove: products only of 8-bit inputs and constants."""
     inputs = config.window.inputs
     return all(
         type(step) in _DEFINITIONS
@@ -69,7 +69,7 @@ def is_proved(config: FixedPointConfig) -> bool:
 
 
 def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that every result of a fixed-point program equals its definition; empty if hard."""
+    """Return the proof obligation that a fixed-point program's results equal its definition, if `is_proved`."""
     if not is_proved(config):
         return []
     cycles, beats, width = config.latency, config.beats, config.result.width

@@ -70,7 +70,7 @@ class _Chain:
 
 
 def of_float_sum(config: FloatSumConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of an average pool's sums with float32 rounding, and of its counts of real taps."""
+    """Return the proof obligations of an average pool's sums with float32 rounding, and of its counts of taps."""
     window, source = config.window, config.window.input
     layout, pixels = dict(window.step_layout), window.pixels
     chains = []

@@ -24,7 +24,7 @@ def obligations(config: GuardConfig, site: Site) -> list[Obligation]:
 
 
 def _tokens(config: GuardConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a frame guard passes, fills or drops each beat as it must, and flags errors."""
+    """Return the proof obligation that a guard outputs whole frames, padded with zeros or cut, with error flags."""
     beats, width = config.beats, config.beat.data_bits
     lines, assumed, counted = _sizes(config, site)
     # A bus shell clears errors in each cycle: the port is a constant there, and not emitted.
@@ -136,7 +136,7 @@ def packet_ports(site: Site) -> tuple[str, ...]:
 
 
 def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return, for the packet size: Verilog lines of the observer, assumptions about its ports, and invariants."""
+    """Return Verilog lines that follow a guard's packet size, assumptions about its ports, and invariants."""
     if not config.packets:
         return [], {}, []
     single, load, next_single = (field_bits("packet", PACKET, name) for name in ("single", "load", "next_single"))

@@ -124,7 +124,7 @@ class JoinConfig(OnDevice):
         return self.input.row_steps
 
     def read_cycles(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return the shape of an array of the join's cycles, and the NumPy index of those that read a beat of an input.
+        """Return the shape of an array of a pixel's or frame's cycles, and the NumPy index of those that read an input.
 
         The array has the cycles (steps) of one pixel, or of a frame if the input is spread, after one more first axis.
         """
@@ -137,7 +137,7 @@ class JoinConfig(OnDevice):
 
     @cached_property
     def step_inputs(self) -> tuple[int, ...]:
-        """Index of the input that each cycle of a pixel reads a beat of, if inputs are read in turn."""
+        """Index of the input that the join reads in each cycle of a pixel, if it reads its inputs in turn."""
         return tuple(index for index, beat in enumerate(self.inputs) for _ in range(beat.folds))
 
     @property

@@ -20,7 +20,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: JoinConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a join: which beats it reads, what it outputs, and that it never waits longer."""
+    """Return the proof obligations of a join: it outputs its input beats' values, and starts as soon as it can."""
     tokens = _in_turn if config.in_turn else _kept_pixel if config.spread else _beats_together
     return [tokens(config, site), _progress(config, site)]
 

@@ -15,7 +15,7 @@ from hwgen.obligations.site import Site, bits_for
 __all__ = ["CYCLES", "obligation"]
 
 CYCLES = 1 + LATENCY
-"""Number of cycles from a step at the input of a component with such a memory to the step's word at its output."""
+"""Number of cycles from the input of a step until the stored word that it uses is at the component's output."""
 
 
 def obligation(
@@ -29,7 +29,7 @@ def obligation(
     invariants: dict[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return the proof obligation ``tokens`` of a component that stores words in a memory and uses them several times.
+    """Return the proof obligation ``tokens``: each step outputs the word last stored at its address in a small memory.
 
     The lines of ``observer`` define the wires ``taken`` (a step is accepted), ``writes`` (the step writes its word),
     ``address`` (the word's address) and ``word`` (the word, if it is written). The parts of the property can read

@@ -315,7 +315,7 @@ class LineBufferInvariants(window_proof.WindowFacts):
         lefts = [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.grid.row_steps)]
 
         def by_left(name: str, value: Callable[[int], int]) -> None:
-            """Add ``window_NAME`` and ``patch_NAME``: ``value`` of the first map column of the window and the patch."""
+            """Add wires ``window_NAME`` and ``patch_NAME``: ``value`` of the next window's and patch's first column."""
             self._table(f"window_{name}", "column_0", [value(left) for left in lefts])
             options = [
                 choice("column_0", [self._number(value(left + offset)) for left in lefts])
