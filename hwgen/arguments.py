@@ -1,6 +1,6 @@
 """Type checks of the Python interface's arguments, before any work begins.
 
-A parameter name means the same in every function of the interface, so that one table (`_KINDS`) covers all functions.
+A parameter name means the same in every function of the interface, so that one table (`_CHECKS`) covers all functions.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def checked(function: Function) -> Function:
     Raises
     ------
     InputError
-        When the decorated function is called with an argument that fails its check in `_KINDS`.
+        When the decorated function is called with an argument that fails its check in `_CHECKS`.
     TypeError
         When the decorated function is called without a required argument, or with an unknown one.
     """
     signature = inspect.signature(function)
     own = _OWN_CHECKS.get(function.__name__, ())
     parameters = {
-        name: parameter for name, parameter in signature.parameters.items() if name in _KINDS and name not in own
+        name: parameter for name, parameter in signature.parameters.items() if name in _CHECKS and name not in own
     }
 
     @wraps(function)
@@ -61,7 +61,7 @@ def checked(function: Function) -> Function:
 
 
 def _check(name: str, value: Any) -> None:
-    is_right, meaning = _KINDS[name]
+    is_right, meaning = _CHECKS[name]
     if not is_right(value):
         raise InputError(f"{name} must be {meaning}, not {shown(value)}")
 
@@ -160,7 +160,7 @@ def _is_board(value: Any) -> bool:
 
 
 _FOLDER = "the path of a folder that hwgen built"
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bandwidth": (_is_rate, "a positive number of GB/s"),
     "batch": (_is_integer, "a number of frames"),
     "board": (_is_board, "the name of a board, the path of a .toml file, or a Board"),

@@ -40,7 +40,8 @@ LIMIT = 4 << 30
 GRACE = 600.0
 """Seconds after a cache entry's last use during which it is not dropped, because a process may be about to read it."""
 STALE = 86400.0
-"""Age in seconds after which `trim` removes an unfinished cache entry; on file systems with locks they go earlier."""
+"""Age in seconds after which `trim` removes an unfinished cache entry; if files can be locked, it is removed
+earlier."""
 KINDS = ("plans", "verilog", "proofs", "simulators", "objects", "runtimes")
 """Kinds of cache entries, each a subfolder of the cache: plans, Verilog with memory files, proofs, simulators, and
 object files. Simulators are linked from the object files of components (``objects``) and of Verilator's runtime

@@ -276,7 +276,7 @@ class Entries:
         return self._value_of_type(key, value, outer, rule)
 
     def _array(self, key: str, types: tuple[Any, ...], rule: Rule) -> tuple[Any, ...]:
-        """Return the values of an array field as a tuple; ``types`` are theirs, or one type and an ellipsis."""
+        """Return the values of an array field as a tuple, of the given types, or of one type if an ellipsis follows."""
         items = self._items(key)
         if types[-1] is Ellipsis:
             types = types[:1] * len(items.values)

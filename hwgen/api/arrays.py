@@ -115,7 +115,7 @@ def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]
 
 
 def read_array(path: str | Path, what: str = "input") -> np.ndarray:
-    """Map the array of a ``.npy`` file into memory, read-only: its values are read from the file on first use.
+    """Map the array of a ``.npy`` file into memory, read-only: its values are read only when they are used.
 
     Parameters
     ----------

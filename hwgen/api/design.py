@@ -112,7 +112,7 @@ class Design(ABC):
         raise InputError(f"plan of {self.network.name} for {self.board.name} is not on an engine: it has no program")
 
     def table(self) -> str:
-        """Return the plan as a table of text with one line per layer.
+        """Return the design's plan as a text table with one line per layer.
 
         Returns
         -------
@@ -137,7 +137,7 @@ class Design(ABC):
 
     @checked
     def golden(self, x: Inputs, *, integers: bool = False) -> Values:
-        """Compute the model's outputs for frames by the golden model, like ``Model.golden``.
+        """Return the model's outputs for frames, computed by the golden model, as ``Model.golden`` does.
 
         Parameters
         ----------
@@ -292,9 +292,9 @@ class Design(ABC):
         progress : bool or callable
             Whether progress is shown on stderr, or a function that receives it (`hwgen.progress`).
         stalls : tuple of float, optional
-            Probabilities that the source and the sink stall in a cycle; neither stalls if not given. The first is that
-            of the source of each input. Where there are several outputs, the second is that of all their sinks, or each
-            has one of its own, in their order.
+            Probabilities that the source and the sink stall in a cycle; neither stalls if not given. The first holds
+            for the source of each input. If there are several outputs, the second holds for all their sinks, or each
+            sink has its own, in order.
         seed : int
             Seed of the stalls.
         jobs : int, optional
@@ -458,7 +458,7 @@ class AcceleratorDesign(Design):
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _first_weights(self, config: AcceleratorConfig) -> dict[str, bytes]:
-        """Write the weights file for hardware that loads its weights at run time.
+        """Return the contents of the model's weights file, by file name, for hardware that loads weights at run time.
 
         Returns
         -------

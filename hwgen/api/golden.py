@@ -171,7 +171,7 @@ class GoldenModel:
             ``(n, ...)``, in the type and shape of the model's own output: float32 where the model ends in
             DequantizeLinear or Softmax, which ONNX Runtime computes here. With ``integers``, in the type and shape of
             the last integer tensor. If there are several outputs, a dict of all of them, by the model's names. An
-            output whose number of rows depends on the frame's values, as behind NonMaxSuppression, is an array of ``n``
+            output whose number of rows depends on the frame's values, as after NonMaxSuppression, is an array of ``n``
             arrays.
 
         Raises
@@ -179,7 +179,7 @@ class GoldenModel:
         InputError
             If the frames do not fit the model.
         ModelError
-            If ONNX Runtime can't run the operators behind the last integer tensor.
+            If ONNX Runtime can't run the operators after the last integer tensor.
         """
         from hwgen.network import golden
 
@@ -203,7 +203,7 @@ class GoldenModel:
         InputError
             If the frames do not fit the model.
         ModelError
-            If ONNX Runtime can't run the operators behind the last integer tensor.
+            If ONNX Runtime can't run the operators after the last integer tensor.
         """
         from hwgen.network import golden, quantise
 
@@ -235,7 +235,7 @@ class GoldenModel:
         InputError
             If the frames do not fit the model, or the maps do not fit the frames.
         ModelError
-            If ONNX Runtime can't run the operators behind the last integer tensor.
+            If ONNX Runtime can't run the operators after the last integer tensor.
         """
         prepared = self._prepared(x)
         self._check_maps(maps, len(prepared[0]))
@@ -326,7 +326,7 @@ class GoldenModel:
     ) -> RuntimeLayers:
         """Return an ONNX Runtime session of the model's file that gives every layer's output, for `Design.compare`.
 
-        The parameters are those of `load`.
+        It has the parameters of `load`.
 
         Returns
         -------

@@ -67,7 +67,7 @@ DESIGNS: dict[str, type[Design]] = {ENGINE: ProgramDesign}
 
 
 def design_of(model: GoldenModel, plan: Plan) -> Design:
-    """Return the design of a model with a given plan, of the class for the plan's template.
+    """Return the design of a model with a given plan, an instance of the class for the plan's template.
 
     Returns
     -------
@@ -139,8 +139,8 @@ class Model(GoldenModel):
         BoardError
             If the board is unknown.
         InputError
-            If an option is unknown, or is given together with ``plan``. If ``jobs`` is no positive integer, ``cluster``
-            is no address, or both are given.
+            If an option is unknown, or is given together with ``plan``. If ``jobs`` is not a positive integer,
+            ``cluster`` is not an address, or both are given.
         PlanError
             If an option makes no sense, or no plan fits the board. If ``plan`` can't be read, does not fit the network
             or exceeds the board.
@@ -290,7 +290,7 @@ class Model(GoldenModel):
         CheckError
             If the engine ends with an error, breaks a rule of AXI, or does not come to an end.
         InputError
-            If there is no engine in the folder. If the file is no program, is cut off, was changed, is for another
+            If there is no engine in the folder. If the file is not a program, is cut off, was changed, is for another
             engine, or is of a model with other maps. If the frames do not fit the model.
         ToolError
             If Verilator is missing or fails.
@@ -336,7 +336,7 @@ def _read_plan(path: str | Path, network: Network, board: Board) -> Plan:
 
 
 def _plan_text(plan: str | Path) -> str:
-    """Read the text of a ``plan.json`` file.
+    """Return the text of a ``plan.json`` file, or raise PlanError if it can't be read.
 
     Returns
     -------

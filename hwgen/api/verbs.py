@@ -247,7 +247,7 @@ def sweep(
     BoardError
         If a board is unknown.
     InputError
-        If an option is unknown, ``jobs`` is no positive integer, or there are more than 100,000 plans.
+        If an option is unknown, ``jobs`` is not a positive integer, or there are more than 100,000 plans.
     PlanError
         If no combination of the options makes sense.
     ToolError

@@ -10,10 +10,10 @@ order. There are two models:
 - `evaluate` and `optimise`: the corrected model. Tiles are blocks of the *output* (``a x b`` pixels, ``z`` channels)
   with ``k`` input channels and their halo. Blocks need not divide the layer, and the three loops can have any order. A
   block that stays in the buffer is not fetched again. Partial sums are read only after they have been written; before
-  that, their bias is read once. The counts are those of `hwgen.blocking.count`.
+  that, their bias is read once. Words are counted as in `hwgen.blocking.count`.
 
-Memory holds maps and weights row by row (``[channel][row][column]``, ``[output][input][taps]``). So whole rows, and
-whole maps, are one run of addresses.
+Memory holds maps and weights row by row (``[channel][row][column]``, ``[output][input][taps]``). Therefore whole rows,
+and whole maps, are one run of addresses.
 """
 
 from __future__ import annotations

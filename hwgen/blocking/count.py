@@ -108,7 +108,7 @@ def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
 
 
 def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
-    """Return the size, in words, of a buffer that holds any block of ``operand`` with the extents ``tile``.
+    """Return the size in words of a buffer that holds any block of ``operand`` with the extents ``tile``.
 
     Padding needs no room beyond the map's size.
     """

@@ -44,7 +44,7 @@ TABLE = {
 
 
 def access(size: float, width: int) -> float:
-    """Return the energy, in pJ, of an access to 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
+    """Return the energy in pJ of an access to 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class CoDesign:
     widths : mapping
         Word length of each operand's memories, in bits.
     homed : bool
-        Whether an operand's whole array may be stored on chip and never in DRAM. The search decides for which operands.
+        Whether an operand's whole array may be stored on chip and never in DRAM. The search chooses the operands.
     homes : tuple of str
         Operands whose whole arrays are stored on chip.
     """

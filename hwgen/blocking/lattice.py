@@ -179,7 +179,7 @@ class Lattice:
         return indices.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
 
     def extents(self, point: int, mirrored: bool) -> dict[str, int]:
-        """Return the block extents, by loop dimension, of a lattice point or of its mirror image."""
+        """Return the block extents by loop dimension at a lattice point, or at its mirror image."""
         return self.tiling.tile(self.mirror[point] if mirrored and self.mirror is not None else point)
 
 

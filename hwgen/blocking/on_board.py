@@ -135,8 +135,8 @@ def _fetches(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
 def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
     """Return the time of a tiled layer with double buffering (DMA overlaps computation), in the arguments' unit.
 
-    It is the first fetch, then for each tile the longer of its computation and the transfers beside it, then the last
-    write.
+    It is the first fetch, then for each tile the longer of its computation and the simultaneous transfers, then the
+    last write.
     """
     fetched, written = np.asarray(fetch, float), np.asarray(write, float)
     beside = np.append(fetched[1:], 0.0) + np.insert(written[:-1], 0, 0.0)
@@ -157,7 +157,7 @@ class Tiled:
     tile : BufferedTile
         Tile with the fewest words moved.
     double_buffered, in_turn : float
-        Lower bounds of the seconds per frame, with all multipliers at work: transfers beside the computation, or one
+        Lower bounds of the seconds per frame, with all multipliers at work: transfers during the computation, or one
         after the other.
     """
 

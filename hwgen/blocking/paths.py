@@ -215,8 +215,8 @@ def expand(
 ) -> list[Labels]:
     """Extend partial blockings by one more loop in all possible ways, with and without new buffers inside it.
 
-    Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros.
-    Where blocks can stay at an edge, any buffer can be useful.
+    Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros. If
+    blocks can stay at an edge, any buffer can be useful.
     """
     target = following[labels.point]
     rows = np.flatnonzero(target >= 0)
@@ -297,7 +297,7 @@ def _extend_by_buffer(
 def _extend_by_loop(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray) -> Labels:
     """Return partial blockings extended by one more loop, with their new lattice points (block extents).
 
-    Of two mirrored points the first is taken.
+    Of two mirrored points the first is used.
     """
     mirrored = np.zeros(len(rows), bool)
     if lattice.mirror is not None:

@@ -94,7 +94,7 @@ class PricedBlocking:
 
     @property
     def whole_array_bytes(self) -> int:
-        """Total size, in bytes, of the arrays (input, weights, output) stored on chip as a whole, not in DRAM."""
+        """Total size in bytes of the arrays (input, weights, output) stored on chip as a whole, not in DRAM."""
         return energy.WORD_BYTES * sum(self.nest.problem.home(operand) for operand in self.homes)
 
 

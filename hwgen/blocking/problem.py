@@ -34,7 +34,7 @@ INDEXES = {
 
 _LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
-#: Maximum height, width, kernel and stride, and maximum number of channels, of a layer given as text.
+#: Maximum height, width, kernel and stride, and maximum number of channels in a layer given as text.
 MAX_PIXELS, MAX_CHANNELS = 8_192, MAX_SIDE
 
 

@@ -31,7 +31,7 @@ class YosysFlow:
     ultra_rams : frozenset of str
         Cells that are one UltraRAM each.
     free_cells : frozenset of str
-        Cells that take no counted resource: carry chains, multiplexers beside the LUTs, buffers, constants.
+        Cells that take no counted resource: carry chains, dedicated multiplexers, buffers, constants.
     clock_pins : re.Pattern
         Pattern of the names of clock pins of registers and memories.
     """

@@ -228,7 +228,7 @@ class Tensor:
                 self._refuse((part >= low) & (part <= high), begin, f"lie in {low} .. {high}")
 
     def _refuse(self, right, begin, wanted):
-        """Raise DriverError, with the index of the first wrong frame, if one of the flags ``right`` is false.
+        """Raise DriverError, with the first wrong frame's index, unless all flags ``right`` (one per value) are true.
 
         ``begin`` is the index of the first frame in ``right``.
         """
@@ -313,7 +313,7 @@ class Hardware:
             raise DriverError(f"{folder} is not the folder of an {self._KIND}")
 
     def _check(self):
-        """Raise DriverError if the registers' identity, version or build hash is not the folder's design's."""
+        """Raise DriverError unless the registers have the identity, version and build hash of the folder's design."""
         identity, version = self.read("IDENTITY"), self.read("VERSION") >> 16
         if identity != self._IDENTITY:
             wanted = f"{self._KIND} of hwgen: IDENTITY is {identity:#010x}, not {self._IDENTITY:#010x}"

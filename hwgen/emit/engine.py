@@ -128,7 +128,7 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return the name of the job (descriptor) field, or ``None``, for each quantity (address, words ..) of an access.
+    """Return, per quantity of a memory access (address, words ..), the name of the job (descriptor) field or ``None``.
 
     The keys are in the order of the drivers.
     """

@@ -345,7 +345,7 @@ class _Unfold:
         return self._rows[0] * self._columns[0] * channels, self._height, self._width
 
     def apply(self, frame, offset):
-        """Return the unfolded map, as memory stores it, of a feature map ``(C, H, W)``.
+        """Unfold a feature map ``(C, H, W)`` into the map that memory stores, and return it.
 
         Padding becomes the stored padding value plus ``offset``.
         """

@@ -1,6 +1,6 @@
 """Access to an accelerator or an engine on any Linux for Zynq, by drivers of the kernel and without PYNQ.
 
-hwgen writes this file into the folder of a design, beside the driver. It needs Python 3.10 and NumPy. Two drivers of
+hwgen writes this file into the folder of a design, next to the driver. It needs Python 3.10 and NumPy. Two drivers of
 the kernel do the rest: UIO maps the registers of the design and of its DMAs, and u-dma-buf has memory that DMAs reach.
 ``connect`` of the driver opens the design with this file where PYNQ is not installed::
 
@@ -110,7 +110,9 @@ class Buffer(np.ndarray):
 
 
 class _Block:
-    """Bytes of an array. All views of the array hold this object, so it is left as long as they need the memory.
+    """Block of u-dma-buf memory, in bytes, that stores one array.
+
+    All views of the array hold this object, so it exists as long as they need the memory.
 
     Parameters
     ----------

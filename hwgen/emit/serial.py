@@ -37,7 +37,7 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
 
 
 def remark(config: Config, board: Board) -> str | None:
-    """Return why only the board's clock rules out a serial (UART) link, as a line of text; ``None`` if it does not."""
+    """Return a line that says why the board's clock rules out a serial (UART) link; ``None`` if it does not."""
     if not _fits(config, board) or (dividers(board) is not None and baud_of(board.clock_mhz) is not None):
         return None
     source = board.platform_class().default_clk_frequency / 1e6
@@ -100,7 +100,7 @@ def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, 
 
 
 def _lines(platform: Any) -> dict[str, tuple[str, str]] | None:
-    """Return pin and I/O standard, by signal, of an Amaranth platform's clock (``clk``) and UART (``rx``, ``tx``).
+    """Return the pin and I/O standard of an Amaranth platform's ``clk``, ``rx`` and ``tx`` (UART), by signal name.
 
     ``None`` if the platform lacks one of the three, or one has two pins, as a differential clock does.
     """

@@ -59,7 +59,7 @@ def parsed(text):
 
 
 class SerialAccelerator:
-    """Driver, on the host, of an accelerator that is connected by a serial port.
+    """Host driver of an accelerator that is connected by a serial port.
 
     Parameters
     ----------

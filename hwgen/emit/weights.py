@@ -178,7 +178,7 @@ def _weight_bits(described: Mapping[str, str], where: str) -> int:
 
 
 def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> bytes:
-    """Return the contents of a weights file, with which a built design computes a retrained model.
+    """Return the contents of a weights file, which lets a built design compute a retrained model.
 
     Parameters
     ----------

@@ -156,7 +156,7 @@ def check_frames(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
 
 
 def check_input(what: str, expected: FeatureMap, frames: np.ndarray) -> None:
-    """Raise InputError unless a network input's frames are ``(n, C, H, W)``, ``n > 0``, of its map's shape and type.
+    """Raise InputError unless a network input's frames ``(n, C, H, W)``, ``n > 0``, match its map's shape and type.
 
     Raises
     ------

@@ -248,10 +248,10 @@ class Network:
         """Positions where only one map crosses between earlier and later layers: layers before each, ascending.
 
         A single map crosses a cut, so that each side has one input map and one output map. It is the output of the
-        layer right in front of the cut; all other layers in front are its ancestors, because every output is read. So
-        the cuts do not depend on the topological order: a set of layers that contains its ancestors and has one
-        crossing map comes first in every such order. A chain can be cut behind each layer. There is no cut behind a
-        copy of the input, which computes nothing, and no cut in a network with several inputs or outputs.
+        layer right before the cut; all other layers before the cut are its ancestors, because every output is read.
+        Therefore the cuts do not depend on the topological order: a set of layers that contains its ancestors and has
+        one crossing map comes first in every such order. A chain can be cut after each layer. A copy of the input,
+        which computes nothing, has no cut after it, nor has a network with several inputs or outputs any cut.
         """
         first, *others = self.inputs
         if len(self.output_layers) > 1 or others:

@@ -350,7 +350,7 @@ def _part(remainder: Remainder) -> dict[str, Any]:
 
 
 def _list_host_operators(network: Network) -> list[str]:
-    """Return the names of the ONNX operators that the host computes after the hardware, of all outputs in one list."""
+    """Return one list of the names of all ONNX operators that the host computes after the hardware."""
     if network.host is not None and network.host.remainder is not None:
         return list(network.host.remainder.operators)
     return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]

@@ -11,7 +11,7 @@ from hwgen.errors import ConfigError
 
 
 def signed_bits(low: int, high: int) -> int:
-    """Return the minimum width, in bits, of a two's complement type that holds the integers ``low`` to ``high``."""
+    """Return the minimum number of bits of a two's complement type that holds the integers ``low`` to ``high``."""
     return 1 + max(high, -low - 1, 0).bit_length()
 
 

@@ -70,7 +70,7 @@ class Check:
 
     @cached_property
     def weight_bits(self) -> int:
-        """Total bits of all weights, including those of operators that can't be built (8 bits per float)."""
+        """Total bits of all weights, including weights of operators that can't be built (8 bits per float)."""
         built = sum(bits for _, bits in layer_weight_bits(self.survey.layers))
         return built + sum(bits for _, bits in self.survey.other_weights)
 

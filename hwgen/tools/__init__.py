@@ -1,1 +1,1 @@
-"""Open tools that hwgen runs on built designs (synthesis, place and route), and a check of which are installed."""
+"""Open tools that hwgen runs on built designs (synthesis, place and route), and a check for installed tools."""

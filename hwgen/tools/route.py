@@ -277,7 +277,7 @@ def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routin
 
 
 def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> tuple[str, bytes]:
-    """Return the name and Verilog of a test module that surrounds a component with registers, for routing it alone.
+    """Return the name and Verilog of a module that surrounds a component with registers, for routing only it.
 
     Raises
     ------

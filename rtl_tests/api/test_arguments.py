@@ -164,5 +164,5 @@ def test_every_parameter_is_checked() -> None:
     assert len(functions) > 15
     for function in functions:
         parameters = set(inspect.signature(function).parameters) - others
-        assert parameters <= set(arguments._KINDS), function
+        assert parameters <= set(arguments._CHECKS), function
         assert not parameters or hasattr(function, "__wrapped__") or function.__name__ in READERS, function

@@ -3,8 +3,8 @@
 Sources: Lattice FPGA-DS-02012 (capacities, package and speed codes), FPGA-TN-02204 (memories), FPGA-TN-02205 (DSP
 slices). Costs of Yosys' netlists were measured with version 0.66 (`bench/ecp5.py`).
 
-A LUT has 4 inputs. Two, four or eight of them and the multiplexers beside them make a LUT of 5, 6 or 7 inputs. There
-are no shift registers, so a delay line consists of flip-flops. A multiplier is an 18 x 18 MULT18X18D, whose registers
+A LUT has 4 inputs. Two, four or eight of them with dedicated multiplexers make a LUT of 5, 6 or 7 inputs. The family
+has no shift registers, so a delay line consists of flip-flops. A multiplier is an 18 x 18 MULT18X18D, whose registers
 and adders Yosys does not use. Before placement, registers after multipliers move into them (`with_output_registers`).
 """
 
@@ -57,7 +57,7 @@ MEMORIES = Memories(
     },
 )
 
-#: LUT costs of logic in the ECP5: a LUT of 4 inputs selects one of 2 bits, and multiplexers beside LUTs join them.
+#: LUT costs of logic in the ECP5: a LUT of 4 inputs selects one of 2 bits, and dedicated multiplexers join LUTs.
 #: Padding resets registers.
 LOGIC = Logic(
     lut_inputs=4,

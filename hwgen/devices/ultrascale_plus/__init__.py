@@ -44,7 +44,7 @@ _ZYNQ = {
 }
 
 #: LUTs, flip-flops, DSP slices, block RAMs and UltraRAMs of each device, by its name. LUTs and flip-flops of the Artix
-#: devices are those of AMD's selection guide XMP103, which rounds to thousands.
+#: devices are from AMD's selection guide XMP103, which rounds to thousands.
 CAPACITIES = {
     "XCAU7P": Capacity(37_000, 75_000, 216, 108),
     "XCAU10P": Capacity(44_000, 88_000, 400, 100),
@@ -75,7 +75,7 @@ PART = re.compile(r"x[caq]([akv]u\d+p|zu\d+[a-z]{2}|k2\d)-[a-z]{4}\d+-[1-3][a-z]
 #: Options of all steps of Yosys' ``synth_xilinx``.
 _OPTIONS = "-flatten -noiopad -noclkbuf -top top"
 
-#: Parameters of Yosys' ``mul2dsp.v``: those of its mapping for the 7 series with a wide operand of 27 bits.
+#: Parameters of Yosys' ``mul2dsp.v``: as in its mapping for the 7 series, with a wide operand of 27 bits.
 _PRODUCTS = " ".join(
     f"-D DSP_{name}={value}"
     for name, value in {
@@ -92,9 +92,9 @@ _PRODUCTS = " ".join(
 
 #: Yosys packs the registers of DSP slices for the 7 series only. DSP48E2 has the registers and cascades of DSP48E1, so
 #: products are mapped to slices of 27 x 18 bits, which are called DSP48E1 while their registers are packed. The steps
-#: between are those of ``synth_xilinx`` for the 7 series. Everything else is mapped as for UltraScale+. Yosys maps
-#: adders to CARRY4, half a CARRY8. Where packing uses the adder in front of the multiplier, it sets ``USE_DPORT``,
-#: which is no parameter of DSP48E2.
+#: between are the same as in ``synth_xilinx`` for the 7 series. Everything else is mapped as for UltraScale+. Yosys
+#: maps adders to CARRY4, half a CARRY8. If packing uses the adder before the multiplier, it sets ``USE_DPORT``, which
+#: DSP48E2 does not have.
 YOSYS = YosysFlow(
     command=(
         f"synth_xilinx -family xc7 {_OPTIONS} -run :map_dsp; chtype -set $__instantiated t:DSP48E2; memory_dff; "

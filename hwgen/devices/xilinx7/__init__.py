@@ -125,8 +125,8 @@ CAPACITIES = {
 #: XC, industrial or not, package, speed.
 PART = re.compile(r"x[caq](7[a-z]{1,2}\d+[st]?)i?[a-z]{2,4}\d+-[1-3][a-z]{0,2}")
 
-#: Model of a LUT6_2, for which Yosys has no delays. Both outputs have those of a LUT6. I4 is the late input of O6: no
-#: O5 of `CarryChains` depends on it.
+#: Timing model of a LUT6_2, as Yosys has no delays for it. Both outputs have the delays of a LUT6. I4 is the late input
+#: of O6: no O5 of `CarryChains` depends on it.
 LUT6_2_MODEL = """\
 module LUT6_2 (output O6, output O5, input I0, I1, I2, I3, I4, I5);
   parameter [63:0] INIT = 0;

@@ -15,7 +15,7 @@ from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_line
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Maximum width, in bits, of the integers in the maps of layers whose output is tabulated for every input integer.
+#: Maximum number of bits of the integers in the maps of layers whose output is tabulated for every input integer.
 MAX_BITS = 8
 
 
@@ -247,7 +247,7 @@ class Add(LabelledJoin):
 class Sub(Add):
     """Layer that subtracts two quantised maps of at most 8 bits, value by value.
 
-    ONNX Runtime has no integer kernel for differences. The parameters are those of `Add`.
+    ONNX Runtime has no integer kernel for differences. It has the parameters of `Add`.
 
     Raises
     ------
@@ -275,7 +275,7 @@ class Sub(Add):
 class Sum(LabelledJoin):
     """Layer that adds several quantised maps of at most 8 bits in float32, in order (ONNX Sum).
 
-    The parameters are those of `LabelledJoin`.
+    It has the parameters of `LabelledJoin`.
 
     Raises
     ------
@@ -325,7 +325,7 @@ class Sum(LabelledJoin):
 class Mul(LabelledJoin):
     """Layer that multiplies two quantised maps, value by value (QLinearMul).
 
-    The second map can be one pixel for all pixels of the first. The parameters are those of `LabelledJoin`.
+    The second map can be one pixel for all pixels of the first. It has the parameters of `LabelledJoin`.
 
     Raises
     ------
@@ -398,7 +398,7 @@ class Recoded(LabelledJoin):
     def tables(self) -> tuple[np.ndarray, ...]:
         """Integers of each input map's type, ascending, requantised to the output's scale: one int64 table per map.
 
-        There are no tables of maps of more than `MAX_BITS` bits.
+        Maps of more than `MAX_BITS` bits have no tables.
         """
         output_type, result = self.output.type, self.labels[-1]
         if output_type.bits > MAX_BITS:
@@ -426,8 +426,8 @@ class Recoded(LabelledJoin):
 class Max(Recoded):
     """Layer that computes the maximum of several quantised maps of at most 8 bits, value by value.
 
-    Requantisation keeps the order of values, so the maximum of the requantised values is the requantised maximum. The
-    parameters are those of `LabelledJoin`.
+    Requantisation keeps the order of values, so the maximum of the requantised values is the requantised maximum. It
+    has the parameters of `LabelledJoin`.
 
     Raises
     ------
@@ -453,7 +453,7 @@ class Max(Recoded):
 class Min(Max):
     """Layer that computes the minimum of several quantised maps of at most 8 bits, value by value.
 
-    The parameters are those of `Max`.
+    It has the parameters of `Max`.
     """
 
     kind = "min"
@@ -465,7 +465,7 @@ class Min(Max):
 class Concat(Recoded):
     """Layer that concatenates maps along the channels, each requantised to the output's scale (QLinearConcat).
 
-    The parameters are those of `LabelledJoin`.
+    It has the parameters of `LabelledJoin`.
 
     Raises
     ------

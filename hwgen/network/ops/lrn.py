@@ -34,7 +34,7 @@ class Scale:
     size : int
         Number of channels in a window, odd: as many before a channel as after it.
     channels : int
-        Number of channels of the map. There are no terms beyond the map.
+        Number of channels of the map. Windows have no terms beyond the map.
     terms : ndarray
         Term of an integer, by its distance from the zero point, float32 ``(magnitudes,)``.
 

@@ -1,1 +1,1 @@
-"""Built-in networks for tests and exploration."""
+"""Built-in networks (VGG-16, ResNet, MobileNet ..) for tests and exploration, with seeded random weights."""

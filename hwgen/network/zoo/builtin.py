@@ -1,4 +1,4 @@
-"""Built-in networks with seeded weights, which are quantised and imported like any other model.
+"""Built-in networks by name, with seeded random weights, which are quantised and imported like any other model.
 
 Chains come from `hwgen.network.zoo.tables`, branching networks from `hwgen.network.zoo.graphs`. A name can have a
 prefix and a size: ``vgg16:7@64x64`` is the first seven layers (convolutions, pools and fully connected layers) on a 64
@@ -49,7 +49,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(name: str) -> Network:
-    """Import the built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, which has seeded random weights.
+    """Return the built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, imported from a model with random weights.
 
     The name can also be one of onnx's light models, or a linear part of one. The network ends with its last integer
     tensor.
@@ -74,7 +74,7 @@ def title(name: str) -> str:
 
 
 def in_integers(name: str) -> onnx.ModelProto:
-    """Return a built-in network as a quantised ONNX model that ends with its last integer tensors.
+    """Return a built-in network as a quantised ONNX model whose outputs are its last integer tensors.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def weight_bits(name: str) -> list[tuple[str, int]]:
 
 
 def quantised(name: str) -> onnx.ModelProto:
-    """Build a network with seeded weights, quantise it with random calibration images, and return it as an ONNX model.
+    """Return a built-in network as an ONNX model with seeded weights, quantised with random calibration images.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def quantised(name: str) -> onnx.ModelProto:
 
 
 def _quantised_in_slices(name: str, layers: Sequence[_Layer], bits: int) -> onnx.ModelProto:
-    """Quantise a chain of layers, with the large fully connected layers at its end in slices, to save memory."""
+    """Return a chain of layers as a quantised ONNX model; large fully connected layers are quantised in slices."""
     first = layers[0].shape
     size, images = (first.height, first.width), _images((first.channels, first.height, first.width))
     large = [
@@ -168,7 +168,7 @@ def _is_light_whole(name: str) -> bool:
 
 
 def _images(shape: Sequence[int]) -> np.ndarray:
-    """Return seeded random input frames of the given shape for calibration."""
+    """Return seeded random input frames, float32, of the given shape, for calibration."""
     return np.random.default_rng(SEED).uniform(-1, 1, (_CALIBRATION_FRAMES, *shape)).astype(np.float32)
 
 
@@ -189,7 +189,7 @@ def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
 
 
 def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small: bool = False) -> onnx.ModelProto:
-    """Return the float ONNX model of a chain of layers for images of this size, with seeded random weights.
+    """Return the float ONNX model of a built-in chain of layers for images of this size, with seeded random weights.
 
     Weights are He-normal, biases small and normal. With ``small``, fully connected layers have `dense.SMALL` output
     channels.
@@ -254,7 +254,7 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small:
 
 
 def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, int]) -> np.ndarray:
-    """Return seeded normal random numbers as float32, with memory for only one row of float64."""
+    """Return normally distributed random numbers as float32, drawn row by row as float64 to save memory."""
     numbers = np.empty(shape, np.float32)
     for row in numbers:
         row[:] = random.normal(0, deviation, len(row))

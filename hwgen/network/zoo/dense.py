@@ -1,4 +1,4 @@
-"""Quantisation of fully connected layers that have many weights, some output channels at a time, to save memory.
+"""Quantisation of large fully connected layers, some output channels at a time, to save memory.
 
 ONNX Runtime's quantiser holds a model's float weights several times over: 494 MB of vgg16-dense's become 2.9 GB. But a
 fully connected layer has a scale for each output channel, so its output channels can be quantised apart from each
@@ -61,7 +61,7 @@ class DenseLayer:
     def slices(self) -> Iterator[onnx.ModelProto]:
         """Yield float ONNX models that each compute some output channels of the layer, in order."""
         random = np.random.default_rng([SEED, self.index])
-        for _ in range(self.outputs):  # biases are drawn behind all weights
+        for _ in range(self.outputs):  # biases are drawn after all weights
             self._row(random)
         bias = random.normal(0, 0.1, self.outputs).astype(np.float32)
         random = np.random.default_rng([SEED, self.index])
@@ -74,11 +74,11 @@ class DenseLayer:
             yield self._model(weights, part)
 
     def _row(self, random: np.random.Generator) -> np.ndarray:
-        """Draw the float64 weights of the next output channel."""
+        """Draw the float64 weights of the fully connected layer's next output channel, and return them."""
         return random.normal(0, np.sqrt(2 / self.inputs), self.inputs)
 
     def _model(self, weights: np.ndarray, bias: np.ndarray) -> onnx.ModelProto:
-        """Return a float ONNX model of some of the layer's output channels, which have these weights and biases.
+        """Return a float ONNX model of a slice of the layer: output channels with these weights and biases.
 
         Nodes and tensors have the same names as in the network.
         """

@@ -1,4 +1,4 @@
-"""Builder of float ONNX models, layer by layer, with seeded weights."""
+"""Builder of float ONNX models, layer by layer, with seeded random weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ SEED = 20180600
 
 
 class Drawing:
-    """Builder of a float model with He-normal weights and small normal biases. Each layer has its own seed.
+    """Builder of a float ONNX model, layer by layer, with He-normal random weights and small normal biases.
+
+    Each layer has its own seed.
 
     A method adds a layer. It takes the name of its input tensor, and returns the name of its output tensor.
 
@@ -38,7 +40,7 @@ class Drawing:
             self._flat.add("image")
 
     def shape(self, tensor: str) -> Shape:
-        """Return channels, height and width of a tensor of the model."""
+        """Return channels, height and width of a tensor in the model being built."""
         return self._shapes[tensor]
 
     def conv(
@@ -170,7 +172,7 @@ class Drawing:
 
 
 def _same_padding(size: list[int], kernel: tuple[int, int], stride: int) -> list[int]:
-    """Return the padding (top, left, bottom, right) for outputs of ``ceil(size / stride)`` (ONNX SAME_UPPER)."""
+    """Return the padding in pixels (top, left, bottom, right) for outputs of ``ceil(size / stride)`` (SAME_UPPER)."""
     whole = [max((-(-length // stride) - 1) * stride + k - length, 0) for length, k in zip(size, kernel, strict=True)]
     before = [total // 2 for total in whole]
     return [*before, *(total - half for total, half in zip(whole, before, strict=True))]

@@ -1,4 +1,4 @@
-"""Float models of built-in networks that branch, or end in average pools and dense layers.
+"""Builders of float models of built-in networks with branches, or with average pools and dense layers at the end.
 
 Batch normalisations are folded. The four networks of MLPerf Tiny's closed division (Banbury et al., *MLPerf Tiny
 Benchmark*, 2021) and larger ones for images.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # names are listed without them
 
 @dataclass(frozen=True)
 class Graph:
-    """Entry in the table of built-in branching networks, with the function that adds the layers to a model.
+    """Entry of a built-in branching network: description, input shape, and function that adds its layers to a model.
 
     ``input`` is channels, height and width. ``draw`` adds all layers, and returns its outputs.
     """
@@ -107,7 +107,7 @@ def _mobilenet_v1(width: float, classes: int) -> Callable[[Drawing], str]:
 def _mobilenet_v2(net: Drawing) -> str:
     """Add the layers of MobileNetV2 (Sandler et al., 2018) to a float model.
 
-    The stages are those of table 2: expansion, outputs, count and stride.
+    The stages are from table 2: expansion, outputs, count and stride.
     """
     here = net.conv("conv1", "image", 32, 3, 2, relu=6)
     stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

@@ -15,11 +15,11 @@ from hwgen.network.onnx import model_shapes
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.zoo.drawing import SEED
 
-#: Version of the ONNX operators to which light models are converted. Their own has no scales per channel.
+#: ONNX operator set version that light models are converted to. Their own has no scales per channel.
 OPSET = 21
 
 _WEIGHTED = {"Conv", "Gemm"}
-#: Indices of a BatchNormalization's inputs behind its map.
+#: Indices of a BatchNormalization's inputs after its map.
 _SCALE, _SHIFT, _MEAN, _VARIANCE = range(1, 5)
 #: Standard deviation of random biases, shifts and means (around 0), and of scales and variances (around 1).
 _SPREAD = 0.1
@@ -74,7 +74,7 @@ def weight_counts(name: str) -> list[tuple[str, int]]:
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, int]]:
-    """Map each tensor of an ONNX graph to its first reader, behind any Unsqueeze, and the reader's input index."""
+    """Return, for each tensor of an ONNX graph, its first reader (past any Unsqueeze) and the reader's input index."""
     readers: dict[str, tuple[onnx.NodeProto, int]] = {}
     for node in reversed(graph.node):
         for input_index, tensor in enumerate(node.input):
@@ -83,7 +83,7 @@ def _readers(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, int]]:
 
 
 def _values(random: np.random.Generator, node: onnx.NodeProto, input_index: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Return random values for a missing constant of an ONNX model, suited to the input of the node that reads it."""
+    """Return random values for a missing constant of an ONNX model, suited to the node input that reads it."""
     if node.op_type in _WEIGHTED and input_index == 1:
         outputs = shape[0] if node.op_type == "Conv" or attribute(node, "transB", 0) else shape[1]
         return random.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 * outputs / np.prod(shape)))

@@ -1,4 +1,4 @@
-"""Tables of built-in chains: operator, outputs, kernel, stride, padding and groups of every layer, as published.
+"""Layer tables of built-in chain networks: operator, outputs, kernel, stride, padding and groups, as published.
 
 `hwgen.network.shapes` makes shapes of the tables, `hwgen.network.zoo.builtin` networks with weights.
 """
@@ -21,7 +21,7 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Spec:
-    """Row of a built-in network's table: name, operator and sizes of one layer.
+    """Row of a built-in network's layer table: name, operator and sizes of one layer.
 
     Parameters
     ----------
@@ -61,7 +61,9 @@ class Spec:
 
 @dataclass(frozen=True)
 class LayerTable:
-    """Table of the layers of a built-in network that is a chain. ``input`` is channels, height and width.
+    """Description of a built-in chain network: title, input shape, and table rows of its layers.
+
+    ``input`` is channels, height and width.
 
     ``classifier`` has the fully connected layers that follow. `shapes.load` can include them; networks with weights
     never have them.
@@ -90,7 +92,7 @@ CLASSIFIER = (_dense("fc6", 4096), _dense("fc7", 4096), _dense("fc8", 1000, relu
 
 
 def _vgg(*blocks: int) -> tuple[Spec, ...]:
-    """Return VGG's layer table for these numbers of 3x3 convolutions per block (Simonyan and Zisserman, 2015).
+    """Return VGG's layer table for the given numbers of 3x3 convolutions per block (Simonyan and Zisserman, 2015).
 
     See their table 1.
     """
@@ -102,7 +104,7 @@ def _vgg(*blocks: int) -> tuple[Spec, ...]:
 
 
 def _alexnet(sets: int) -> tuple[Spec, ...]:
-    """Return the layer table of AlexNet; with one set, of the half that one of its two GPUs computed."""
+    """Return AlexNet's layer table: whole with ``sets`` 2 (grouped convolutions), or the half of one GPU with 1."""
     half = 2 // sets
     groups = sets
     return (
@@ -203,12 +205,12 @@ TABLES = {
 
 
 def base(name: str) -> str:
-    """Return a built-in network's name without number of layers, image size and bits."""
+    """Return a built-in network's base name: without number of layers, image size and bits, such as ``vgg16``."""
     return re.split("[:@,]", name, maxsplit=1)[0]
 
 
 def precision(name: str) -> tuple[str, int]:
-    """Split a built-in network's name into the part before ``,int8`` or ``,int16``, and its integers' width in bits.
+    """Split a built-in network's name at ``,int8`` or ``,int16``; return the part before it, and the bits (8 or 16).
 
     Raises
     ------
@@ -264,7 +266,7 @@ def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tupl
 
 
 def unknown(name: str, known: Iterable[str]) -> ModelError:
-    """Return the error for a model name that is neither a file nor among the ``known`` built-in networks."""
+    """Return the error for a model name that is neither a file nor one of the ``known`` built-in networks."""
     if name and Path(name).exists():
         hint = "this is a folder; " if Path(name).is_dir() else ""
         return ModelError(f"{name}: {hint}a model must be an .onnx file or a built-in network's name")

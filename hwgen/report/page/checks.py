@@ -14,7 +14,7 @@ Difference = dict[str, Any]
 #: Maximum number of classes for a confusion matrix, and of confused pairs of classes in a list.
 MAX_CLASSES, MAX_PAIRS = 40, 30
 
-#: Largest number of rows and of columns of a pictured map; of a larger map the part around the difference is shown.
+#: Maximum rows and columns of a pictured map; a larger map is cropped around the difference.
 MAX_SIDE = 192
 
 

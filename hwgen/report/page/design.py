@@ -273,8 +273,8 @@ def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dic
 def _roofline(plan: Plan) -> dict[str, Any]:
     """Return values of the roofline chart: peaks of the board and plan, and points of groups and unfused layers.
 
-    The plan's peak is set by its multipliers, in DSP slices and in LUTs. The board's peak is that of all its slices
-    and, if the plan multiplies in LUTs, of all its LUTs with as many products per LUT as in the plan.
+    The plan's peak is set by its multipliers, in DSP slices and in LUTs. The board's peak uses all its slices and, if
+    the plan multiplies in LUTs, all its LUTs with as many products per LUT as in the plan.
 
     Intensities are in MACs per byte off chip, rates in GMAC/s. A group has its rate while it runs. A layer has the rate
     of the frame, at the intensity that it would have if its maps were moved off chip. On an engine each layer has its

@@ -105,8 +105,8 @@ def read(text: str, path: str) -> dict[str, Any]:
 def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
     """Return a document with the sections added that only an existing page of the same design has.
 
-    Two pages are of the same design if their ``of`` agree. Where one page has a plan but no weights, their ``plan``
-    must agree. A file that is not a page, or a page of another design, adds nothing.
+    Two pages are of the same design if their ``of`` agree. If one page has a plan but no weights, their ``plan`` must
+    agree. A file that is not a page, or a page of another design, adds nothing.
     """
     try:
         before = read(Path(path).read_text(encoding="utf-8"), str(path))
@@ -118,7 +118,7 @@ def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def digest(plan_json: str, network: Network | None = None) -> str:
-    """Return the digest that identifies a design on its page: of the plan and, if given, the network's integers."""
+    """Return the digest of a plan and, if given, of the network's integers, which identifies a design on its page."""
     hash_of_design = hashlib.sha256(plan_json.encode())
     for layer in () if network is None else network.layers:
         _add(hash_of_design, layer)

@@ -52,7 +52,7 @@ class Sections:
     """Name and meaning of the second bar in the traffic chart, next to the bytes moved."""
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return (name, estimated resources) of each layer, of the input guards and of the weight loader."""
+        """Return (name, estimated resources) pairs: layers, input guards (frame length checks) and weight loader."""
         guards = sum((guard.resources for guard in group.config.guards), Resources())
         name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
         loader = group.config.loader
