@@ -20,7 +20,7 @@ from hwgen.gateware.guard import FRAME_ERROR, GuardConfig
 from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.load.image import describe, digest_of, words_of
 from hwgen.gateware.load.loader import STATE, WORD, Loader, LoaderConfig, packet
-from hwgen.gateware.names import identifiers, instances
+from hwgen.gateware.names import identifiers, instance_names
 from hwgen.gateware.stream import BeatFormat, Order, Port, join
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class AcceleratorConfig:
     def instances(self) -> list[str]:
         """Verilog instance names of the layers, the input guards and the weight loader, in this order."""
         others = [f"guard_{port.name}" for port in self.input_ports]
-        return instances([layer.name for layer in self.layers], [*others, *["load"] * (self.loader is not None)])
+        return instance_names([layer.name for layer in self.layers], [*others, *["load"] * (self.loader is not None)])
 
     @cached_property
     def input_ports(self) -> tuple[Port, ...]:

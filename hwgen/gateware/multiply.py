@@ -22,7 +22,7 @@ from hwgen.gateware.convolution.multiply_cost import MultiplyCost
 from hwgen.gateware.convolution.parts import ConvolutionParts
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import Arithmetic
-from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
+from hwgen.gateware.load.loaded_memory import LoadedMemory, add_store, writes_of
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.multipliers import Demand
 from hwgen.gateware.ports import read_port
@@ -58,7 +58,7 @@ class MultiplyConfig(ConvolutionParts):
                     lanes=self.slice_lanes,
                     pixels=self.window.pixels,
                     channelwise=self.window.channelwise,
-                    locate=self._locate,
+                    locate=self._locate_weight,
                 )
             )
         if self.bias and not self.kinds.whole:
@@ -99,7 +99,7 @@ class MultiplyConfig(ConvolutionParts):
         if self.weights_joined and not self.weights_in_blocks:
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
 
-    def _locate(self, weight: int) -> str:
+    def _locate_weight(self, weight: int) -> str:
         """Return, as message text, output channel, input channel and tap of the first weight equal to ``weight``."""
         index = self.weights.values.tolist().index(weight)
         index, column = divmod(index, self.window.kernel[1])
@@ -235,7 +235,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
         with m.If(step):
             m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
         if config.loaded and ahead:
-            address, enable = self._elaborate_held(m, address, step), Const(1)
+            address, enable = self._hold_address(m, address, step), Const(1)
         if config.weights_joined:
             joined = self._elaborate_memory(m, 0, address, enable)
             first = 0
@@ -252,7 +252,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
                     enable = delayed(m, f"read_enable_{position}", enable, 1, reset_less=False)
             yield word
 
-    def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
+    def _hold_address(self, m: Module, address: Signal, step: Value) -> Value:
         """Add a register that holds a weight memory's address in cycles without operands, and return the read address.
 
         This is for a memory in blocks of RAM that is loaded at run time. The word is read in every cycle, because the
@@ -269,7 +269,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
         depth, words = config.rom_depth, config.weight_words.contents[index]
         if config.loaded:
             store = config.stores[index]
-            return stored(m, store, words, getattr(self.writes, store.name), address, enable)
+            return add_store(m, store, words, getattr(self.writes, store.name), address, enable)
         m.submodules[config.weight_words.names[index]] = rom = memory.Memory(
             shape=config.weight_words.widths[index],
             depth=depth,

@@ -77,7 +77,7 @@ def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
     """
     weights = {}
     for (position, chain, index), lane in product(config.chains.terms, range(config.lanes)):
-        weights[position, chain, lane] = _by_step(weight_words_proof.weights_of(config, lane, index))
+        weights[position, chain, lane] = _weight_of_step(weight_words_proof.weights_of(config, lane, index))
     lines, facts = _sum_lines(config, weights, site)
     held = {name: 0 for name in facts if config.accumulates}
     sees = {}
@@ -110,7 +110,7 @@ def _obligation(
     held: Mapping[str, int] | None = None,
     **fields: Any,
 ) -> Obligation:
-    """Return the proof obligation of a convolution's sums: their equations, by name, and the accumulators' width."""
+    """Return the proof obligation that a convolution's sums satisfy ``facts``, and that accumulators hold all sums."""
     asserts = {f"{name} is the stated one": f"!{is_old(config.latency)} | ({fact})" for name, fact in facts.items()}
     return site.obligation(
         "sum",
@@ -256,7 +256,7 @@ def _any_in_range(value: str, low: int, high: int) -> str:
     return f"{literal(low, 32)} + ({value}[{bits - 1}] ? {literal(rest, 32)} : 32'sd0){lower}"
 
 
-def _by_step(weights: list[int]) -> str:
+def _weight_of_step(weights: list[int]) -> str:
     """Return a Verilog expression that selects one of ``weights`` by the index ``step_was`` of an earlier cycle."""
     first, *others = weights
     weight = literal(first, 32)

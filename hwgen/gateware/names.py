@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from itertools import count
 
-__all__ = ["LONGEST", "file_name", "identifier", "identifiers", "instances", "unique"]
+__all__ = ["MAX_IDENTIFIER_LENGTH", "file_name", "identifier", "identifiers", "instance_names", "unique"]
 
 _WRAPPER_NAMES = re.compile(
     "axi|axi_shell(_.*)?|link|link_(check|checksum|input_repack|output_repack|receiver|transmitter)(_.*)?|loading|"
@@ -21,7 +21,7 @@ _WRAPPER_NAMES = re.compile(
 
 They are `hwgen.emit.wrapper`, `hwgen.simulate.loading`, `hwgen.emit.serial` and `hwgen.simulate.testbench`.
 """
-LONGEST = 64
+MAX_IDENTIFIER_LENGTH = 64
 """Maximum number of characters of a Verilog identifier that is made from a model's name.
 
 File names contain several identifiers, and have at most 255 bytes.
@@ -29,30 +29,30 @@ File names contain several identifiers, and have at most 255 bytes.
 
 
 def identifier(name: str, default: str = "top") -> str:
-    """Convert a name to an identifier that Verilog, SystemVerilog and the simulators accept without an escape.
+    """Return ``name`` as an identifier that Verilog, SystemVerilog and the simulators accept without an escape.
 
     Every sequence of characters other than ASCII letters and digits becomes one underscore. A leading digit is preceded
-    by ``n``. A reserved word is followed by an underscore. A name longer than ``LONGEST`` is cut, and ends with eight
-    digits of its digest. ``default`` replaces a name without valid characters.
+    by ``n``. A reserved word is followed by an underscore. A name longer than `MAX_IDENTIFIER_LENGTH` is cut, and ends
+    with eight digits of its digest. ``default`` replaces a name without valid characters.
     """
     word = re.sub(r"_{2,}", "_", re.sub(r"\W+", "_", name, flags=re.ASCII)).strip("_") or default
     if word[0].isdigit():
         word = f"n{word}"
-    if len(word) > LONGEST:
+    if len(word) > MAX_IDENTIFIER_LENGTH:
         digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
-        word = f"{word[: LONGEST - 9].rstrip('_')}_{digest}"
+        word = f"{word[: MAX_IDENTIFIER_LENGTH - 9].rstrip('_')}_{digest}"
     return f"{word}_" if word in reserved() else word
 
 
 def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
-    """Convert names to Verilog identifiers, in order, all of them different even without regard to case.
+    """Return names as Verilog identifiers, in order, all of them different even without regard to case.
 
     Some file systems ignore case.
     """
     return unique(identifier(name, default) for name in names)
 
 
-def instances(layers: Sequence[str], others: Sequence[str] = ()) -> list[str]:
+def instance_names(layers: Sequence[str], others: Sequence[str] = ()) -> list[str]:
     """Return unique Verilog instance names for an accelerator's layers, in order, and then for ``others``.
 
     The Verilog module of an instance is called ``TOP_INSTANCE``. Modules around the accelerator, such as the bus
@@ -64,7 +64,7 @@ def instances(layers: Sequence[str], others: Sequence[str] = ()) -> list[str]:
 
 
 def file_name(name: str) -> str:
-    """Convert a name to a file name: one path component without special characters, at most 200 bytes long.
+    """Return ``name`` as a file name: one path component without special characters, at most 200 bytes long.
 
     Characters other than letters, digits and ``.@:,+=-`` become underscores. A name longer than 200 bytes is cut, and
     ends with eight digits of its digest.
@@ -77,7 +77,7 @@ def file_name(name: str) -> str:
 
 
 def unique(words: Iterable[str]) -> list[str]:
-    """Append a number to each repeated name, as in ``a``, ``a_2``, without regard to case, and return all names.
+    """Return ``words`` with a number appended to each repeated word, as in ``a``, ``a_2``, without regard to case.
 
     The suffix is the smallest free number, at least 2. A word that occurs once does not change.
     """

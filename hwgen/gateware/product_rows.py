@@ -72,7 +72,7 @@ class ProductRows:
         return tuple(levels)
 
     def count(self, cost: Cost, factors: Sequence[int], products: int) -> None:
-        """Add the resources of ``products`` such multipliers to ``cost``: their partial products and adder trees.
+        """Add the resources of ``products`` multipliers in LUTs to ``cost``: their partial products and adder trees.
 
         Parameters
         ----------

@@ -218,7 +218,10 @@ class ProductSums:
                 yield lane, pixel, delayed_apart(m, f"{name}_total", total, wait), []
 
     def _step(self, m: Module) -> Value:
-        """Return the index of the step at the chains' first position, which selects constant weights; 0 if unneeded."""
+        """Return the counter of cycles that selects constant weights in LUTs; 0 if weights are stored, or never change.
+
+        It is aligned to the chains' first position.
+        """
         config = self.config
         if config.kinds.in_luts.stores_weights or config.rom_depth == 1:
             return Const(0)

@@ -142,7 +142,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def pending(self) -> tuple[int, ...]:
-        """Maximum number of complete output beats in the register, per input beat that arrives, without stalls."""
+        """Maximum number of complete output beats in the register as each input beat arrives, if nothing stalls."""
         completes, pending = Counter(self.completing_beats), [0] * len(self.counts)
         for beat in 2 * [*range(len(self.counts))]:  # the second round begins with what the first one leaves
             following = (beat + 1) % len(self.counts)

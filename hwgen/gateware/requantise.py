@@ -48,7 +48,7 @@ class RequantiseConfig(RequantiseParameters):
 
     @cached_property
     def ranges(self) -> SumRanges:
-        """Value ranges of the requantiser's sums of accumulator and bias, and what follows from them."""
+        """Range of accumulator plus bias in each channel, and the scales and rounding ties that follow from it."""
         return SumRanges(self)
 
     @cached_property

@@ -82,7 +82,7 @@ class ResampleConfig(OneMapConfig):
 
     @property
     def is_linear(self) -> bool:
-        """Whether a cycle outputs four pixels and two interpolation phases, for a linear Resize, not one pixel."""
+        """Whether a cycle outputs four pixels and two interpolation phases (linear Resize) instead of one pixel."""
         return any(self.pairs)
 
     @property
@@ -161,7 +161,7 @@ class ResampleConfig(OneMapConfig):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: values ``operand[lane][0]``; with ``pairs`` four pixels and the phases.
+        """Layout of one cycle's output: one pixel ``operand[lane][0]`` or, for a linear Resize, four and two phases.
 
         The pixels ``taps[tap][lane]`` are two of the first row, then two of the next row.
         """

@@ -275,7 +275,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
 def first_sums(
     function: Callable[[np.ndarray], np.ndarray], lowest: int, highest: int, levels: np.ndarray
 ) -> tuple[int, ...]:
-    """Return, for each of ``levels``, the smallest integer whose value of a rising ``function`` reaches the level.
+    """Return, for each of ``levels``, the smallest integer for which a rising ``function`` reaches the level.
 
     The integers are from ``lowest`` to ``highest``. The result is ``highest + 1`` for a level that is never reached.
     """

@@ -78,7 +78,7 @@ class UpsampleConfig(OneMapConfig):
         return self.input.row_steps * self.input.folds
 
     def source_pixel(self, repetition: int, pixel: int) -> int:
-        """Return the index of the pixel of an input beat that an output beat of a repetition has at index ``pixel``."""
+        """Return the index, in its input beat, of the pixel that pixel ``pixel`` of an output beat repeats."""
         return (repetition * self.pixels + pixel) // self.factors[1]
 
     @property

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class Weights:
-    """Constant weights of a convolution. Their sums, extremes and digest are computed once, on demand.
+    """Constant weights of a convolution, whose sums, extremes and digest are computed once, on demand.
 
     All configurations of a layer share one object, because planning makes hundreds of configurations and a layer can
     have millions of weights. Two objects are equal if their weights are equal.
@@ -116,17 +116,17 @@ class Bounds(Weights):
 
     @property
     def values(self) -> memoryview:
-        """Raise AttributeError, because a stand-in knows no weights."""
+        """Raise AttributeError, because a stand-in for a convolution's weights has no values."""
         raise AttributeError("nothing is known of these weights but their bounds")
 
     @property
     def extremes(self) -> tuple[int, int]:
-        """Smallest and largest weight, as given to the stand-in."""
+        """Smallest and largest weight of the convolution, as given to the stand-in."""
         return self._extremes
 
     @property
     def nonzero(self) -> bool:
-        """Whether no weight is 0, as given to the stand-in."""
+        """Whether no weight of the convolution is 0, as given to the stand-in."""
         return self._nonzero
 
     @property

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-#: Reason why line buffers and tile buffers whose memory is in pieces are not proved, by a key for all obligations ("").
+#: Reason why line buffers and tile buffers with a memory in several pieces are not proved, for all obligations ("").
 IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are simulated"}
 
 
@@ -81,7 +81,7 @@ class WindowFacts:
         return f"-{self._bits}'sd{-value}" if value < 0 else f"{self._bits}'sd{value}"
 
     def _fact(self, signal: str, expression: str) -> None:
-        """Add the fact that a counter of the component equals ``expression`` modulo its range, if it was emitted."""
+        """Add the fact that a buffer's counter ``signal``, if emitted, equals ``expression`` modulo its range."""
         if not self._site.has(signal):
             return
         width = self._site.module.signals[signal].width
@@ -223,7 +223,7 @@ def patch_offsets(window: LineBufferConfig) -> list[tuple[int, int]]:
 
 
 def has_tap(window: LineBufferConfig, stage: int, tap: int) -> str:
-    """Return the Verilog condition that the step in a pipeline stage has tap ``tap``; the last one can have fewer."""
+    """Return the Verilog condition that the step in a pipeline stage has tap ``tap``, as some steps have fewer taps."""
     return choice(f"tap_fold_{stage}", [f"1'b{int(tap < len(taps))}" for taps in window.patches.step_taps])
 
 

@@ -26,7 +26,7 @@ from hwgen.devices import FAMILIES
 from hwgen.devices.flow import NextpnrFlow
 from hwgen.errors import InputError, ToolError
 from hwgen.fields import Entries, content_of
-from hwgen.gateware.names import identifier, instances
+from hwgen.gateware.names import identifier, instance_names
 from hwgen.progress import tell
 
 #: Time limit of one run of a tool, in seconds.
@@ -286,7 +286,7 @@ def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> t
     """
     text = contents[f"{folder.top}.v"].decode()
     layer, *parts = component.split(".")
-    name = "_".join([folder.top, *instances([layer]), *map(identifier, parts)])
+    name = "_".join([folder.top, *instance_names([layer]), *map(identifier, parts)])
     match = re.search(rf"^module {re.escape(name)} \((.*?)\);", text, re.MULTILINE | re.DOTALL)
     if match is None:
         modules = re.findall(rf"^module {re.escape(folder.top)}_(\w+) ", text, re.MULTILINE)
@@ -323,7 +323,7 @@ def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> t
 def _dotted(module: str, layers: Sequence[str]) -> str:
     """Convert a Verilog module's name, without the top's prefix, to a component's name, such as ``conv1.window``."""
     for layer in layers:
-        (instance,) = instances([layer])
+        (instance,) = instance_names([layer])
         if module.startswith(f"{instance}_"):
             return f"{layer}.{module.removeprefix(f'{instance}_')}"
     return module

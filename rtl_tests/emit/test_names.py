@@ -22,7 +22,7 @@ from simple import Simple, SimpleConfig
 
 import hwgen
 from hwgen import emit, simulate
-from hwgen.gateware.names import LONGEST, file_name, identifier, identifiers, instances, reserved
+from hwgen.gateware.names import MAX_IDENTIFIER_LENGTH, file_name, identifier, identifiers, instance_names, reserved
 from hwgen.gateware.stream import BeatFormat
 from hwgen.simulate import verilator
 
@@ -70,7 +70,7 @@ def test_identifiers_are_legal_and_different(names):
         assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_$]*", name)
         assert "__" not in name
         assert name not in reserved()
-        assert len(name) < LONGEST + 8
+        assert len(name) < MAX_IDENTIFIER_LENGTH + 8
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ AROUND = ["axi", "tb", "AXI_shell", "axi_shell_registers", "loading", "link", "l
 def test_layers_named_like_modules_around():
     """They are told apart; no other layer's instance changes."""
     others = ["axi_conv", "tb_2", "links", "Serial_port", "conv", "axi_layer"]
-    found = instances([*AROUND, *others], ["guard_i"])
+    found = instance_names([*AROUND, *others], ["guard_i"])
     assert found[: len(AROUND)] == [f"{name}_layer" for name in AROUND]
     assert found[len(AROUND) :] == [*others[:-1], "axi_layer_2", "guard_i"]
 

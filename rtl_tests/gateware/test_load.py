@@ -37,7 +37,7 @@ from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
-from hwgen.gateware.load.loaded_memory import LoadedMemory, stored
+from hwgen.gateware.load.loaded_memory import LoadedMemory, add_store
 from hwgen.gateware.load.loaded_requantise import LoadedRequantise, LoadedRequantiseConfig
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.load.loader import Loader, LoaderConfig, packet
@@ -71,7 +71,7 @@ def test_contents_before_a_load(width, contents):
     """All bits of each word are there from the beginning, negative words in two's complement."""
     store = LoadedMemory(name="weights", width=width, depth=len(contents))
     m, address = Module(), Signal(range(len(contents)))
-    word = stored(m, store, contents, store.write.create(), address)
+    word = add_store(m, store, contents, store.write.create(), address)
     words = []
 
     async def bench(ctx):

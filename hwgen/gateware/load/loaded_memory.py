@@ -102,7 +102,7 @@ def writes_of(stores: Iterable[LoadedMemory]) -> wiring.Signature:
     return wiring.Signature({store.name: Out(store.write) for store in stores})
 
 
-def stored(
+def add_store(
     m: Module,
     store: LoadedMemory,
     contents: Sequence[int],
@@ -111,7 +111,7 @@ def stored(
     enable: Value | None = None,
     name: str = "",
 ) -> Value:
-    """Add a memory that is loaded at run time, and return its word at ``address``, one cycle later.
+    """Add a memory that is loaded at run time to a module, and return its word at ``address``, one cycle later.
 
     A memory of one word is a register, and returns the word without a delay.
 

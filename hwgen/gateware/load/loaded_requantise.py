@@ -17,7 +17,7 @@ from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, PLACES, SHIFT_BITS, ScaleConfig
 from hwgen.gateware.channels import Beats, ChannelsComponent, ScaledChannelsConfig
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
+from hwgen.gateware.load.loaded_memory import LoadedMemory, add_store, writes_of
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, scale_sum
 
@@ -222,7 +222,7 @@ class LoadedRequantise(ChannelsComponent[LoadedRequantiseConfig]):
         addresses = [beats.beat_index(at) for at in (0, config.scale.scale_cycle, 0)]
         for store, contents, address in zip(config.stores, config.stored_contents, addresses, strict=True):
             write = getattr(self.writes, store.name)
-            word = stored(m, store, contents, write, address)
+            word = add_store(m, store, contents, write, address)
             words.append(delayed(m, f"{store.name}_delayed", word, output_register) if store.depth > 1 else word)
         biases, scales, rule = words
         present = beats.read("present", config.latency)

@@ -19,7 +19,7 @@ from hwgen.gateware.arithmetic.shares import FRACTION, MAX_BITS, SHARE_BITS, WHO
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
-from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
+from hwgen.gateware.load.loaded_memory import LoadedMemory, add_store, writes_of
 from hwgen.gateware.lookup import by_bits, delayed
 from hwgen.gateware.value_tables import PairTables
 
@@ -176,11 +176,11 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         return output[: config.bits]
 
     def _add_store(self, m: Module, name: str, store_index: int, index: Value) -> Value:
-        """Add a memory that is loaded at run time, and return its entry at ``index``, two cycles later.
+        """Add the memory ``store_index`` that is loaded at run time; return its word at ``index``, two cycles later.
 
         The one-word memory of the zero point and the bounds is a register, and has no delay.
         """
         store, contents = self.config.stores[store_index], self.config.stored_contents[store_index]
         write: wiring.PureInterface = getattr(self.writes, store.name)
-        word = stored(m, store, contents, write, index, name=f"{name}_{store.name}" if name else store.name)
+        word = add_store(m, store, contents, write, index, name=f"{name}_{store.name}" if name else store.name)
         return word if store.depth == 1 else delayed(m, f"{name}_{store.name}_value", word, 1)
