@@ -34,7 +34,7 @@ from hwgen.gateware.weights import Bounds, Weights
 class MultiplyConfig(ConvolutionParts):
     """Configuration of a convolution's arithmetic: weight memories, multiplier chains, adder trees and accumulators.
 
-    The parameters are those of `ConvolutionParameters`.
+    `ConvolutionParameters` describes the parameters.
 
     Raises
     ------

@@ -96,7 +96,7 @@ class Interleaving(NamedTuple):
     pitch: int
 
     def register(self, name: str, words: ShapeLike, pixel: int = 0) -> Place:
-        """Return new signals for a bank index and a word address, initially those of a pixel.
+        """Return new signals for a bank index and a word address, initialised to the place of a pixel.
 
         ``words`` is the shape of word addresses.
         """

@@ -151,9 +151,9 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Words of LRN's correction memory: the running sum at which an output drops by 1, and an exception index.
+        """Words of LRN's correction memory: the running sum where an output drops by 1, and an exception index.
 
-        The sum at which the output drops is called a fall. The index is in the bits above the fall. If there is one
+        This sum is called a fall. The index is in the bits above the fall. If there is one
         factor, the address is the value's distance.
         """
         bits = self.window.scale_bits

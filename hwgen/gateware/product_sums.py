@@ -430,7 +430,7 @@ class Chains(Part[ConvolutionParts]):
         ``Tm x Tp`` sums, ``[lane][pixel]``, once per fold.
 
     Latency and throughput, Number range
-        Equal to those of `Multiply`.
+        As in `Multiply`.
     """
 
     def __init__(self, config: ConvolutionParts):
