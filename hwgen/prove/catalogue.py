@@ -101,7 +101,7 @@ CATALOGUE: dict[type, Proofs] = {
 
 
 def proofs_of(configuration: type) -> Proofs:
-    """Return the proofs of components with a class of configuration, or with the nearest base class that has some."""
+    """Return the `Proofs` of components with a class of configuration: its own, or its nearest base class's."""
     return next((CATALOGUE[base] for base in configuration.__mro__ if base in CATALOGUE), Proofs())
 
 

@@ -43,7 +43,7 @@ class _Signal:
 
     @property
     def is_named(self) -> bool:
-        """Whether Verilog can name the signal."""
+        """Whether Verilog can refer to the signal by a hierarchical name."""
         return all(re.fullmatch(r"\\\w+", step) for step in self.path)
 
 

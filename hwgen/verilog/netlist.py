@@ -672,7 +672,7 @@ def _assigned(body: Body) -> Iterator[tuple[int, int]]:
 
 
 def _node(body: Body, low: int, width: int, before: Sig | Multiplexer) -> Sig | Multiplexer:
-    """Return what drives some bits of a wire after the statements, if ``before`` drove them until then."""
+    """Return the driver (signal or multiplexer) of some bits of a wire after statements, given the one before."""
     for each in body:
         if isinstance(each, Assign):
             start = each.left[0].low

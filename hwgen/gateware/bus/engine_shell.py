@@ -179,10 +179,10 @@ class EngineShell(BusShell[EngineShellConfig]):
         ran = Signal(name="is_running")
         end = Signal(name="run_end_delayed")
         m.d.sync += [ran.eq(busy & ~ended), end.eq(ended)]
-        self._times(m, bank, ran, end)
-        self._counter(m, bank, "frames", end & ~failed)
-        self._counter(m, bank, "failures", end & failed)
-        self._traffic(m, bank)
+        self._add_cycle_counters(m, bank, ran, end)
+        self._add_counter(m, bank, "frames", end & ~failed)
+        self._add_counter(m, bank, "failures", end & failed)
+        self._add_traffic_counters(m, bank)
 
         code = Signal(Error, name="error_code")
         m.d.comb += [
@@ -244,7 +244,7 @@ class EngineShell(BusShell[EngineShellConfig]):
                 m.d.comb += sink.eq(source)
         return busy, ended
 
-    def _times(self, m: Module, bank: Bank, ran: Value, end: Value) -> None:
+    def _add_cycle_counters(self, m: Module, bank: Bank, ran: Value, end: Value) -> None:
         """Add the counters of clock cycles of the last run and of all runs, which software reads as registers."""
         since = Signal(32, name="cycles_since_start")
         last = Signal(32, name="frame_cycles_held")
@@ -257,7 +257,7 @@ class EngineShell(BusShell[EngineShellConfig]):
             m.d.sync += high.eq(cycles[32:])
         m.d.comb += [bank.frame_cycles.eq(last), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
-    def _traffic(self, m: Module, bank: Bank) -> None:
+    def _add_traffic_counters(self, m: Module, bank: Bank) -> None:
         """Add the counters of beats read and written and of stalled cycles on the memory bus, readable as registers."""
         bus = self.mem
         addressed = bus.awvalid & ~bus.awready
@@ -270,9 +270,9 @@ class EngineShell(BusShell[EngineShellConfig]):
             # Counted one cycle later, because signals from outside can arrive late in their cycle.
             happens = Signal(name=f"{name}_event")
             m.d.sync += happens.eq(counts)
-            self._counter(m, bank, f"m_axi_mem_{name}", happens)
+            self._add_counter(m, bank, f"m_axi_mem_{name}", happens)
 
-    def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> None:
+    def _add_counter(self, m: Module, bank: Bank, name: str, counts: Value) -> None:
         """Add a 32-bit counter of cycles with ``counts`` high, readable as register ``name``."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)

@@ -120,8 +120,8 @@ class Bank(ConfiguredComponent[BankConfig]):
 
     def elaborate(self, platform):
         m = Module()
-        write, word, data, mask = self._writes(m)
-        read, read_word = self._reads(m)
+        write, word, data, mask = self._accept_writes(m)
+        read, read_word = self._accept_reads(m)
         values = Signal(BITS, name="read_value")
         with m.Switch(read_word):
             for register in self.config.registers:
@@ -139,7 +139,7 @@ class Bank(ConfiguredComponent[BankConfig]):
                 self._update_register(m, register, hit, data, mask)
         return m
 
-    def _writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
+    def _accept_writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
         """Add logic that accepts AXI4-Lite writes; return write enable, word index, data, and mask of enabled bits."""
         bus, write = self.bus, Signal(name="write_enable")
         word, has_word = Signal(ADDRESS_BITS - 2, name="write_word_index"), Signal(name="has_write_address")
@@ -163,7 +163,7 @@ class Bank(ConfiguredComponent[BankConfig]):
             m.d.sync += bus.bvalid.eq(0)
         return write, word, data, Cat(enable.replicate(8) for enable in strobe)
 
-    def _reads(self, m: Module) -> tuple[Value, Value]:
+    def _accept_reads(self, m: Module) -> tuple[Value, Value]:
         """Add logic that accepts AXI4-Lite reads; return read enable and the word index of the register to read."""
         bus, read = self.bus, Signal(name="read_enable")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]

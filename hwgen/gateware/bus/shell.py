@@ -291,12 +291,12 @@ class Shell(BusShell[ShellConfig]):
         ends: dict[str, Value] = {}
         packets: list[Value] = []
         for end in self.config.inputs:
-            wrong += self._input(m, end, running & bank.control[0] & ~self.reset, packet, ends, packets)
+            wrong += self._connect_input(m, end, running & bank.control[0] & ~self.reset, packet, ends, packets)
         for end in self.config.outputs:
-            self._output(m, end, packet, ends)
-        done, busy = self._count(m, bank, packet, ends, packets)
+            self._connect_output(m, end, packet, ends)
+        done, busy = self._add_counters(m, bank, packet, ends, packets)
 
-        lost, state = self._weights(m, bank) if self.config.weights else (Const(0), Const(0, 0))
+        lost, state = self._add_weight_buffer(m, bank) if self.config.weights else (Const(0), Const(0, 0))
         errors = Cat(Cat(wrong, Const(0, BITS))[:WEIGHTS_ERROR_BIT], lost) if self.config.weights else Cat(wrong)
         m.d.comb += [
             bank.errors_raise.eq(errors),
@@ -331,7 +331,7 @@ class Shell(BusShell[ShellConfig]):
             }
         return ports
 
-    def _weights(self, m: Module, bank: Bank) -> tuple[Value, Value]:
+    def _add_weight_buffer(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """Add the one-word buffer that passes weights, as software writes them to registers, to the accelerator.
 
         Return a pulse when a load fails, and the state bits of the register ``STATUS``.
@@ -351,7 +351,7 @@ class Shell(BusShell[ShellConfig]):
         m.d.comb += [stream.valid.eq(full), state.clear.eq(1)]
         return state.error | lost, Cat(state.good, full)
 
-    def _input(
+    def _connect_input(
         self, m: Module, end: BusStreamConfig, open_: Value, packet: Any, ends: dict[str, Value], packets: list[Value]
     ) -> list[Value]:
         """Connect an input AXI4-Stream to the accelerator through a check of frame lengths and a width converter.
@@ -396,7 +396,7 @@ class Shell(BusShell[ShellConfig]):
         ]
         return [guard.error.short | lacks, guard.error.long | exceeds]
 
-    def _output(self, m: Module, end: BusStreamConfig, packet: Any, ends: dict[str, Value]) -> None:
+    def _connect_output(self, m: Module, end: BusStreamConfig, packet: Any, ends: dict[str, Value]) -> None:
         """Connect an output stream of the accelerator to its AXI4-Stream through a width converter.
 
         ``packet`` is the size of packets. Add a pulse for the last word of each frame to ``ends``, by the name of the
@@ -427,7 +427,7 @@ class Shell(BusShell[ShellConfig]):
             word = bus.tdata.word_select(lane, 8 * end.value_bytes)
             m.d.comb += word.eq(value.as_signed() if beat.signed else value)
 
-    def _count(
+    def _add_counters(
         self, m: Module, bank: Bank, packet: Any, ends: dict[str, Value], packets: Sequence[Value]
     ) -> tuple[Value, Value]:
         """Add the counters of each bus's frames, packets and stalled cycles, which software reads as registers.
@@ -452,20 +452,20 @@ class Shell(BusShell[ShellConfig]):
                 m.d.sync += within.eq(moves & ~alone)
             with m.If(self.reset):
                 m.d.sync += within.eq(0)
-            come = self._counter(m, bank, f"{end.name}_frames", moves & alone | entered)
+            come = self._add_counter(m, bank, f"{end.name}_frames", moves & alone | entered)
             whole = Signal(name=f"{end.name}_packet_ended")
             m.d.sync += whole.eq(moves & bus.tlast & ~self.reset)
-            self._counter(m, bank, f"{end.name}_packets", whole)
-            self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
-            self._counter(m, bank, f"{end.name}_starved", busy & ~bus.tvalid)
+            self._add_counter(m, bank, f"{end.name}_packets", whole)
+            self._add_counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
+            self._add_counter(m, bank, f"{end.name}_starved", busy & ~bus.tvalid)
             begun.append(within | entered | (come != frames))
             moving.append(moves)
         for end in self.config.outputs:
             bus = getattr(self, end.name)
             leaves = ends[end.name]
-            left = self._counter(m, bank, f"{end.name}_frames", leaves)
-            self._counter(m, bank, f"{end.name}_packets", bus.tvalid & bus.tready & bus.tlast)
-            self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
+            left = self._add_counter(m, bank, f"{end.name}_frames", leaves)
+            self._add_counter(m, bank, f"{end.name}_packets", bus.tvalid & bus.tready & bus.tlast)
+            self._add_counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
             # No output is ever 2**16 frames ahead of another one, so that a difference of 0 means equal counts.
             ended.append(leaves if len(self.config.outputs) == 1 else left[:_AHEAD_BITS] != frames[:_AHEAD_BITS])
         if len(self.config.outputs) == 1:
@@ -474,7 +474,7 @@ class Shell(BusShell[ShellConfig]):
         else:
             # A frame is counted one cycle late, so at most every other cycle; the count catches up between frames.
             m.d.sync += done.eq(Cat(ended).all() & ~done & ~self.reset)
-            self._counter(m, bank, "frames", done)
+            self._add_counter(m, bank, "frames", done)
         m.d.sync += busy.eq(Cat(begun).any() & ~self.reset)
         frames_of_packet = bank.packet_frames[:PACKET_BITS]
         m.d.comb += [
@@ -483,10 +483,10 @@ class Shell(BusShell[ShellConfig]):
         ]
         with m.If(packet.load):
             m.d.sync += [packet.single.eq(packet.next_single), packet.before_last.eq(frames_of_packet - 2)]
-        self._times(m, bank, done, busy)
+        self._add_cycle_counters(m, bank, done, busy)
         return done, busy
 
-    def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
+    def _add_cycle_counters(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
         """Add the counters of cycles between frame ends and of busy cycles, which software reads as registers."""
         since, interval, follows = (
             Signal(32, name="cycles_since_frame"),
@@ -505,7 +505,7 @@ class Shell(BusShell[ShellConfig]):
             m.d.sync += [follows.eq(0), interval.eq(0), cycles.eq(0), high.eq(0)]
         m.d.comb += [bank.interval.eq(interval), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
-    def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> Signal:
+    def _add_counter(self, m: Module, bank: Bank, name: str, counts: Value) -> Signal:
         """Add a 32-bit counter of cycles with ``counts`` high, readable as register ``name``; return the count."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)

@@ -266,13 +266,13 @@ class _Group:
     def count_multiplicands(self, cost: Cost, channels: int) -> None:
         """Add to ``cost`` the registers that delay the group's multiplicands for ``channels`` output channels."""
         for delays in self.multiplicand_delays:
-            _count_line(cost, channels * self.multiplicand.bits, delays)
+            _count_delay_line(cost, channels * self.multiplicand.bits, delays)
 
     def count_encoded(self, cost: Cost, channels: int) -> None:
         """Add to ``cost`` the registers that delay the group's encoded operands for ``channels`` output channels."""
         for by_delays in self.encoded_delays:
             for delays, bits in by_delays.items():
-                _count_line(cost, channels * len(bits), delays)
+                _count_delay_line(cost, channels * len(bits), delays)
 
     def count_chains(self, cost: Cost, sum_bits: int) -> None:
         """Add to ``cost`` the Booth rows and registers of an output channel whose sums have ``sum_bits`` bits."""
@@ -283,8 +283,8 @@ class _Group:
                     break
                 cost.lut += bits
                 passed = 2 if chain.ends_digit(index) else 0
-                _count_line(cost, passed, [chain.end - row.cycle])
-                _count_line(cost, max(bits - passed, 1), [chain.next_cycle(index) - row.cycle])
+                _count_delay_line(cost, passed, [chain.end - row.cycle])
+                _count_delay_line(cost, max(bits - passed, 1), [chain.next_cycle(index) - row.cycle])
 
 
 @dataclass(frozen=True)
@@ -409,8 +409,8 @@ class _Layout:
         channels = list(zip(weights, own_names, strict=True))
         shared = [(activations, f"{names[0]}_activation")]
         encoded, multiplied = (channels, shared) if self.encodes_weights else (shared, channels)
-        digits = [self._digits(m, operands, name) for operands, name in encoded]
-        multiplicands = [self._multiplicands(m, operands, name) for operands, name in multiplied]
+        digits = [self._delay_digits(m, operands, name) for operands, name in encoded]
+        multiplicands = [self._delay_multiplicands(m, operands, name) for operands, name in multiplied]
         for channel, name in enumerate(names):
             own_digits, own_multiplicands = digits[channel % len(digits)], multiplicands[channel % len(multiplicands)]
             by_channel.append([])
@@ -424,15 +424,15 @@ class _Layout:
         sums = [total for totals in by_channel for total in totals]
         return self._graph(self._sums).add_to(m, sums, names[0], names)
 
-    def _multiplicands(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[int, Value]]:
+    def _delay_multiplicands(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[int, Value]]:
         """Add delay lines for the terms' multiplicands; return, per term, a dict from delay in cycles to value."""
         return [
-            _line(m, operands[first + term], delays, f"{name}_{first + term}")
+            _add_delay_line(m, operands[first + term], delays, f"{name}_{first + term}")
             for first, _, group in self.groups
             for term, delays in enumerate(group.multiplicand_delays)
         ]
 
-    def _digits(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[tuple[int, int], Value]]:
+    def _delay_digits(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[tuple[int, int], Value]]:
         """Add delay lines for the terms' encoded operands; return, per term, a dict from (bit, delay) to bit value."""
         terms = []
         for first, _, group in self.groups:
@@ -440,7 +440,7 @@ class _Layout:
                 bits: dict[tuple[int, int], Value] = {}
                 for delays, members in by_delays.items():
                     value = Cat(operands[term][bit] for bit in members)
-                    for delay, tap in _line(m, value, delays, f"{name}_{term}_bits_{members[0]}").items():
+                    for delay, tap in _add_delay_line(m, value, delays, f"{name}_{term}_bits_{members[0]}").items():
                         bits |= {(bit, delay): tap[index] for index, bit in enumerate(members)}
                 terms.append(bits)
         return terms
@@ -494,7 +494,7 @@ def _bits(low: int, high: int) -> int:
     return 1 + max(high.bit_length() if high > 0 else 0, (~low).bit_length() if low < 0 else 0)
 
 
-def _steps(delays: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _delay_steps(delays: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield each delay above 0, in increasing order, with the number of registers after the previous one."""
     last = 0
     for delay in sorted(delays):
@@ -503,17 +503,17 @@ def _steps(delays: Iterable[int]) -> Iterator[tuple[int, int]]:
             last = delay
 
 
-def _line(m: Module, value: Value, delays: Iterable[int], name: str) -> dict[int, Value]:
+def _add_delay_line(m: Module, value: Value, delays: Iterable[int], name: str) -> dict[int, Value]:
     """Add a delay line of registers to a module, and return the value at each of the given delays, in cycles."""
     taps = {0: value}
-    for delay, length in _steps(delays):
+    for delay, length in _delay_steps(delays):
         value = taps[delay] = delayed_apart(m, f"{name}_cycle_{delay}", value, length)
     return taps
 
 
-def _count_line(cost: Cost, bits: int, delays: Iterable[int]) -> None:
+def _count_delay_line(cost: Cost, bits: int, delays: Iterable[int]) -> None:
     """Add to ``cost`` the registers of a delay line of ``bits`` bits that is read at some delays, in cycles."""
-    for _, length in _steps(delays):
+    for _, length in _delay_steps(delays):
         cost.delay_apart(bits, length)
 
 

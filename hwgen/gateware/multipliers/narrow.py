@@ -475,7 +475,7 @@ class _Circuit:
         """Add to ``cost`` the adder of a pair's activations, and the delay lines of both activations and their sum."""
         bits, ready, terms = self.dots.operand.width, self.pairs[pair].cycle, self.pairs[pair].terms
         for position, _ in terms:
-            _count_wait(cost, bits, ready - position)
+            _count_delay(cost, bits, ready - position)
         rows = self.data_cycles[pair]
         summed = (ready + 1,) * (self.is_binary and pair > 0)
         if self.is_binary and pair == 0:
@@ -484,12 +484,12 @@ class _Circuit:
             cost.ff += width
             cost.lut += constant_adder_luts(-2 * self.constant, width)
         if len(terms) == 1:
-            _count_line(cost, bits, ready, rows + summed)
+            _count_delay_line(cost, bits, ready, rows + summed)
             return
-        _count_line(cost, 2 * bits, ready, rows)
+        _count_delay_line(cost, 2 * bits, ready, rows)
         if self.selects_sum(pair) or self.is_binary:
             cost.lut += max(bits, 2)
-            _count_line(cost, self.bits(pair), ready, rows * self.selects_sum(pair) + summed)
+            _count_delay_line(cost, self.bits(pair), ready, rows * self.selects_sum(pair) + summed)
 
     def _count_row(self, cost: Cost, row: _Row) -> None:
         """Add to ``cost`` a row of one output channel: a LUT per bit, its registers, and its weight bits' delays."""
@@ -503,7 +503,7 @@ class _Circuit:
             cost.lut += 1
         cost.delay(after, row.waits)
         for position, _ in self.pairs[row.pair].terms:
-            _count_wait(cost, 1, row.cycle - position)
+            _count_delay(cost, 1, row.cycle - position)
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
@@ -514,17 +514,17 @@ def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
     return delayed_fast(m, name, value, cycles) if cycles > 1 else delayed(m, name, value, cycles)
 
 
-def _count_wait(cost: Cost, bits: int, cycles: int) -> None:
+def _count_delay(cost: Cost, bits: int, cycles: int) -> None:
     """Add to ``cost`` the registers that delay ``bits`` bits by some cycles, the last of them a flip-flop."""
     fast = cycles > 1
     cost.delay(bits, cycles - fast)
     cost.ff += bits * fast
 
 
-def _count_line(cost: Cost, bits: int, ready: int, cycles: Iterable[int]) -> None:
+def _count_delay_line(cost: Cost, bits: int, ready: int, cycles: Iterable[int]) -> None:
     """Add to ``cost`` a delay line that starts in cycle ``ready`` and is read in several cycles."""
     for cycle in sorted(set(cycles)):
-        _count_wait(cost, bits, cycle - ready)
+        _count_delay(cost, bits, cycle - ready)
         ready = cycle
 
 

@@ -113,7 +113,7 @@ class BiasedSums(ScalingPart):
         recipe, cycle = self.recipe, self.reads["bias"]
         biases = beats.read("bias", cycle)
         accumulators = [delayed(m, f"accumulator_{lane}", value, cycle) for lane, value in enumerate(values)]
-        values = self._sums(m, accumulators, biases, 0)
+        values = self._add_sums(m, accumulators, biases, 0)
         if self._rounds:
             values = self._add_rounding(m, values)
         if any(recipe.left):
@@ -129,10 +129,10 @@ class BiasedSums(ScalingPart):
             # slices have none. A separate adder per slice uses each pre-adder, at no cost.
             delayed_values = [delayed(m, f"operand_{lane}_{piece}", value, piece) for lane, value in enumerate(values)]
             own = self.has_pre_adders
-            operands.append(self._sums(m, accumulators, biases, piece) if own else delayed_values)
+            operands.append(self._add_sums(m, accumulators, biases, piece) if own else delayed_values)
         return operands
 
-    def _sums(self, m: Module, accumulators: list[Value], biases: list[Value], delay: int) -> list[Value]:
+    def _add_sums(self, m: Module, accumulators: list[Value], biases: list[Value], delay: int) -> list[Value]:
         """Add adders of all lanes' accumulators and biases; return the sums, delayed by ``delay`` extra cycles."""
         fraction, sums = self.parameters.fraction, []
         for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True)):

@@ -139,7 +139,7 @@ class ScaledProducts(ScalingPart):
         factors = {name: beats.read(name, cycle + step) for name, step in recipe.factor_reads.items()}
         if recipe.in_slices:
             return [
-                self._cascade(m, lane, values, {name: of_lanes[lane] for name, of_lanes in factors.items()})
+                self._add_cascade(m, lane, values, {name: of_lanes[lane] for name, of_lanes in factors.items()})
                 for lane, values in enumerate(zip(*operands, strict=True))
             ]
         pairs = list(zip(operands[0], factors["factor"], strict=True))
@@ -147,7 +147,7 @@ class ScaledProducts(ScalingPart):
             return [self.rows.multiply(m, lane, *pair) for lane, pair in enumerate(pairs)]
         return [Mux(factor, value, 0) if 0 in recipe.factor else value for value, factor in pairs]
 
-    def _cascade(self, m: Module, lane: int, operands: Sequence[Value], factors: dict[str, Value]) -> Value:
+    def _add_cascade(self, m: Module, lane: int, operands: Sequence[Value], factors: dict[str, Value]) -> Value:
         """Add the cascade of DSP slices that computes a lane's product, one cycle per slice; return the product.
 
         Each slice adds the product of its pieces to the previous sum. If the product has a larger weight, the sum is
