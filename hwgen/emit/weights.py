@@ -189,7 +189,7 @@ def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> byt
     model : str
         Name of the model.
     """
-    load = config.load
+    load = config.weight_packet
     document = {"model": model, "design": _digest(config), "words": len(load) // 4, **host}
     text = json.dumps(document).encode()
     text += b" " * (-len(text) % 4)

@@ -251,10 +251,10 @@ class AcceleratorConfig:
 
         Weights in UltraRAM have to be loaded, because UltraRAM is initialised to zeros.
         """
-        return self.load if self.loader is not None and not self.loader.initialised else None
+        return self.weight_packet if self.loader is not None and not self.loader.initialised else None
 
     @property
-    def load(self) -> bytes:
+    def weight_packet(self) -> bytes:
         """Bytes of the packet that loads this configuration's weights when it is sent to the loader at run time.
 
         Raises

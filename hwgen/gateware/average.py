@@ -264,7 +264,7 @@ class SumUnit(Arithmetic[SumConfig]):
                 values: list[Value] = [tap[lane] for tap in taps]
                 for level, bits in enumerate(config.level_bits):
                     values = [
-                        self._register(m, f"{name}_level_{level}_{pair // 2}", values[pair : pair + 2], bits)
+                        self._add_register(m, f"{name}_level_{level}_{pair // 2}", values[pair : pair + 2], bits)
                         for pair in range(0, len(values), 2)
                     ]
                 total = values[0]
@@ -275,7 +275,7 @@ class SumUnit(Arithmetic[SumConfig]):
                 m.d.comb += self.o.payload[lane][pixel].eq(total)
         return m
 
-    def _register(self, m: Module, name: str, pair: list[Value], bits: int) -> Signal:
+    def _add_register(self, m: Module, name: str, pair: list[Value], bits: int) -> Signal:
         """Add and return a register that stores the sum of a ``pair`` of values, or the only value in ``pair``."""
         return registered(m, name, sum(pair[1:], pair[0]), signed(bits) if len(pair) == 2 else pair[0].shape())
 
@@ -306,7 +306,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         config = self.config
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
         for pixel, taps in enumerate(self.i.payload.taps):
-            count = self._count(m, pixel) if config.count_bits else None
+            count = self._add_count(m, pixel) if config.count_bits else None
             for lane in range(config.lanes):
                 total = self._sum(m, at_pixel(f"lane_{lane}", pixel, config.window.pixels), [tap[lane] for tap in taps])
                 m.d.comb += self.o.payload[lane][pixel].eq(total if count is None else Cat(total, count))
@@ -315,18 +315,18 @@ class FloatSum(Arithmetic[FloatSumConfig]):
     def _sum(self, m: Module, name: str, values: list[Value]) -> Value:
         """Add the chain of rounding adders for one channel of a window, and return the sum of its tap ``values``."""
         config = self.config
-        total = self._term(m, f"{name}_tap_0", values[0], 0)
+        total = self._add_term(m, f"{name}_tap_0", values[0], 0)
         for tap, (bits, excess) in enumerate(config.additions, start=1):
             here = f"{name}_tap_{tap}"
-            term = self._term(m, here, values[tap], config.arrivals[tap - 1] - 1)
+            term = self._add_term(m, here, values[tap], config.arrivals[tap - 1] - 1)
             exact = registered(m, f"{here}_exact_sum", total + term, signed(bits))
             total = exact
             if excess:
                 total = Signal(signed(signed_bits(*config.sums[tap])), name=f"{here}_sum", reset_less=True)
-                m.d.sync += total.eq(rounded(m, here, exact, excess))
+                m.d.sync += total.eq(add_rounding(m, here, exact, excess))
         return total
 
-    def _term(self, m: Module, name: str, value: Value, wait: int) -> Value:
+    def _add_term(self, m: Module, name: str, value: Value, wait: int) -> Value:
         """Add a lookup table from a tap's ``value`` to its addend; return the addend ``wait + 1`` cycles later."""
         config = self.config
         words = by_bits(config.terms, signed=config.window.input.signed)
@@ -334,7 +334,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         delayed_value = delayed_fast(m, f"{name}_value", value, wait) if wait else value
         return look_up(m, config.device, f"{name}_terms", signed(config.term_bits), words, delayed_value)
 
-    def _count(self, m: Module, pixel: int) -> Value:
+    def _add_count(self, m: Module, pixel: int) -> Value:
         """Add adders that count a window's taps inside the map; return the count in the cycle of the sum."""
         config = self.config
         count: Value = Const(0)
@@ -360,7 +360,7 @@ def _suffix_or(m: Module, name: str, flags: Sequence[Value], nearby: int) -> Val
     )
 
 
-def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
+def add_rounding(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
     """Add logic that rounds an integer ``value`` to float32's 24 significant bits, ties to even; return the result.
 
     It is one cycle later. At most ``excess`` bits of ``value`` are dropped. To drop ``j`` bits, half of

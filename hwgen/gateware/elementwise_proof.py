@@ -35,7 +35,7 @@ _WIDE = 64
 
 
 @dataclass(frozen=True)
-class _Value:
+class _OutputValue:
     """Output value of elementwise arithmetic in a proof: its lane and pixel in the beat, and its Verilog expression.
 
     Parameters
@@ -54,11 +54,11 @@ class _Value:
     output: str
 
 
-def _values(config: Any) -> list[_Value]:
+def _output_values(config: Any) -> list[_OutputValue]:
     """Return all values of an output beat of elementwise arithmetic, lane by lane, with their Verilog expressions."""
     pixels, shape = config.window.pixels, config.result
     return [
-        _Value(
+        _OutputValue(
             at_pixel(f"lane_{lane}", pixel, pixels),
             lane,
             pixel,
@@ -68,7 +68,7 @@ def _values(config: Any) -> list[_Value]:
     ]
 
 
-def _operand(config: Any, value: _Value, field: str, shape: Shape, pixels: int) -> str:
+def _operand_text(config: Any, value: _OutputValue, field: str, shape: Shape, pixels: int) -> str:
     """Return the Verilog expression of the bits of an output value's operand, in the delayed input ``payload_was``.
 
     ``field`` is the field of the step, with values of ``shape`` at ``pixels`` pixels. One pixel is for all pixels.
@@ -78,15 +78,15 @@ def _operand(config: Any, value: _Value, field: str, shape: Shape, pixels: int) 
     return part("payload_was", first, shape.width)
 
 
-def _operands(config: Any, value: _Value) -> list[str]:
+def _operand_texts(config: Any, value: _OutputValue) -> list[str]:
     """Return the Verilog expressions of the bits of an output value's operands, one operand from each input map."""
     return [
-        _operand(config, value, f"operand_{index}", beat.shape, beat.pixels)
+        _operand_text(config, value, f"operand_{index}", beat.shape, beat.pixels)
         for index, beat in enumerate(config.window.inputs)
     ]
 
 
-def _tables(config: Any, name: str) -> list[str]:
+def _table_lines(config: Any, name: str) -> list[str]:
     """Return Verilog lines that define the lookup tables of the input maps, each an array ``NAME_INDEX``."""
     return [
         line
@@ -127,12 +127,12 @@ def _obligation(
 def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
     """Return the proof obligation of a sum of two maps: each output is ``round(a + b) + zero_point``, saturated."""
     one, wide = 1 << config.fraction, f"wire signed [{_WIDE - 1}:0]"
-    lines = _tables(config, "share")
+    lines = _table_lines(config, "share")
     lines += table("rounding", config.rounding, signed=False)
     facts = {}
-    for value in _values(config):
+    for value in _output_values(config):
         name, low, high = value.name, signed_number(config.low), signed_number(config.high)
-        shares = " + ".join(f"share_{index}[{bits}]" for index, bits in enumerate(_operands(config, value)))
+        shares = " + ".join(f"share_{index}[{bits}]" for index, bits in enumerate(_operand_texts(config, value)))
         lines += [
             f"{wide} {name}_sum = {shares};",
             f"{wide} {name}_floor = {name}_sum >>> {config.fraction};",
@@ -149,10 +149,10 @@ def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
 def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
     """Return the proof obligation of a product of two maps: each output is ``(a - zeros[0]) * (b - zeros[1])``."""
     facts = {}
-    for value in _values(config):
+    for value in _output_values(config):
         first, second = (
             f"({value_of(bits, beat.shape)} - {signed_number(zero)})"
-            for bits, beat, zero in zip(_operands(config, value), config.window.inputs, config.zeros, strict=True)
+            for bits, beat, zero in zip(_operand_texts(config, value), config.window.inputs, config.zeros, strict=True)
         )
         facts[f"{value.name} is the product"] = f"{value.output} == {_WIDE}'sd0 + {first} * {second}"
     return _obligation(config, site, "Each output is the product of its operands, less their zero points", [], facts)
@@ -160,12 +160,12 @@ def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
 
 def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
     """Return the proof obligation of an elementwise maximum or minimum: it bounds all operands and equals one."""
-    lines = _tables(config, "converted")
+    lines = _table_lines(config, "converted")
     bound, facts = ">=" if config.greatest else "<=", {}
-    for value in _values(config):
+    for value in _output_values(config):
         candidates = [
             f"converted_{index}[{bits}]" if config.tables[index] else value_of(bits, beat.shape)
-            for index, (bits, beat) in enumerate(zip(_operands(config, value), config.window.inputs, strict=True))
+            for index, (bits, beat) in enumerate(zip(_operand_texts(config, value), config.window.inputs, strict=True))
         ]
         is_bound = " & ".join(f"({value.output} {bound} {candidate})" for candidate in candidates)
         is_one = " | ".join(f"({value.output} == {candidate})" for candidate in candidates)
@@ -179,13 +179,13 @@ def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
 def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
     """Return the proof obligation of a conversion by tables: each output is its operand's entry in its map's table."""
     inputs, layout = config.window.inputs, dict(config.window.step_layout)
-    lines = _tables(config, "converted")
+    lines = _table_lines(config, "converted")
     source = layout.get("source")
     source_bits = source.width if source else 0
     source_was = part("payload_was", source.offset, source_bits) if source and source_bits else "1'b0"
     widest, facts = max(beat.bits for beat in inputs), {}
-    for value in _values(config):
-        field = _operand(config, value, "operand", Shape(widest), config.window.pixels)
+    for value in _output_values(config):
+        field = _operand_text(config, value, "operand", Shape(widest), config.window.pixels)
         name = f"{value.name}_operand"
         lines.append(f"wire [{widest - 1}:0] {name} = {field};")
         for index, beat in enumerate(inputs):
@@ -208,8 +208,8 @@ def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]
             if lane < len(channels):
                 words = config.tables.values[channels[lane] * size : (channels[lane] + 1) * size].tolist()
                 lines += table(f"channel_{channels[lane]}", words, signed=beat.signed)
-    for value in _values(config):
-        bits = _operand(config, value, "operand", beat.shape, config.window.pixels)
+    for value in _output_values(config):
+        bits = _operand_text(config, value, "operand", beat.shape, config.window.pixels)
         for fold, channels in enumerate(beat.fold_channels):
             expected = f"channel_{channels[value.lane]}[{bits}]" if value.lane < len(channels) else "0"
             facts[f"{value.name} of beat {fold} is its channel's"] = (

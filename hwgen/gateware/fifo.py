@@ -79,7 +79,7 @@ class FifoConfig(OnDevice):
         return self.memory != "lut"
 
     @property
-    def pieces(self) -> int:
+    def num_pieces(self) -> int:
         """Number of memories, one per address range, that make up a deep FIFO's RAM; a fast multiplexer joins them."""
         return len(piece_words(self.device, self.width, self.depth, self.memory_in))
 
@@ -109,7 +109,7 @@ class FifoConfig(OnDevice):
             cost.ram(self.width, FRONT_DEPTH)
             # Between block RAM and LUTs: a register for each piece's word, its address and valid bits; and a
             # multiplexer.
-            cost.ff += self.width * self.pieces + 4 * address_bits + counter_bits(FRONT_DEPTH + 1) + 4
+            cost.ff += self.width * self.num_pieces + 4 * address_bits + counter_bits(FRONT_DEPTH + 1) + 4
             cost.lut += self.width + 14
         return cost.resources
 
@@ -161,7 +161,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
             oldest = self._add_memory_with_queue(m, level, push, fetch)
         else:
             m.d.comb += push.eq(self.i.valid)
-            oldest, _ = _ring(m, self.config.device, "storage", self.i.payload.as_value(), depth, push, fetch)
+            oldest, _ = _add_ring(m, self.config.device, "storage", self.i.payload.as_value(), depth, push, fetch)
         m.d.comb += self.o.payload.data.eq(oldest)
         with m.If(fetch):
             m.d.sync += self.o.valid.eq(1)
@@ -190,7 +190,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
             push.eq(straight | follow),
         ]
         # A slot stores whether its beat was written directly. Beats from block RAM arrive in a second LUT RAM.
-        near, reserved_slot = _ring(m, self.config.device, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
+        near, reserved_slot = _add_ring(m, self.config.device, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
         config = self.config
         write, address, behind = memory_in_pieces(
             m, config.device, "storage", width=config.width, depth=config.depth, registered=True, where=config.memory
@@ -200,7 +200,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         _step(m, address, self.config.depth, follow)
         arrives = delayed(m, "refill", follow, 2, reset_less=False)
         arrived = delayed(m, "refill_address", reserved_slot, 2)
-        far, _ = _ring(m, self.config.device, "refilled", behind, FRONT_DEPTH, arrives, fetch, arrived)
+        far, _ = _add_ring(m, self.config.device, "refilled", behind, FRONT_DEPTH, arrives, fetch, arrived)
         return Mux(near[-1], near[:-1], far)
 
 
@@ -215,7 +215,7 @@ def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
         m.d.sync += address.eq(Mux(address == depth - 1, 0, address + 1))
 
 
-def _ring(
+def _add_ring(
     m: Module, device: Device, name: str, word: Value, depth: int, push: Value, pop: Value, to: Value | None = None
 ) -> tuple[Value, Value]:
     """Add a ring buffer of ``depth`` words in LUT RAM; return the word last read by ``pop``, and the write address.

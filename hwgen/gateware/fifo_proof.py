@@ -26,7 +26,7 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
     The order is not proved if several block RAM memories, one per address range, store the beats.
     """
     latency, facts = config.latency, _facts(config)
-    order = () if config.pieces > 1 else (_block_ram_order if config.in_block_ram else _lut_ram_order,)
+    order = () if config.num_pieces > 1 else (_block_ram_order if config.in_block_ram else _lut_ram_order,)
     return [
         *of_streams(config, site),
         _of_beats(

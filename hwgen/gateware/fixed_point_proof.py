@@ -82,7 +82,7 @@ def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
             lines += table(f"table_{number}_{channel}", words, signed=False)
     for lane, pixel in product(range(config.lanes), range(config.pixels)):
         name = at_pixel(f"lane_{lane}", pixel, config.pixels)
-        lines += _values(config, name, lane, pixel)
+        lines += _value_lines(config, name, lane, pixel)
         result = f"$signed({part('o__payload', (lane * config.pixels + pixel) * width, width)})"
         for beat, channels in enumerate(beats):
             if lane < len(channels):
@@ -95,7 +95,7 @@ def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
     return [*found, *([of_index(site, len(beats), "beat_index", 0)] if not inputs else [])]
 
 
-def _values(config: FixedPointConfig, name: str, lane: int, pixel: int) -> list[str]:
+def _value_lines(config: FixedPointConfig, name: str, lane: int, pixel: int) -> list[str]:
     """Return Verilog lines that define the operands and all results of one lane and pixel, ``NAME_value_INDEX``."""
     lines = []
     for index, beat in enumerate(config.window.inputs):
@@ -104,7 +104,7 @@ def _values(config: FixedPointConfig, name: str, lane: int, pixel: int) -> list[
         lines.append(_wire(name, index, value_of(part("payload_was", first, beat.bits), beat.shape)))
     for number, step in enumerate(config.steps):
         operands = [f"{name}_value_{operand}" for operand in step.operands]
-        entries = _entries(step, number, operands[0])
+        entries = _constant_texts(step, number, operands[0])
         chosen = [entries[_channel(channels, lane) if len(entries) > 1 else 0] for channels in config.beats]
         expression = _DEFINITIONS[type(step)](step, operands, choice("beat_was", chosen))
         lines.append(_wire(name, len(config.window.inputs) + number, expression))
@@ -116,7 +116,7 @@ def _channel(channels: range, lane: int) -> int:
     return channels[lane] if lane < len(channels) else 0
 
 
-def _entries(step: OperationCircuit, number: int, operand: str) -> list[str]:
+def _constant_texts(step: OperationCircuit, number: int, operand: str) -> list[str]:
     """Return the Verilog expressions of an operation's constant or table entry: one, or one per channel."""
     if isinstance(step, TableCircuit):
         bits = (len(step.tables[0]) - 1).bit_length()

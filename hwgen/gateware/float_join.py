@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise, product
 from amaranth import Module, Shape, Signal, Value, signed
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.average import LENGTHS, rounded
+from hwgen.gateware.average import LENGTHS, add_rounding
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
@@ -155,19 +155,19 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
         for lane, pixel in product(range(config.lanes), range(pixels)):
             name = at_pixel(f"lane_{lane}", pixel, pixels)
-            total = self._term(m, f"{name}_input_0", 0, self.i.payload.operand_0[lane][pixel])
+            total = self._add_term(m, f"{name}_input_0", 0, self.i.payload.operand_0[lane][pixel])
             for index, (bits, excess) in enumerate(config.additions, start=1):
                 here = f"{name}_input_{index}"
-                term = self._term(m, here, index, self.i.payload[f"operand_{index}"][lane][pixel])
+                term = self._add_term(m, here, index, self.i.payload[f"operand_{index}"][lane][pixel])
                 exact = registered(m, f"{here}_exact_sum", total + term, signed(bits))
                 total = exact
                 if excess:
                     total = Signal(signed(signed_bits(*config.sums[index])), name=f"{here}_sum", reset_less=True)
-                    m.d.sync += total.eq(rounded(m, here, exact, excess, settles=excess > _QUICK))
+                    m.d.sync += total.eq(add_rounding(m, here, exact, excess, settles=excess > _QUICK))
             m.d.comb += self.o.payload[lane][pixel].eq(total)
         return m
 
-    def _term(self, m: Module, name: str, index: int, value: Value) -> Value:
+    def _add_term(self, m: Module, name: str, index: int, value: Value) -> Value:
         """Add a lookup table from a map's value to its addend; return the addend when the previous sum is complete."""
         config = self.config
         wait = config.arrivals[index - 1] - 1 if index else 0

@@ -83,7 +83,7 @@ def of_float_sum(config: FloatSumConfig, site: Site) -> list[Obligation]:
             first_bit = layout["taps"].offset + position * source.bits
             addends.append(_Addend("terms", config.terms, first_bit, source.shape))
         chains.append(_Chain(links, addends, part("o__payload", first, config.sum_bits)))
-    counts = _counts(config) if config.count_bits else {}
+    counts = _count_facts(config) if config.count_bits else {}
     if _is_single(config):
         _, excess = config.additions[-1]
         chains = [replace(chain, output=f"{chain.links[-1]}_{'sum' if excess else 'exact_sum'}") for chain in chains]
@@ -95,7 +95,7 @@ def _is_single(config: FloatSumConfig) -> bool:
     return bool(config.count_bits) and config.lanes * config.window.pixels == 1 and len(config.additions) > 0
 
 
-def _counts(config: FloatSumConfig) -> dict[str, str]:
+def _count_facts(config: FloatSumConfig) -> dict[str, str]:
     """Return Verilog facts, by name: the bits above each window sum are the number of taps inside the map."""
     window, taps = config.window, config.window.taps
     begin = dict(window.step_layout)["inside"].offset
@@ -176,7 +176,7 @@ def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chai
     cycles = config.latency
     lines, facts, ranges, rules = [], {}, {}, {}
     for chain in chains:
-        for step in _steps(config, site, chain):
+        for step in _additions(config, site, chain):
             lines += step.lines
             facts |= step.facts
             ranges |= step.ranges
@@ -198,7 +198,7 @@ def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chai
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Addition:
     """Verilog definition of one addition in a chain of rounding adders, and facts about its sum and addend.
 
     Parameters
@@ -215,7 +215,7 @@ class _Step:
     rules: dict[str, str]
 
 
-def _sums(config: Any, site: Site, chain: _Chain, index: int) -> tuple[str, str]:
+def _sum_names(config: Any, site: Site, chain: _Chain, index: int) -> tuple[str, str]:
     """Return the Verilog names of the exact and of the rounded partial sum after addend ``index`` of a chain."""
     link, is_last = chain.links[index], index == len(chain.links) - 1
     if index == 0:
@@ -235,15 +235,15 @@ def _partial_sum_ranges(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[
         yield exact, (low, high)
 
 
-def _steps(config: Any, site: Site, chain: _Chain) -> Iterator[_Step]:
+def _additions(config: Any, site: Site, chain: _Chain) -> Iterator[_Addition]:
     """Yield the Verilog definitions of a chain's additions; the first one only limits the first addend's range."""
     ends, first = list(_partial_sum_ranges(chain)), chain.links[0]
     within = _within(site.read_data(f"{first}_terms"), *ends[0][1])
-    yield _Step([], {}, {}, {f"{first} is in the range of its table": within})
+    yield _Addition([], {}, {}, {f"{first} is in the range of its table": within})
     for index, (arrival, arrived) in enumerate(pairwise(config.arrivals), start=1):
         link, addend = chain.links[index], chain.addends[index]
-        _, before = _sums(config, site, chain, index - 1)
-        exact, rounded = _sums(config, site, chain, index)
+        _, before = _sum_names(config, site, chain, index - 1)
+        exact, rounded = _sum_names(config, site, chain, index)
         term = site.read_data(f"{link}_terms")
         # Rounding can make a number one bit wider.
         width = signed_bits(*ends[index][0]) + 1
@@ -264,7 +264,7 @@ def _steps(config: Any, site: Site, chain: _Chain) -> Iterator[_Step]:
             ]
             facts[f"{link} is rounded"] = f"$signed({rounded}) == {link}_float"
             ranges[f"{link} is in its range once rounded"] = f"(age < {arrived}) | {_within(rounded, *ends[index][1])}"
-        yield _Step(lines, facts, ranges, rules)
+        yield _Addition(lines, facts, ranges, rules)
 
 
 def _within(name: str, low: int, high: int) -> str:

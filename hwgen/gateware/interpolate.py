@@ -12,7 +12,7 @@ from functools import cached_property
 from amaranth import Module, Mux, Shape, Signal, Value, signed, unsigned
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.average import LENGTHS, rounded
+from hwgen.gateware.average import LENGTHS, add_rounding
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, registered
@@ -395,12 +395,12 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         in_time = delayed_fast(m, f"{name}_value", value, wait) if wait else value
         words = by_bits(config.terms, signed=config.window.input.signed)
         term = look_up(m, config.device, f"{name}_terms", config.term_shape, words, in_time)
-        weighed = self._times(m, f"{name}_column", 1, term, column_weight)
+        weighed = self._add_multiplier(m, f"{name}_column", 1, term, column_weight)
         exact = Signal(config.result, name=f"{name}_product")
-        m.d.comb += exact.eq(self._times(m, f"{name}_row", 0, weighed, row_weight))
+        m.d.comb += exact.eq(self._add_multiplier(m, f"{name}_row", 0, weighed, row_weight))
         return self._add_rounding(m, name, exact)
 
-    def _times(self, m: Module, name: str, axis: int, value: Value, weight: Value) -> Value:
+    def _add_multiplier(self, m: Module, name: str, axis: int, value: Value, weight: Value) -> Value:
         """Add the adder tree that multiplies ``value`` by the ``weight`` of a row (axis 0) or column (1).
 
         Return the product, ``config.levels[axis]`` cycles later.
@@ -414,5 +414,5 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         if not excess:
             return exact
         register = Signal(self.config.result, name=f"{name}_rounded", reset_less=True)
-        m.d.sync += register.eq(rounded(m, name, exact, excess, settles=excess > _QUICK))
+        m.d.sync += register.eq(add_rounding(m, name, exact, excess, settles=excess > _QUICK))
         return register

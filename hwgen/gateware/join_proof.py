@@ -25,7 +25,7 @@ def obligations(config: JoinConfig, site: Site) -> list[Obligation]:
     return [tokens(config, site), _progress(config, site)]
 
 
-def _names(config: JoinConfig) -> list[str]:
+def _ports(config: JoinConfig) -> list[str]:
     """Return the Verilog names of a join's input streams."""
     return [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
 
@@ -36,7 +36,7 @@ def _step_lines(config: JoinConfig) -> list[str]:
     If inputs come in turn, ``turn`` is the input of the step. If the last input is kept, ``writes`` is high in the
     steps that read a beat of it.
     """
-    names = _names(config)
+    names = _ports(config)
     lines = ["wire taken = start;", *counter("fold_count", config.output_folds, "taken")]
     if config.in_turn:
         bits = max(1, (len(names) - 1).bit_length())
@@ -50,12 +50,12 @@ def _step_lines(config: JoinConfig) -> list[str]:
     return [*lines, f"wire is_offered = {' & '.join([*others, last])};"]
 
 
-def _ready_parts(config: JoinConfig, site: Site) -> dict[str, str]:
+def _ready_facts(config: JoinConfig, site: Site) -> dict[str, str]:
     """Return Verilog facts, by name: a join's input is ready exactly in the steps that read a beat of it.
 
     A ``ready`` that is ``start`` has no port in the emitted module, except in a join with inputs in turn.
     """
-    names = _names(config)
+    names = _ports(config)
     takes = ["taken"] * len(names)
     if config.in_turn:
         takes = [f"(taken & (turn == {index}))" for index in range(len(names))]
@@ -76,7 +76,7 @@ def _index_fact(site: Site) -> dict[str, str]:
 def _input_data(config: JoinConfig) -> list[str]:
     """Return the Verilog expressions of the beat on each of a join's inputs, without ``last``."""
     return [
-        part(f"{name}__payload", 0, beat.data_bits) for name, beat in zip(_names(config), config.inputs, strict=True)
+        part(f"{name}__payload", 0, beat.data_bits) for name, beat in zip(_ports(config), config.inputs, strict=True)
     ]
 
 
@@ -95,7 +95,7 @@ def _in_turn(config: JoinConfig, site: Site) -> Obligation:
     operand = dict(config.step_layout)["operand"]
     widest = operand.width // (config.input.lanes * config.pixels)
     words = []
-    for index, (name, beat) in enumerate(zip(_names(config), config.inputs, strict=True)):
+    for index, (name, beat) in enumerate(zip(_ports(config), config.inputs, strict=True)):
         values = [
             f"{widest}'d0 | {part(f'{name}__payload', position * beat.bits, beat.bits)}"
             for position in reversed(range(beat.lanes * beat.pixels))
@@ -125,7 +125,7 @@ def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[s
         invariants={"steps are counted within a pixel": f"fold_count < {config.output_folds}"},
         asserts={
             "a step is accepted when its beats are valid": "!taken | is_offered",
-            **_ready_parts(config, site),
+            **_ready_facts(config, site),
             **_index_fact(site),
             "a step leaves in the next cycle": "o__valid == taken_was",
             "the step has the values of the beats": "!o__valid | (o__payload == step_was)",
@@ -162,7 +162,7 @@ def _kept_pixel(config: JoinConfig, site: Site) -> Obligation:
         },
         asserts={
             "a step is accepted when its beats are valid": "!taken | is_offered",
-            **_ready_parts(config, site),
+            **_ready_facts(config, site),
             **_index_fact(site),
             f"a step leaves after {config.latency} cycles": "o__valid == taken_was",
             "the step has the values of the beats": f"!o__valid | ({part('o__payload', 0, below)} == step_was)",
@@ -183,7 +183,7 @@ def _progress(config: JoinConfig, site: Site) -> Obligation:
         methods=("pdr",),
         # A register, because ABC searches no run of a circuit without one.
         observer=(*_step_lines(config), *delayed("taken", 1, "taken", 1, resets=True)),
-        asserts={"a step is accepted": "!(room & is_offered) | taken", **_ready_parts(config, site)},
+        asserts={"a step is accepted": "!(room & is_offered) | taken", **_ready_facts(config, site)},
         cover="taken_was",
     )
 

@@ -259,7 +259,7 @@ class LayerConfig(HasWindow):
         return tuple(contents for part in self.loaded_parts.values() for contents in part.stored_contents)
 
     @property
-    def distribute(self) -> DistributeConfig | None:
+    def distributor(self) -> DistributeConfig | None:
         """Configuration of the component that writes run-time weights to the layer's memories; ``None`` without any."""
         return DistributeConfig(device=self.device, stores=self.stores) if self.stores else None
 
@@ -423,7 +423,7 @@ class LayerConfig(HasWindow):
             "compute": self.compute,
             "unload": self.unload,
             **({} if self.finish is None else {"finish": self.finish}),
-            **({} if self.distribute is None else {"load": self.distribute}),
+            **({} if self.distributor is None else {"load": self.distributor}),
             **self._reader_components,
         }
 
@@ -575,8 +575,8 @@ class Layer(ConfiguredComponent[LayerConfig]):
             m.submodules.finish = finish = config.finish.component()
             connect(m, unload=unload.o, finish=finish.i)
             finished = finish.o
-        if config.distribute is not None:
-            m.submodules.load = load = Distribute(config.distribute)
+        if config.distributor is not None:
+            m.submodules.load = load = Distribute(config.distributor)
             connect(m, layer=wiring.flipped(self.load_i), load=load.i)
             connect(m, load=load.o, layer=wiring.flipped(self.load_o))
             parts = {"compute": compute, "finish": finish}

@@ -206,7 +206,7 @@ def _write_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
     LookupError
         If nothing reads the words of a memory.
     """
-    link, config = site.inner("load"), layer.distribute
+    link, config = site.inner("load"), layer.distributor
     wires = {}
     if link is None or config is None:
         return wires

@@ -170,7 +170,7 @@ def test_plan(tmp_path):
     assert json.loads(plan.to_json())["weights"] == "runtime"
     assert plan.config.loader is not None
     words = plan.config.loader.packet_words
-    assert len(plan.config.load) == 4 * words
+    assert len(plan.config.weight_packet) == 4 * words
     assert f"\nweights are loaded at run time: {words:,} words of 32 bits, one per cycle\n" in plan.table()
     (group,) = plan.plan.groups
     parts = sum((used for _, used in sections.of_group(group).resources(group, plan.plan)), Resources())
@@ -357,7 +357,7 @@ def test_a_load_behind_an_error(design, tmp_path):
     accelerator = driver.Accelerator(registers, still_dma(), folder=design)
     accelerator.load_weights(tmp_path / "1.weights")
     assert accelerator.inputs[0].scale == pytest.approx(0.04)
-    assert registers.words == np.frombuffer(loaded.config.load, "<u4").tolist()
+    assert registers.words == np.frombuffer(loaded.config.weight_packet, "<u4").tolist()
 
 
 class Stuck(Waiting):
@@ -394,7 +394,7 @@ def test_frames_that_do_not_leave(design, tmp_path):
     assert registers.resets == 1
     assert accelerator.inputs[0].scale == pytest.approx(0.02)
     accelerator.load_weights(tmp_path / "1.weights")
-    assert registers.words == np.frombuffer(loaded.config.load, "<u4").tolist()
+    assert registers.words == np.frombuffer(loaded.config.weight_packet, "<u4").tolist()
     assert registers.resets == 1
 
 
@@ -408,7 +408,7 @@ def test_registers(design, tmp_path):
     frame = np.random.default_rng(2).integers(0, 256, source.shape).astype(np.uint8)
     outputs = [packed(sink, runtime(path, frame[None])[0]).tobytes().hex() for path in paths]
     assert outputs[0] != outputs[1]
-    loads = [np.frombuffer(hwgen.load(path).retrained(design).config.load, "<u4").tolist() for path in paths]
+    loads = [np.frombuffer(hwgen.load(path).retrained(design).config.weight_packet, "<u4").tolist() for path in paths]
     cocotb_bench.run(
         verilog_of(design), registers["module"], "cocotb_weights", tmp_path,
         registers=registers, loads=loads, frame=packed(source, frame).tobytes().hex(), outputs=outputs,

@@ -371,7 +371,7 @@ def check_load(pair, seed, pattern, load, after):
     beats = to_beats(config.input, frames)
     begin = after * config.input.beats
     own = words_of(config.first_load or b"")
-    loads = [(0, own)] * bool(own) + [(begin, words_of(other.load))]
+    loads = [(0, own)] * bool(own) + [(begin, words_of(other.weight_packet))]
     sent = Sent(beats, 4 * config.output.beats, loads)
     seen = drive(Circuit(Accelerator(config)), sent, offer=pattern[0], accept=pattern[1], load=load, patience=PATIENCE)
     assert len(seen.words) == 4 * config.output.beats
@@ -399,7 +399,7 @@ def test_cycles(pair, seed):
     plain = drive(circuit, Sent(beats, outputs))
     check_cycles(Schedule(config, len(frames)), plain)
     late = Pattern((False,) * 4 + (True,) * 100_000)  # so that the load goes first
-    behind = drive(circuit, Sent(beats, outputs, [(0, words_of(pair.configs[1].load))]), late)
+    behind = drive(circuit, Sent(beats, outputs, [(0, words_of(pair.configs[1].weight_packet))]), late)
     assert behind.loads[-1] < behind.taken[0]
     check_cycles(Schedule(config, len(frames)), behind)
 
@@ -632,7 +632,7 @@ def test_reset(seed, reset_at, pattern, gives):
     networks, configs, circuit = smalls()
     config, frames = configs[0], frames_for(networks[0], 4, seed)
     beats, size = to_beats(config.input, frames), config.input.beats
-    before = Sent(beats, 4 * config.output.beats, [(size, words_of(configs[1].load))])
+    before = Sent(beats, 4 * config.output.beats, [(size, words_of(configs[1].weight_packet))])
     only = Sent(beats[: 2 * size], 2 * config.output.beats)
     how: Any = {"offer": pattern[0], "accept": pattern[1], "load": gives, "reset_at": reset_at}
     seen = drive(circuit, before, **how, after=only)
@@ -642,7 +642,7 @@ def test_reset(seed, reset_at, pattern, gives):
     else:
         assert not seen.taken
         assert not any(seen.good)
-    again = replace(only, loads=[(0, words_of(configs[2].load))])
+    again = replace(only, loads=[(0, words_of(configs[2].weight_packet))])
     seen = drive(circuit, before, **how, after=again)
     count = sum(cycle < seen.loads[0] for cycle in seen.taken) // size
     assert len(seen.words) == 2 * config.output.beats
@@ -655,7 +655,7 @@ def test_two_designs_have_two_digests():
     """Another unrolling, another constant of the hardware: another digest; other weights: the same."""
     networks, (config, other, _), _ = smalls()
     assert config.loader == other.loader
-    assert config.load != other.load
+    assert config.weight_packet != other.weight_packet
     first = networks[0].layers[0]
     moved = replace(first, input=replace(first.input, zero_point=3))
     changed = replace(networks[0], layers=(moved, *networks[0].layers[1:]))

@@ -162,7 +162,7 @@ def test_built_folders_bring_their_weights(short, short_design, tmp_path):
     folder = short_design.build(tmp_path / "out", short.random_frames(1, seed=6))
     top = json.loads((folder / "weights.json").read_text())["module"]
     document, load = weights.read((folder / f"{top}.weights").read_bytes(), "the file")
-    assert load == short_design.config.load
+    assert load == short_design.config.weight_packet
     assert document["words"] == len(load) // 4
     words = (folder / "weights.hex").read_text().split()
     assert b"".join(int(word, 16).to_bytes(4, "little") for word in words) == load
