@@ -22,7 +22,7 @@ class CreditsConfig(OnDevice):
     depth : int
         Depth of the FIFO, in beats.
     claims : tuple of int
-        For each output fold: number of credits that it takes at its start, which is the number of beats that it writes.
+        Number of credits that each output fold claims at its start: the number of beats that it writes.
     """
 
     depth: int
@@ -55,7 +55,7 @@ class Credits(ConfiguredComponent[CreditsConfig]):
     start : In(1)
         Whether the output fold starts in this cycle.
     offered, taken : In(1)
-        Whether the FIFO offers a beat, and whether its reader takes it. Both together return one credit.
+        Whether a beat is valid at the FIFO's output, and whether its reader accepts it. Both return one credit.
     room : Out(1)
         Whether there are enough credits for the output fold.
     """
@@ -84,7 +84,7 @@ def count_credits(
 ) -> Value:
     """Add a counter of a FIFO's free entries; return a bit that is 1 if the next output fold's results fit the FIFO.
 
-    An output fold is a pass over ``Tm`` output channels; ``fold`` is its index. ``start`` takes the credits of the
+    An output fold is a pass over ``Tm`` output channels; ``fold`` is its index. ``start`` claims the credits of the
     fold, and ``returned`` adds one credit.
     """
     credits = Signal(range(config.depth + 1), init=config.depth, name=name)

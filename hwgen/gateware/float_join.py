@@ -38,7 +38,7 @@ class FloatJoinConfig(Weightless):
     Raises
     ------
     ConfigError
-        If the inputs are not taken at once, or a table does not have one entry per value.
+        If the inputs are not read at once, or a table does not have one entry per value.
     """
 
     operation = "addition"
