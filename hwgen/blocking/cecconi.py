@@ -105,7 +105,7 @@ def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Tran
 
 
 def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
-    """Return the number of words that the program of Cecconi's paper (listing 1.1) moves for a layer in such tiles.
+    """Return the words moved for a layer by the program in Cecconi's paper (listing 1.1), for one tile size.
 
     Inputs stay in the buffer for all ``z``. Weights, biases and outputs are fetched for every tile, and outputs are
     written back.
@@ -168,7 +168,7 @@ def optimise(
 
 
 def _new_sum_dims(order: str) -> list[str]:
-    """Return the dimensions of the tile loops, inner to outer, without input channels: a step starts new sums."""
+    """Return the dimensions of the tile loops that start new sums, inner to outer: all but input channels."""
     return [dim for dim in _order(order) if dim not in LOOPS["k"]]
 
 

@@ -46,7 +46,7 @@ class Axis:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """Numbers of map elements, without padding, that each tap (row) reads in the first ``n`` windows (columns)."""
+        """Cumulative counts ``(taps, windows + 1)``: map elements, not padding, that each tap reads in the windows."""
         elements = np.arange(self.outputs) * self.stride - self.pad + np.arange(self.window)[:, None]
         inside = (elements >= 0) & (elements < self.size)
         return np.concatenate([np.zeros((self.window, 1), np.int64), np.cumsum(inside, axis=1)], axis=1)
@@ -121,7 +121,7 @@ def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
 
 
 def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, scope: int | None = None) -> int:
-    """Return the words of ``operand`` that a buffer at ``position`` of a loop nest fetches during the whole nest.
+    """Return the words of ``operand`` that a buffer around the ``position`` innermost loops fetches in the whole nest.
 
     The head of this module states what ``overlap`` and ``scope`` mean.
     """
@@ -225,7 +225,7 @@ def traffic(
     scope: int | None = None,
     first_read: bool = False,
 ) -> dict[str, list[Traffic]]:
-    """Return the `Traffic` of buffers at given positions of a loop nest, as a list per operand, inner to outer.
+    """Return the `Traffic` of buffers at given positions in a loop nest, as a list per operand, inner to outer.
 
     Parameters
     ----------

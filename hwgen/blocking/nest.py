@@ -58,7 +58,7 @@ class Blocks:
 
 
 def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
-    """Return the blocks of two loop dimensions, reshaped to broadcast to all their combinations."""
+    """Reshape the blocks of two loop dimensions, so that they broadcast to all their combinations."""
     return Blocks(blocks.start[:, None], blocks.length[:, None]), other
 
 
@@ -149,7 +149,7 @@ class Nest:
         return cls(problem, (*inner, *(BlockedLoop(dim, problem.size(dim)) for dim in order)))
 
     def tile(self, position: int) -> dict[str, int]:
-        """Return the number of elements, by dimension, that the loops inside ``position`` cover."""
+        """Return the number of elements, by dimension, that the ``position`` innermost loops cover."""
         reached: dict[str, int] = dict.fromkeys(DIMS, 1)
         reached.update((loop.dim, loop.extent) for loop in self.loops[:position])
         return reached
@@ -168,7 +168,7 @@ class Nest:
         return reached
 
     def blocks(self, dim: str, position: int) -> Blocks:
-        """Return all blocks of dimension ``dim`` that the loops outside ``position`` iterate over."""
+        """Return all blocks of dimension ``dim`` that the loops around the ``position`` innermost ones iterate over."""
         size = self.problem.size(dim)
         blocks = Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64))
         for step in self.steps(dim, position, len(self.loops)):

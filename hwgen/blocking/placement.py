@@ -14,7 +14,7 @@ from hwgen.errors import PlanError
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
-    """Return, by operand, the positions in a loop nest where a buffer is useful, because the next loop reuses data.
+    """Return, by operand, after how many inner loops of a nest a buffer is useful, because the next loop reuses data.
 
     The rules are from Yang, section 3.2. A buffer of weights is inside a run of X and Y loops, a buffer of outputs
     inside C loops, and a buffer of inputs inside K loops. Loops over the window reuse outputs. They also reuse inputs

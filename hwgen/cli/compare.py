@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs.write()
     print(report.table(comparison))
     print(report.verdict(comparison))
-    if in_floats := floats.line(model.network.in_floats, model.network.layers):
+    if in_floats := floats.summary_line(model.network.in_floats, model.network.layers):
         print(in_floats)
     if not comparison.as_runtime:
         print("hwgen: warning: the golden model differs from ONNX Runtime", file=sys.stderr)

@@ -122,7 +122,7 @@ class Package(ABC):
             Further variables of the template.
         """
         shared = {"text": summary.rstrip("\n"), "files": files, "top": self.top, "module": self.module}
-        table = "\n".join(wrapper.table(self.shell.registers))
+        table = "\n".join(wrapper.register_table(self.shell.registers))
         report = rendered(template, **shared, shell=self.shell, register_table=table, **values)
         return report.encode(errors="backslashreplace")
 

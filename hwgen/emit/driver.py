@@ -394,7 +394,7 @@ class Accelerator(Hardware):
         if "PACKET_FRAMES" not in self._offsets:
             return 1
         channels = [*self._sends, *self._receives]
-        max_frames = min(_MAX_PACKET, *(channel.limit() for channel in channels))
+        max_frames = min(_MAX_PACKET, *(channel.max_frames() for channel in channels))
         frame_bytes = max(channel.frame_bytes for channel in channels)
         if frame_bytes >= _MIN_DIVIDED_FRAME_BYTES:
             max_frames = min(max_frames, max(-(-count // _NUM_PACKETS), _MIN_PACKET_BYTES // frame_bytes))
@@ -487,7 +487,7 @@ class _Channel:
         """Number of bytes per frame in memory, padded to whole words of the bus."""
         return self._stream.memory_bytes
 
-    def limit(self):
+    def max_frames(self):
         """Return the maximum number of frames per DMA transfer, set by the DMA's byte counter and buffer size."""
         largest = min(getattr(self._dma, "buffer_max_size", _MIN_LIMIT) - 1, _BUFFER_BYTES)
         return largest // self.frame_bytes

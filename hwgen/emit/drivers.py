@@ -66,12 +66,12 @@ def c_driver(shell: ShellConfig, top: str) -> dict[str, bytes]:
         f"#define {prefix}_DMAS {max(inputs, len(shell.outputs))}u",
     ]
     return {
-        f"{top}_driver.h": filled("driver.h", names, "sizes", sizes),
-        f"{top}_driver.c": filled("driver.c", names, "layouts", _layouts(ends)),
+        f"{top}_driver.h": fill_template("driver.h", names, "sizes", sizes),
+        f"{top}_driver.c": fill_template("driver.c", names, "layouts", _layouts(ends)),
     }
 
 
-def filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[str] = ()) -> bytes:
+def fill_template(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[str] = ()) -> bytes:
     """Return a C driver file from a template of this package, with a design's names and tables filled in.
 
     Parameters

@@ -12,7 +12,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.emit import texts, wrapper
 from hwgen.emit.bus_package import Package
-from hwgen.emit.drivers import filled, python_driver
+from hwgen.emit.drivers import fill_template, python_driver
 from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
 from hwgen.errors import InputError
 from hwgen.fields import Entries, content_of, shown, written
@@ -71,7 +71,7 @@ class EngineVerilog:
         return cls(engine=engine, memory=memory, board=board, verilog=engine_files(engine, board.family))
 
     @property
-    def described(self) -> bytes:
+    def description_json(self) -> bytes:
         """Contents of ``engine.json``, which describes the engine's sizes, memory timing, board and files."""
         document = {
             "written_by": "hwgen",
@@ -122,8 +122,8 @@ class EnginePackage(Package):
         errors = [f"    {prefix}_{words[error]} = {error.value}, /* {about} */" for error, about in ERRORS.items()]
         return {
             f"{self.top}_driver.py": python_driver("engine_driver.py"),
-            f"{self.top}_driver.h": filled("engine_driver.h", names, "errors", errors),
-            f"{self.top}_driver.c": filled("engine_driver.c", names, "accesses", _c_accesses(self.shell.engine)),
+            f"{self.top}_driver.h": fill_template("engine_driver.h", names, "errors", errors),
+            f"{self.top}_driver.c": fill_template("engine_driver.c", names, "accesses", _c_accesses(self.shell.engine)),
         }
 
 
@@ -247,7 +247,7 @@ def build(
         **circuit.verilog,
         **around,
         **package.scripts(circuit.board, [*circuit.verilog, *around, name]),
-        NAME: circuit.described,
+        NAME: circuit.description_json,
         name: bytes(program),
         "Makefile": texts.makefile_of_lint(ENGINE).encode(),
         LINT: waivers(),

@@ -248,7 +248,7 @@ class Engine(Hardware):
         begins = range(0, len(frames[0]), self._batch)
         batches = [[values[first : first + self._batch] for values in frames] for first in begins]
         memories = self._memories_for(len(batches))
-        self._write_maps(memories[0], self._packed(batches[0]))
+        self._write_maps(memories[0], self._pack_frames(batches[0]))
         for index, batch in enumerate(batches):
             memory, other = (memories[run % len(memories)] for run in (index, index + 1))
             self.write("PROGRAM_BASE", memory.physical_address)
@@ -256,7 +256,7 @@ class Engine(Hardware):
             self.write("CONTROL", self._bits("CONTROL.START"))
             if index and other is not memory:
                 outputs += self._read_maps(other, len(batches[index - 1][0]))
-            packed = self._packed(batches[index + 1]) if index + 1 < len(batches) else None
+            packed = self._pack_frames(batches[index + 1]) if index + 1 < len(batches) else None
             if packed and other is not memory:
                 self._write_maps(other, packed)
             yield
@@ -276,7 +276,7 @@ class Engine(Hardware):
             which = f"frame {first} was" if count == 1 else f"frames {first} to {first + count - 1} were"
             raise DriverError(f"{which} ended by error {code}: {about}")
 
-    def _packed(self, frames):
+    def _pack_frames(self, frames):
         """Return, for each input, a list of arrays: the bytes of each frame as the engine reads them from memory."""
         return [
             [end.stream.pack(frame_map) for frame_map in end.to_maps(values)]
@@ -294,9 +294,9 @@ class Engine(Hardware):
 
     def _read_maps(self, memory, count):
         """Return, for each of a run's ``count`` frames, a tuple with the map of each output, read from memory."""
-        return list(zip(*(self._unpacked(end, memory, count) for end in self._outputs), strict=True))
+        return list(zip(*(self._unpack_frames(end, memory, count) for end in self._outputs), strict=True))
 
-    def _unpacked(self, end, memory, count):
+    def _unpack_frames(self, end, memory, count):
         """Return the list of the ``count`` frames that a run of the engine wrote into memory for one output."""
         region, slices = end.stream.places(count)
         region_memory = memory[region]

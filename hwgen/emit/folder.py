@@ -105,7 +105,7 @@ def build(
     needed = {"plan.json": plan_json.encode(), **(software or {})}
     contents = needed | _contents(identifier(config.name), config, inputs, outputs, report, component, board, needed)
     replace_folder({**contents, **(others or {})}, directory, say, force=force)
-    if board is not None and (line := serial.remark(config, board)) is not None:
+    if board is not None and (line := serial.clock_remark(config, board)) is not None:
         say(line)
     return directory
 

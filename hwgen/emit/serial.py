@@ -36,7 +36,7 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
     )
 
 
-def remark(config: Config, board: Board) -> str | None:
+def clock_remark(config: Config, board: Board) -> str | None:
     """Return a line that says why the board's clock rules out a serial (UART) link; ``None`` if it does not."""
     if not _fits(config, board) or (dividers(board) is not None and baud_of(board.clock_mhz) is not None):
         return None

@@ -292,10 +292,10 @@ def _flat(entries: Mapping[str, str]) -> list[str]:
     return [text for entry in entries.items() for text in entry]
 
 
-def word(value: str | Sequence[str]) -> str:
+def tcl_word(value: str | Sequence[str]) -> str:
     """Return a string, or a list of strings, quoted as one word of Tcl, so that Tcl substitutes nothing in it."""
     if not isinstance(value, str):
-        return f"{{{' '.join(map(word, value))}}}"
+        return f"{{{' '.join(map(tcl_word, value))}}}"
     text = value.encode("ascii", "replace").decode()
     if re.fullmatch(r"[\w./:-]+", text):
         return text
@@ -343,7 +343,7 @@ def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable
     between = "a DMA for each stream, and " if streams else "and "
     comment = [
         f"{PROJECT}: written by hwgen. Do not edit: every build writes it together with {top}.v.",
-        f"Makes a Vivado project of {module} on {word(board.name)} in the folder project next to this file, with",
+        f"Makes a Vivado project of {module} on {tcl_word(board.name)} in the folder project next to this file, with",
         f"the processing system, {between}the IP of {PACKAGING}. Then makes the bitstream.",
         "",
         f"    vivado -mode batch -source {PROJECT} [-tclargs [--jobs N] [--to design|bitstream]]",
@@ -384,9 +384,9 @@ _TclLists = Mapping[str, tuple[str, Iterable[Sequence[str | Sequence[str]]]]]
 def _tcl_head(comment: Iterable[str], values: Mapping[str, str], lists: _TclLists) -> str:
     """Return the head of a Tcl script: a comment, and variables and lists that describe the design."""
     lines = [*(f"# {line}".rstrip() for line in comment), ""]
-    lines += [f"set {key} {word(value)}" for key, value in values.items()]
+    lines += [f"set {key} {tcl_word(value)}" for key, value in values.items()]
     for key, (about, rows) in lists.items():
-        lines += ["", f"# {about}", f"set {key} {{", *(f"    {' '.join(map(word, row))}" for row in rows), "}"]
+        lines += ["", f"# {about}", f"set {key} {{", *(f"    {' '.join(map(tcl_word, row))}" for row in rows), "}"]
     return "\n".join(lines)
 
 

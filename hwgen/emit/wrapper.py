@@ -191,7 +191,7 @@ def python_constants(shell: BusShellConfig, top: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(registers: Sequence[Register]) -> list[str]:
+def register_table(registers: Sequence[Register]) -> list[str]:
     """Return the lines of a Markdown table of a bus wrapper's registers and their fields."""
     rows = ["| offset | register | bits | access | meaning |", "| --- | --- | --- | --- | --- |"]
     for register in registers:

@@ -79,7 +79,7 @@ def relative_rounding(conv: Conv) -> float:
     return (conv.weights[0].size + 1 + _OTHER_ROUNDINGS) * 2.0**-24
 
 
-def line(float_layers: Sequence[FloatLayer], layers: Sequence[Op]) -> str:
+def summary_line(float_layers: Sequence[FloatLayer], layers: Sequence[Op]) -> str:
     """Return a line of text about a network's layers that ONNX Runtime computes in float32; empty if there are none.
 
     ``float_layers``: layers that compute with integers, and their bounds. Layers in fixed point are named, too.

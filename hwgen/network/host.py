@@ -339,7 +339,7 @@ def describe(network: Network) -> dict[str, Any]:
 
 
 def part_of(network: Network) -> Remainder | None:
-    """Return the operators after the hardware if hardware computes only a part of a model, else ``None``."""
+    """Return the `Remainder` (host operators) if hardware computes only a part of a model, else ``None``."""
     remainder = None if network.host is None else network.host.remainder
     return None if remainder is None or remainder.whole else remainder
 
@@ -356,7 +356,7 @@ def _list_host_operators(network: Network) -> list[str]:
     return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]
 
 
-def line(network: Network) -> str:
+def operators_line(network: Network) -> str:
     """Return a line of text that lists the operators that the host computes, before and after the accelerator.
 
     The line is empty if the host has no operators.

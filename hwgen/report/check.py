@@ -167,7 +167,7 @@ class Check:
         lines.append(f"weights: {self.weight_bits:,} bits")
         if self.board is not None:
             lines[-1] += f"; {self.board.name} ({self.board.device}) has {memory_bits(self.board):,}: {self._advice()}"
-        lines += filter(None, [floats.line(self.survey.in_floats, self.survey.layers)])
+        lines += filter(None, [floats.summary_line(self.survey.in_floats, self.survey.layers)])
         if self.supported:
             lines.append("every operator can be built")
         elif self.survey.rest_refused:

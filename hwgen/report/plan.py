@@ -72,10 +72,10 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
         if "map" in tensor:
             sizes = " x ".join(map(str, tensor["map"]))
             reordered.append(f"{name} travels as {sizes} (channels, rows, columns)")
-    said = host.line(plan.network) or "on the host: nothing"
+    said = host.operators_line(plan.network) or "on the host: nothing"
     if part := host.part_line(plan.network):
         lines += ["", f"This is {_text(part)}."]
-    if in_floats := floats.line(plan.network.in_floats, plan.network.layers):
+    if in_floats := floats.summary_line(plan.network.in_floats, plan.network.layers):
         lines += ["", f"{_text(in_floats)}."]
     lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{_text(said[1:])}.", ""]
     if reordered:
@@ -193,8 +193,8 @@ def summary(plan: Plan) -> list[str]:
         rate = sum(moved.values()) / plan.interval * board.clock_mhz / 1000
         text += f"; {rate:.3g} of {board.memory_gb_s:g} GB/s at {board.clock_mhz:g} MHz"
     lines.append(text)
-    in_floats = floats.line(plan.network.in_floats, plan.network.layers)
-    lines += filter(None, [host.line(plan.network), host.part_line(plan.network), in_floats])
+    in_floats = floats.summary_line(plan.network.in_floats, plan.network.layers)
+    lines += filter(None, [host.operators_line(plan.network), host.part_line(plan.network), in_floats])
     lines += plan.notes
     if plan.obstacle:
         lines.append(f"cannot be built yet: {plan.obstacle}")

@@ -28,7 +28,7 @@ def test_no_two_in_one_place(streams):
 
 
 def test_the_docs_have_the_table():
-    rows = wrapper.table(registers_of(["s_axis"], ["m_axis"], 0))
+    rows = wrapper.register_table(registers_of(["s_axis"], ["m_axis"], 0))
     assert "\n\n" + "\n".join(rows) + "\n\n" in DOCS.read_text()
 
 

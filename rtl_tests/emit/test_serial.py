@@ -84,8 +84,8 @@ def test_phase_detector():
     board = replace(boards.load("ulx3s"), clock_mhz=60.0)
     assert serial.dividers(board) is None
     assert serial.link_of(config, "net", board, 0) is None
-    assert "phase detector of at least 10 MHz" in str(serial.remark(config, board))
-    assert serial.remark(config, boards.load("ulx3s")) is None
+    assert "phase detector of at least 10 MHz" in str(serial.clock_remark(config, board))
+    assert serial.clock_remark(config, boards.load("ulx3s")) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_boards_without_the_pins(platform):
     config: Any = SimpleNamespace(name="net", input_ports=(port("i", 1, 8),), output_ports=(port("o", 3, 2),))
     board = replace(boards.load("ulx3s"), platform=platform, clock_mhz=100.0)
     assert serial.files(config, "net", board, 0) == {}
-    assert serial.remark(config, board) is None
+    assert serial.clock_remark(config, board) is None
 
 
 def test_types_of_pins():

@@ -510,7 +510,7 @@ def test_other_buses(tmp_path, bus_bytes):
 
 
 def test_the_docs_have_the_table():
-    rows = wrapper.table(EngineShellConfig(engine=EngineConfig()).registers)
+    rows = wrapper.register_table(EngineShellConfig(engine=EngineConfig()).registers)
     assert "\n\n" + "\n".join(rows) + "\n\n" in DOCS.read_text()
 
 

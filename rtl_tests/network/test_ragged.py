@@ -380,7 +380,7 @@ def test_heads(between: bool, behind: bool, tmp_path) -> None:
     model = check_equal(writer.model(), writer, tmp_path)
     assert len(model.network.output_layers) == 3
     assert {layer.kind for layer in model.network.layers} == {"conv"}
-    assert "Concat" in host.line(model.network)
+    assert "Concat" in host.operators_line(model.network)
     assert host.part_line(model.network) == ""
     assert [each["shape"] for each in model.host["outputs"]] == [[128, 4], [32, 4], [8, 4]]
     assert "Concat" in model.host["host"]["behind"]
@@ -430,7 +430,7 @@ def test_what_the_hardware_can_join_it_does(tmp_path) -> None:
     writer.tensor = writer.quantise(tensor)
     model = check_equal(writer.model(), writer, tmp_path)
     assert [layer.kind for layer in model.network.layers] == ["conv", "concat"]
-    assert host.line(model.network) == "on the host: QuantizeLinear (before the accelerator)"
+    assert host.operators_line(model.network) == "on the host: QuantizeLinear (before the accelerator)"
 
 
 # Floats at the end.

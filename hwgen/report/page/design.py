@@ -75,7 +75,7 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
         "operands": [_operands(*of, plan) for group in plan.groups if group.template.streams for of in _layers(group)],
         "roofline": _roofline(plan),
         "ends": _boundary_tensors(ends),
-        "host": host.line(plan.network) or "on the host: nothing",
+        "host": host.operators_line(plan.network) or "on the host: nothing",
     }
 
 
