@@ -299,7 +299,7 @@ class EngineSchedule:
         job_boxes = None
         if config.has_map_memory:
             job_boxes = _memory_bits(self._jobs)
-            units.append(_Unit.of(config.rows, _kept_load_boxes(self._jobs), jobs))
+            units.append(_Unit.of(config.row_engine, _kept_load_boxes(self._jobs), jobs))
             units[STORE] = units[STORE].with_kept(config, job_boxes & loops.OUTPUT_KEPT > 0)
         sizes = loops.PortSizes(
             jobs=jobs,
