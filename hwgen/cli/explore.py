@@ -19,7 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     unused = "not used: exploration needs only shapes, so a float model is accepted as it is"
     options.model_options(parser, "calibration", "bits", calibration=unused, bits="not used")
     parser.add_argument("--board", metavar="B", help="mark what fits this board (see 'hwgen boards')")
-    parser.add_argument("--first", type=options.positive, metavar="N", help="explore only the first N layers")
+    parser.add_argument("--first", type=options.positive_integer, metavar="N", help="explore only the first N layers")
     parser.add_argument("--json", metavar="FILE", help="write the fronts to this file")
     options.report_option(parser)
     parser.add_argument("--plan", metavar="plan.json", help="with --report: mark this plan, which has the same layers")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwgen import work
-from hwgen.cli.options import check_jobs, positive, work_options
+from hwgen.cli.options import check_jobs, positive_integer, work_options
 from hwgen.cli.outputs import Outputs, json_bytes
 from hwgen.errors import InputError
 
@@ -42,7 +42,7 @@ def _time_limit(text: str) -> int:
 
     Another text raises ArgumentTypeError.
     """
-    if (seconds := positive(text)) > MAX_SECONDS:
+    if (seconds := positive_integer(text)) > MAX_SECONDS:
         raise argparse.ArgumentTypeError(f"must be at most {MAX_SECONDS:,} seconds, a week, not {text!r}")
     return seconds
 
