@@ -1,9 +1,9 @@
-"""Tile buffer of a layer in a pyramid accelerator, and the sequencer that reads the tiles' windows.
+"""Tile buffer of a layer in a pyramid accelerator: stores input tiles, and reads their convolution windows.
 
 See Alwani 2015, section 3.4 and listing 3.4. The buffer stores two tiles in the two halves of its memories. One tile is
-filled while the windows of the other are read. Position 0 is the first pixel of the tile's first window. So window
-``n`` of a tile always begins at position ``n S``. Positions in the padding are never written; their values are replaced
-when they are read. Tiles at the borders of the map have fewer windows.
+filled while the windows of the other are read. Position 0 is the first pixel of the tile's first window. Window ``n``
+of a tile therefore always begins at position ``n S``. Positions in the padding are never written; their values are
+replaced when they are read. Tiles at the borders of the map have fewer windows.
 
 Rows and columns are interleaved over banks. There are at least as many banks as a patch has rows and columns, so any
 patch is read in one cycle. Columns have more banks if a beat holds more pixels. Both have more banks if two taps of a
@@ -33,7 +33,7 @@ from hwgen.gateware.windows.window_walk import group_first_folds
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidBufferConfig(HasWindow):
-    """Configuration of a tile buffer, which stores input tiles of a pyramid's layer and reads their windows.
+    """Configuration of `PyramidBuffer`, which stores a layer's input tiles and reads their convolution windows.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class PyramidBufferConfig(HasWindow):
     rows: TiledAxis
     columns: TiledAxis
 
-    #: Cycles from the transfer of a tile's last beat to the start of its first window.
+    #: Cycles from the transfer of a tile's last beat to the start of the tile's first window.
     write_delay = 1
-    #: Cycles from the last step of a tile to the transfer of the first beat that can overwrite it.
+    #: Cycles from the last read of a tile's windows to the transfer of the first beat that can overwrite the tile.
     release_delay = 3
 
     def __post_init__(self) -> None:
@@ -77,12 +77,12 @@ class PyramidBufferConfig(HasWindow):
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Row ranges of successive input tiles, without ranges that have no window."""
+        """Row spans of successive input tiles that have at least one convolution window."""
         return tuple(cut for cut in self.rows.cut(1) if cut.span.windows)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Column ranges of successive input tiles, divided into beats, without ranges that have no window."""
+        """Column spans, divided into beats, of successive input tiles that have at least one window."""
         return tuple(cut for cut in self.columns.cut(self.window.input.pixels) if cut.span.windows)
 
     @property
@@ -97,34 +97,31 @@ class PyramidBufferConfig(HasWindow):
 
     @property
     def row_words(self) -> int:
-        """Number of words that one row of a tile needs in one memory bank of the tile buffer."""
+        """Number of words (``Tn`` channels of a pixel) of one tile row in one memory bank of the tile buffer."""
         return -(-self.columns.tile // self.column_banks) * self.window.input.folds
 
     @property
     def half_depth(self) -> int:
-        """Number of words that one tile needs in one memory bank of the tile buffer.
-
-        A word is one pixel of one input fold (``Tn`` channels).
-        """
+        """Number of words (``Tn`` channels of a pixel) of one tile in one memory bank of the tile buffer."""
         return -(-self.rows.tile // self.row_banks) * self.row_words
 
     @property
     def bank_depth(self) -> int:
-        """Number of words in one memory bank of the tile buffer, for both of its tiles."""
+        """Depth in words of one memory bank of the tile buffer, which stores two tiles."""
         return HALVES * self.half_depth
 
     @property
     def row_interleaving(self) -> Interleaving:
-        """Interleaving of a tile's rows among the row banks."""
+        """Mapping of a tile's row index to a memory bank and a word address in it."""
         return Interleaving(self.row_banks, self.row_words)
 
     @property
     def column_interleaving(self) -> Interleaving:
-        """Interleaving of a tile's columns among the column banks."""
+        """Mapping of a tile's column index to a memory bank and a word address in it."""
         return Interleaving(self.column_banks, self.window.input.folds)
 
     def phase_bits(self, axis: int) -> int:
-        """Return the width of the index of the bank in which a window begins, for rows (``axis`` 0) or columns (1).
+        """Return the width in bits of the index of a window's first bank, for rows (``axis`` 0) or columns (1).
 
         The width is 0 if all windows begin in the first bank.
         """
@@ -135,7 +132,7 @@ class PyramidBufferConfig(HasWindow):
 
     @cached_property
     def registers_words(self) -> bool:
-        """Whether the tile buffer's block RAMs use output registers, because more than one LUT level follows them."""
+        """Whether the tile buffer's block RAMs use output registers: only if several LUT levels follow them."""
         axis = 0 if self.row_banks > 1 else 1
         ways = (self.row_banks, self.column_banks)[axis] if self.phase_bits(axis) else 1
         num_memories, _ = self.memories.stacked(self.window.word_bits, self.bank_depth)
@@ -143,17 +140,17 @@ class PyramidBufferConfig(HasWindow):
 
     @property
     def pieces(self) -> int:
-        """Number of memories that make up one bank of the tile buffer."""
+        """Number of memories, joined by address, that make up one bank of the tile buffer."""
         return len(piece_words(self.device, self.window.word_bits, self.bank_depth))
 
     @property
     def latency(self) -> int:
-        """Clock cycles from a step (the read of some taps of a window) to its taps at the output ``o``."""
+        """Latency in cycles, from a step (the read of some taps of a window) to its taps at the output ``o``."""
         return 4 + (self.row_banks > 1 or self.registers_words) + self.window.patches.chooses
 
     @property
     def windows(self) -> int:
-        """Number of convolution windows that the tile buffer reads per frame.
+        """Number of convolution windows that the tile buffer reads per frame, over all tiles.
 
         It exceeds the number of windows of the map if pyramids compute windows again. It is smaller if no later layer
         needs some windows.
@@ -162,18 +159,18 @@ class PyramidBufferConfig(HasWindow):
 
     @cached_property
     def tiles(self) -> tuple[tuple[Span, Span], ...]:
-        """Row range and column range of each input tile that has windows, in raster order."""
+        """Row span and column span of each input tile that has convolution windows, in raster order."""
         return tuple((row, column) for row in self.rows.walks for column in self.columns.walks)
 
     @cached_property
     def fills(self) -> tuple[int, ...]:
-        """Number of input beats that fill each tile with windows; 0 if the windows are entirely in the padding."""
+        """Number of input beats that fill each tile with windows, in order; 0 for a tile in the padding."""
         folds = self.window.input.folds
         return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
     def walks(self) -> tuple[int, ...]:
-        """Number of cycles that the reads of all windows of a tile take without stalls, for each tile with windows."""
+        """Number of cycles that read all windows of each tile, without stalls, for each tile with windows."""
         return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
 
     @cached_property
@@ -185,7 +182,7 @@ class PyramidBufferConfig(HasWindow):
         banks = self.row_banks * self.column_banks
         for _ in range(banks):
             count_pieces(cost, word, self.bank_depth)
-        # Data path behind the memories. Registers insert padding by their reset.
+        # Data path after the memories. Registers insert padding by their reset.
         stage = 3
         if self.row_banks > 1 or self.registers_words:
             rows = self.row_banks * self.pieces if self.registers_words else window.patches.size[0]
@@ -211,7 +208,7 @@ class PyramidBufferConfig(HasWindow):
         control = self._counter_ff
         cost.ff += control + ports * address
         cost.lut += 1.15 * control + 1.3 * ports * address
-        # In front of the memories: selection of the pixel of a beat that a bank stores.
+        # Before the memories: selection of the pixel of a beat that a bank stores.
         cost.multiplexer(self.column_banks * word, min(self._fill_phases, window.input.pixels))
         return cost.resources
 
@@ -220,14 +217,14 @@ class PyramidBufferConfig(HasWindow):
 
     @property
     def _fill_phases(self) -> int:
-        """Number of different column banks in which the first pixel of an input beat can be stored."""
+        """Number of different column banks that can store the first pixel of an input beat."""
         banks, pixels = self.column_banks, self.window.input.pixels
         begins = _first_beat_positions(self.columns, tuple(cut for cut in self.column_cuts if cut.used))
         return len({(begin + beat * pixels) % banks for begin in begins for beat in range(banks)})
 
     @property
     def _counter_ff(self) -> int:
-        """Number of flip-flops in the tile buffer's counters, without the read addresses."""
+        """Number of flip-flops in the tile buffer's counters, without the read address registers."""
         window, folds = self.window, self.window.input.folds
         total = 2 * HALVES + 5 + 2 * counter_bits(folds)
         total += counter_bits(window.tap_folds) + counter_bits(window.output_folds)
@@ -255,7 +252,7 @@ class PyramidBufferConfig(HasWindow):
         if patch < self.window.kernel[axis_index]:
             total += words + phase + counter_bits(axis.extent) - trailing_zeros(self.window.patches.advance[axis_index])
         total += (banks if phase else 1) * min(words + 1, counter_bits(self.bank_depth) - trailing_zeros(pitch))
-        if limits := _limits(axis):
+        if limits := _map_limits(axis):
             total += counter_bits(axis.tile) - trailing_zeros(axis.stride) + 3 * counter_bits(axis.tile + 1) + 2
             total += patch * (2 if self.row_banks > 1 else 1)
             total += sum(map(table_bits, limits))
@@ -263,7 +260,7 @@ class PyramidBufferConfig(HasWindow):
 
 
 def _first_beat_positions(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
-    """Return, for each tile, the position along one axis of the first pixel of the first beat that its windows need.
+    """Return, by tile, the position along one axis of the first pixel of the first beat that its windows need.
 
     Position 0 is the first pixel of the tile's first window, which can be in the padding. The result is negative if
     the beat begins before this pixel.
@@ -271,10 +268,10 @@ def _first_beat_positions(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
     return [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
 
 
-def _limits(axis: TiledAxis) -> tuple[list[int], list[int]] | None:
-    """Return, by tile, where the map begins and where it ends on one axis (two lists); ``None`` without padding.
+def _map_limits(axis: TiledAxis) -> tuple[list[int], list[int]] | None:
+    """Return, by tile, the positions where the map begins and ends on one axis; ``None`` without padding.
 
-    The positions count from the first pixel of the tile's first window. If the map ends behind the last pixel that the
+    The positions count from the first pixel of the tile's first window. If the map ends after the last pixel that the
     tile's windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.
     """
     begins = [max(0, -axis.origin(span)) for span in axis.walks]
@@ -289,13 +286,13 @@ def _limits(axis: TiledAxis) -> tuple[list[int], list[int]] | None:
 
 
 class _WriteAddress:
-    """Write address of the tile buffer for rows or columns: bank and word address of a beat's lowest pixel.
+    """Write address registers of a tile buffer for rows or columns: bank and word of a beat's lowest pixel.
 
-    A beat of several pixels can begin before its tile, or end behind it. Pixels outside of the tile are not written.
+    A beat of several pixels can begin before its tile, or end after it. Pixels outside of the tile are not written.
     """
 
     def __init__(self, axis: TiledAxis, cuts: tuple[Cut, ...], name: str, banks: Interleaving, base: int = 0):
-        """Create the registers of a tile buffer's write address for rows or columns.
+        """Create the registers of the tile buffer's write address for rows or columns.
 
         Parameters
         ----------
@@ -317,10 +314,10 @@ class _WriteAddress:
         last_word = base + ((axis.tile + self._pixels) // banks.banks + 1) * banks.pitch
         self.span = Loop(f"write_{name}_span_index", range(len(cuts)))
         self.following = Signal(range(len(cuts)), name=f"next_write_{name}_span_index")
-        last_beat = _table(self.span.index, [max(count - 1, 0) for count in self._counts])
+        last_beat = _span_table(self.span.index, [max(count - 1, 0) for count in self._counts])
         self.beat = Loop(f"write_{name}_index", range(max(self._counts)), last=last_beat)
         self.place = banks.register(f"write_{name}", bits_for_range(min(self._first_words), last_word), self._begins[0])
-        # The word address plus one pitch, without an adder in front of the memory. Beats of one pixel do not need it.
+        # The word address plus one pitch, without an adder before the memory. Beats of one pixel do not need it.
         self.following_word: Value = self.place.word
         if self._pixels > 1:
             self.following_word = Signal(
@@ -328,12 +325,12 @@ class _WriteAddress:
                 name=f"write_{name}_word_address_ahead",
                 init=self._first_words[0] + banks.pitch,
             )
-        self.none = _table(self.span.index, [int(not count) for count in self._counts])
+        self.none = _span_table(self.span.index, [int(not count) for count in self._counts])
 
     def elaborate(
         self, m: Module, *, step: Value, restart: Value, step_span: Value, other_half: Value | None = None
     ) -> None:
-        """Add logic that moves the write address to the next beat, the next tile's range, or its own first beat.
+        """Add the logic that moves the write address to the next beat, the tile's first beat, or the next tile.
 
         Parameters
         ----------
@@ -352,13 +349,13 @@ class _WriteAddress:
         word = Signal(self.place.word.shape(), name=f"next_{self.place.word.name}")
         m.d.comb += word.eq(self.place.word)
         with m.If(restart):
-            first = _table(self.following, self._first_words)
+            first = _span_table(self.following, self._first_words)
             if other_half is not None:  # a multiplexer instead of an adder, because this path is long
-                second = _table(self.following, [first + self._base for first in self._first_words])
+                second = _span_table(self.following, [first + self._base for first in self._first_words])
                 first = named(Mux(other_half, second, first), "first_word_address")
             m.d.comb += word.eq(first)
             banks = self._banks.banks
-            m.d.sync += self.place.bank.eq(_table(self.following, [begin % banks for begin in self._begins]))
+            m.d.sync += self.place.bank.eq(_span_table(self.following, [begin % banks for begin in self._begins]))
             m.d.sync += self.beat.index.eq(0)
         with m.Elif(step):
             ahead = self._banks.ahead(self.place, self._pixels)
@@ -369,7 +366,7 @@ class _WriteAddress:
             m.d.sync += self.following_word.eq(word + self._banks.pitch)
 
     def writes(self, lane: int) -> Value:
-        """Return whether the pixel at index ``lane`` of the input beat belongs to the tile and is written."""
+        """Return whether the pixel at index ``lane`` of the current input beat lies in the tile, to be written."""
         before = [begin + lane < 0 for begin in self._begins]
         behind = [
             begin + (count - 1) * self._pixels + lane >= self._tile
@@ -377,22 +374,22 @@ class _WriteAddress:
         ]
         result: Value = Const(1, 1)
         if any(before):
-            result = ~((self.beat.index == 0) & _table(self.span.index, [int(outside) for outside in before]))
+            result = ~((self.beat.index == 0) & _span_table(self.span.index, [int(outside) for outside in before]))
         if any(behind):
-            result = result & ~(self.beat.is_last & _table(self.span.index, [int(outside) for outside in behind]))
+            result = result & ~(self.beat.is_last & _span_table(self.span.index, [int(outside) for outside in behind]))
         return result
 
 
-def _table(index: Value, entries: list[int]) -> Value:
-    """Return the entry of a table with an entry per span, most of which are equal."""
+def _span_table(index: Value, entries: list[int]) -> Value:
+    """Return entry ``index`` of a table with one entry per span (tile on an axis), most of them equal."""
     return sparse_table(index, dict(enumerate(entries)))
 
 
 class _ReadAddress:
-    """Read address of the tile buffer for rows or columns: bank and word of the first pixel that a step reads."""
+    """Read address registers of a tile buffer for rows or columns: bank and word of a step's first pixel."""
 
     def __init__(self, m: Module, axis: TiledAxis, name: str, offsets: range, banks: Interleaving):
-        """Create the registers of a tile buffer's read address for rows or columns.
+        """Create the registers of the tile buffer's read address for rows or columns.
 
         Parameters
         ----------
@@ -412,7 +409,7 @@ class _ReadAddress:
         self._words = range((axis.tile // banks.banks + 1) * banks.pitch + 1)
         self.span = Loop(f"{name}_span_index", range(len(axis.walks)))
         windows = [span.windows for span in axis.walks]
-        last_window = _table(self.span.index, [count - 1 for count in windows])
+        last_window = _span_table(self.span.index, [count - 1 for count in windows])
         self.window = Loop(f"{name}_window_index", range(max(windows)), last=last_window)
         self.first = Signal(range(axis.tile), name=f"window_first_{name}")  # first pixel of the window
         offset = Signal(range(axis.extent), name=f"patch_{name}_offset")  # offset of the patch in the window
@@ -425,7 +422,7 @@ class _ReadAddress:
     def elaborate(self, *, patch: Value, window: Value, span: Value) -> None:
         """Add the logic that moves the read address to the window's next patch, the next window, or the next tile.
 
-        A patch is the pixels that are read at once.
+        A patch is the pixels that one step reads.
 
         Parameters
         ----------
@@ -453,16 +450,16 @@ class _ReadAddress:
                 m.d.sync += self.place.eq(self._banks.ahead(self.place, self._offsets.stop))
         self.span.step(m, span)
 
-    #: Cycles from a step to the result of `inside` for this step.
+    #: Latency in cycles, from a step to its bits of `inside`, which mark pixels inside the map.
     inside_delay = 3
 
     def inside(self) -> Value | None:
-        """Add and return a bit per row or column that is read at once, set inside the map; ``None`` without padding.
+        """Add and return a bit per row (or column) of a patch, set inside the map; ``None`` without padding.
 
         The result is ``None`` if all rows or columns that windows read are inside the map.
         """
         axis = self._axis
-        if (limits := _limits(axis)) is None:
+        if (limits := _map_limits(axis)) is None:
             return None
         begins, ends = limits
         # One addition per cycle. The positions of the patch's pixels then differ by constants only.
@@ -479,8 +476,8 @@ class _ReadAddress:
         result = Signal(len(self._offsets), name=f"{self._name}_inside", reset_less=True)
         self._m.d.sync += [
             position.eq(self.first + self.patch.index),
-            begin.eq(_table(self.span.index, begins)),
-            end.eq(_table(self.span.index, ends)),
+            begin.eq(_span_table(self.span.index, begins)),
+            end.eq(_span_table(self.span.index, ends)),
             since.eq(position - begin),
             until.eq(end - position),
             result.eq(Cat((since >= -offset) & (until > offset) for offset in self._offsets)),
@@ -489,7 +486,7 @@ class _ReadAddress:
 
 
 class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
-    """Tile buffer that fills one input tile of a layer while it reads the convolution windows of another one.
+    """Double buffer of a layer's input tiles: fills one tile while it reads the other tile's windows.
 
     Its ports equal the ports of a line buffer. Windows of a tile are read row by row. The loop order of a window is:
     output folds, patches, input folds (innermost).
@@ -520,13 +517,13 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         event                                 earliest cycle
         ====================================  ================================================================
         first window of a tile starts         ``config.write_delay`` cycles after the tile is complete
-        first beat of a tile is taken         the cycle after the previous tile is complete, and
+        first beat of a tile is accepted      the cycle after the previous tile is complete, and
                                               ``config.release_delay`` cycles after the last step of the tile
                                               before the previous tile
-        tile is complete                      the cycle in which its last beat is taken
-        tile in the padding is complete       the cycle in which its first beat could be taken, if it had beats
-        tile in the padding, before all       the first such cycle in which the frame's first beat is offered.
-        beats of its frame, is complete       The beat is not taken in this cycle
+        tile is complete                      the cycle when its last beat is accepted
+        tile in the padding is complete       the cycle when its first beat could be accepted, if it had beats
+        tile in the padding, before all       the first such cycle when the frame's first beat is valid. The beat
+        beats of its frame, is complete       is not accepted in this cycle
         ====================================  ================================================================
 
         `hwgen.gateware.pyramid.timing` shows how tiles delay each other.
@@ -565,7 +562,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return m
 
     def _elaborate_writer(self, m: Module, ports: dict, free: Value) -> Value:
-        """Add the logic that writes input beats into the banks, and return whether a tile becomes complete."""
+        """Add the writer of input beats into the banks; return the flag that a tile becomes complete."""
         config = self.config
         folds = config.window.input.folds
         fold = Loop("write_fold_index", range(folds))
@@ -608,13 +605,13 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     def _elaborate_writes(
         self, m: Module, ports: dict, row: _WriteAddress, column: _WriteAddress, fold: Value, taken: Value
     ) -> None:
-        """Drive the banks' write ports: the pixels of a beat go to consecutive column banks."""
+        """Drive the memory banks' write ports; the pixels of a beat go to consecutive column banks."""
         source = self.config.window.input
         pixels = range(source.pixels)
         words = [Cat(lane[pixel] for lane in self.i.payload.data) for pixel in pixels]
         writes = [taken & column.writes(pixel) for pixel in pixels]
         here = Signal(range(self.config.bank_depth), name="write_address")
-        behind = Signal(here.shape(), name="write_address_ahead")  # address in the banks below the phase
+        behind = Signal(here.shape(), name="write_address_ahead")  # address in the banks below the beat's first bank
         m.d.comb += [
             here.eq(row.place.word + column.place.word + fold),
             behind.eq(row.place.word + column.following_word + fold),
@@ -635,7 +632,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
                             m.d.comb += port.addr.eq(behind)
 
     def _elaborate_reader(self, m: Module, ports: dict, has_tile: Value) -> Value:
-        """Add the logic that reads the windows of complete tiles, and return whether a tile's last step is issued."""
+        """Add the reader of complete tiles' windows; return the flag that the last step of a tile is issued."""
         config, window = self.config, self.config.window
         row = _ReadAddress(m, config.rows, "row", window.patches.rows, config.row_interleaving)
         column = _ReadAddress(m, config.columns, "column", window.patches.columns, config.column_interleaving)
@@ -676,13 +673,13 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     def _elaborate_addresses(
         self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress, offset: Value
     ) -> None:
-        """Add the read addresses of all banks: stage 1 adds up each axis, stage 2 both axes and the fold's offset."""
+        """Add the read addresses of all banks: stage 1 per axis, stage 2 the sum of both and the fold's offset."""
         config = self.config
         shape = range(config.bank_depth)
         offset_1 = registered(m, "fold_offset_1", offset, shape)
 
         def words(position: _ReadAddress, name: str, offsets: range, banks: Interleaving) -> list[Signal]:
-            """Return, for each bank along one axis, the address of the word to read.
+            """Return, for each bank along one axis, the word address to read, registered.
 
             A patch begins in the bank of its place. Banks below this one hold its last pixels, one pitch further on.
             """
@@ -703,7 +700,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             m.d.comb += read.eq(address)
 
     def _elaborate_rotation(self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress) -> dict:
-        """Add the selection of each pixel that a step reads from its bank; return registered words by row and column.
+        """Add the selection of each pixel of a step from its bank; return registered pixels by row and column.
 
         Row and column count within the patch. Pixels in the padding are replaced.
         """
@@ -743,7 +740,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return pixels
 
     def _inside_bits(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
-        """Return a bit per pixel that a step reads, set if the pixel is in the map; ``None`` if no tile has padding.
+        """Return a bit per pixel of a step, set if the pixel is in the map; ``None`` if no tile has padding.
 
         The bits are in the order of the patch's rows.
         """
@@ -761,7 +758,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return Cat(rows[i] & columns[j] for i in range(height) for j in range(width))
 
     def _elaborate_taps(self, m: Module, pixels: dict, tap_fold: Value) -> None:
-        """Drive the output ``o`` with the kernel taps of a step, selected from the pixels that were read."""
+        """Drive the output ``o`` with the kernel taps of a step, selected from the pixels read in this step."""
         window = self.config.window
         if window.patches.chooses:
             tap_fold = delayed(m, "tap_fold_index", tap_fold, self.config.latency - 1)

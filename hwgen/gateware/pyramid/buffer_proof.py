@@ -1,9 +1,9 @@
-"""Obligations of tile buffers: every window of every tile reads the pixels that it covers, and no tile is overwritten.
+"""Proof obligations of tile buffers: windows read the pixels that they cover, and no tile is overwritten too early.
 
 As for line buffers, the observer marks one word, and computes from its own counts of beats and
-steps which pixel each tap is. A tile without beats, which is in the padding, becomes complete in the first cycle in
-which it could be filled. The observer counts these tiles in the cycles that `PyramidBuffer` states.
-`Halves` has the invariants, which ``occupancy`` proves and ``tokens`` assumes.
+steps which pixel each tap is. A tile without beats, which is in the padding, becomes complete in the first cycle
+that could fill it. The observer counts these tiles in the cycles that `PyramidBuffer` states.
+`TileBufferFacts` has the invariants, which ``occupancy`` proves and ``tokens`` assumes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a tile buffer; empty if its banks are in pieces."""
+    """Return the proof obligations of a tile buffer; empty if its banks consist of several memories."""
     if config.pieces > 1:
         return []
     source = config.window.input
@@ -34,7 +34,7 @@ def obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
 
 def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
     window, latency = config.window, config.latency
-    halves = Halves(config, site)
+    facts = TileBufferFacts(config, site)
 
     def is_present(stage: int, index: int, tap: int) -> str:
         return window_proof.has_tap(window, stage, tap)
@@ -57,13 +57,13 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
         "drives": {"i__payload": window_proof.token_beat(window.input)},
     }
     return [
-        halves.obligation(
+        facts.obligation(
             "occupancy",
             "A window starts when its tile is complete, and no tile is overwritten while a window needs it.",
             cover="is_kept & (ahead == 0) & start",
             **shared,
         ),
-        halves.obligation(
+        facts.obligation(
             "tokens",
             "Every tap of every window of every tile is the pixel that it covers, or the padding's value.",
             asserts=asserts,
@@ -71,7 +71,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
             structure={"cycles": latency + 1},
             **shared,
         ),
-        halves.obligation(
+        facts.obligation(
             "schedule",
             f"A fold starts in the first cycle with room after the previous fold, {config.write_delay} cycle after its "
             f"tile is complete; a beat is accepted in the first cycle with a free half, {config.release_delay} "
@@ -87,7 +87,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
 
 
 def _in_map(config: PyramidBufferConfig) -> str:
-    """Return the rule that the marked word is a pixel of the map that windows of its tile can cover."""
+    """Return the assumption (Verilog) that the marked word is a map pixel that windows of its tile can cover."""
     rules = []
     for axis, position, span in ((config.rows, "p", "mark_row_span"), (config.columns, "q", "mark_column_span")):
         origins = [axis.origin(walk) for walk in axis.walks]
@@ -105,7 +105,7 @@ def _in_map(config: PyramidBufferConfig) -> str:
 
 
 def _marks(config: PyramidBufferConfig) -> list[str]:
-    """Return lines that choose the marked word: its tile, its position in the tile, and its beat."""
+    """Return observer lines (Verilog) that choose an arbitrary word to mark: its tile, position and beat."""
     source = config.window.input
     lines = [
         f"wire [{source.lanes * source.pixels - 1}:0] token = $anyseq;",
@@ -137,7 +137,7 @@ def _marks(config: PyramidBufferConfig) -> list[str]:
 
 
 def _steps(config: PyramidBufferConfig) -> window_proof.Counts:
-    """Return the counts of the walk over the windows of all tiles, from the outermost to the innermost."""
+    """Return the loops over all tiles' windows and steps: limit and last index by name, outermost first."""
     window = config.window
     return {
         "row_span_0": (len(config.rows.walks), ""),
@@ -151,23 +151,23 @@ def _steps(config: PyramidBufferConfig) -> window_proof.Counts:
 
 
 def _reader(config: PyramidBufferConfig) -> list[str]:
-    """Return lines that count the steps tile by tile, and the cycles since a tile's last step."""
+    """Return observer lines (Verilog) that count the steps of all tiles, and delay the flag of a tile's last step."""
     released = stages("release", 1, "tile_ends", config.release_delay - 1, resets=True)
     return [*window_proof.steps(_steps(config), config.latency), "wire tile_ends = row_0_ends;", *released]
 
 
 def _windows_of(axis: TiledAxis, span: str) -> tuple[int, str]:
-    """Return the largest number of windows of a tile along an axis, and the index of a tile's last one."""
+    """Return the largest number of windows per tile on an axis, and the Verilog index of the tile's last window."""
     return max(walk.windows for walk in axis.walks), choice(span, [walk.windows - 1 for walk in axis.walks])
 
 
 def _beats_of(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
-    """Return the largest number of beats of a tile along an axis, and the index of a tile's last one."""
+    """Return the largest number of beats per tile on an axis, and the Verilog index of the tile's last beat."""
     return max(cut.used for cut in cuts), choice(span, [max(cut.used - 1, 0) for cut in cuts])
 
 
 def _beats(config: PyramidBufferConfig) -> window_proof.Counts:
-    """Return the counts of the beats that are taken, from the outermost to the innermost."""
+    """Return the loops over the input beats of all tiles: limit and last index by name, outermost first."""
     return {
         "in_row_span": (len(config.row_cuts), ""),
         "in_column_span": (len(config.column_cuts), ""),
@@ -178,7 +178,7 @@ def _beats(config: PyramidBufferConfig) -> window_proof.Counts:
 
 
 def _writer_lines(config: PyramidBufferConfig) -> list[str]:
-    """Return lines that count the beats that are taken and the tiles that are complete, and mark a word."""
+    """Return observer lines (Verilog) that count accepted beats and complete tiles, and mark a word."""
     source = config.window.input
     rows, columns = config.row_cuts, config.column_cuts
     none = [
@@ -223,7 +223,7 @@ def _writer_lines(config: PyramidBufferConfig) -> list[str]:
 
 
 def _positions(config: PyramidBufferConfig, stage: int, tap: int) -> tuple[str, str]:
-    """Return a tap's row and column, from the first pixel of the tile's first window, in a stage of the pipeline."""
+    """Return the Verilog expressions of a tap's row and column in its tile, for the step in a pipeline stage."""
     window = config.window
     offsets = [taps[tap] if tap < len(taps) else (0, 0) for taps in window.patches.step_taps]
     row = choice(f"tap_fold_{stage}", [i * window.dilation[0] for i, _ in offsets])
@@ -235,7 +235,7 @@ def _positions(config: PyramidBufferConfig, stage: int, tap: int) -> tuple[str, 
 
 
 def _is_marked(config: PyramidBufferConfig, stage: int, tap: int) -> str:
-    """Return whether a tap is the marked word of a tile like the marked one."""
+    """Return the Verilog condition that a tap of the step in a pipeline stage is at the marked word's place."""
     window = config.window
     row, column = _positions(config, stage, tap)
     group = choice(
@@ -249,11 +249,11 @@ def _is_marked(config: PyramidBufferConfig, stage: int, tap: int) -> str:
 
 
 def _is_padding(config: PyramidBufferConfig, stage: int, tap: int) -> str:
-    """Return whether a tap is outside of the map, or the step has no such tap."""
+    """Return the Verilog condition that a tap lies outside the map, or does not exist in the step."""
     row, column = _positions(config, stage, tap)
 
     def outside(position: str, axis: TiledAxis, span: str) -> str:
-        """Return whether a position in a tile is outside of the map. The tile begins at ``origin`` of the map."""
+        """Return the Verilog condition that a position in a tile, along one axis, lies outside the map."""
         before = max(0, *(-axis.origin(walk) for walk in axis.walks))
         origin = choice(span, [axis.origin(walk) + before for walk in axis.walks])
         moved = f"(32'd0 + {position} + {origin})"
@@ -266,12 +266,12 @@ def _is_padding(config: PyramidBufferConfig, stage: int, tap: int) -> str:
     return f"(!{window_proof.has_tap(config.window, stage, tap)} | {' | '.join(beyond)})"
 
 
-#: Value of ``ahead`` at the marked tile's end, after which it falls with each tile, and where it stays.
+#: Limit of the observer's counts of tiles before and after the marked one (``ahead``, ``since``), which saturate there.
 PASSED = HALVES + 1
 
 
 def first_beats(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
-    """Return, for each tile, the position of its first beat's first pixel; 0 without beats.
+    """Return, by tile, the position along one axis of its first beat's first pixel; 0 without beats.
 
     Position 0 is the first pixel of the tile's first window. The beat can begin before it.
     """
@@ -279,12 +279,12 @@ def first_beats(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def released(config: PyramidBufferConfig) -> str:
-    """Return the number of tiles whose windows were read less than `PyramidBufferConfig.release_delay` cycles ago."""
+    """Return the Verilog count of tiles whose last window was read less than ``config.release_delay`` cycles ago."""
     return " + ".join(f"$signed({{1'b0, release_{cycles}}})" for cycles in range(1, config.release_delay))
 
 
-class Halves(window_proof.WindowFacts):
-    """Invariants of one tile buffer: what each of its counters is, as a function of the beats and steps counted so far.
+class TileBufferFacts(window_proof.WindowFacts):
+    """Invariants of one tile buffer: each of its counters as a function of the observer's counts of beats and steps.
 
     Names without ``its_`` are the observer's. The next beat is in the tile ``in_row_span``, ``in_column_span``, at
     ``in_row``, ``in_step`` and ``in_fold`` of the beats that its windows need. The next step is in the tile
@@ -313,7 +313,7 @@ class Halves(window_proof.WindowFacts):
         self._state_memory()
 
     def _numbers(self) -> None:
-        """Add the counts as signed numbers, and their ranges."""
+        """Add the observer's counts as signed wires ``n_NAME``, and the invariant of their ranges."""
         counts = {**_beats(self._config), **_steps(self._config)}
         for name in (*counts, "mark_row_span", "mark_column_span", "p", "q", "z"):
             self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
@@ -321,7 +321,7 @@ class Halves(window_proof.WindowFacts):
         self.facts["a tile without beats has none"] = "!is_none | ((in_row == 0) & (in_step == 0) & (in_fold == 0))"
 
     def _tiles(self) -> None:
-        """State how many tiles are complete and held, and that the writer is that many tiles before the reader."""
+        """Add invariants of the tiles: how many are complete or held, and which tile is being filled."""
         config = self._config
         self.observer += [
             "wire is_running = (row_0 != 0) | (column_0 != 0) | (output_fold_0 != 0) | (tap_fold_0 != 0) | "
@@ -348,7 +348,7 @@ class Halves(window_proof.WindowFacts):
         self.facts["the tile that is filled follows those that are complete"] = "tile_in == tile_filled"
 
     def _state_writer(self) -> None:
-        """State the writer's counters: which beat of which tile is written next, into which bank and address."""
+        """Add invariants of the writer's registers: index of the next beat, its tile, memory bank and address."""
         config, window = self._config, self._config.window
         folds, pixels = window.input.folds, window.input.pixels
         for signal, expression in {
@@ -361,7 +361,7 @@ class Halves(window_proof.WindowFacts):
             self._fact(signal, expression)
 
         def writes(name: str, begins: list[int], span: str, index: str, largest: int, step: int, banks: int) -> None:
-            """Add the bank ``NAME_bank`` and the word ``NAME_word`` within the bank of the beat's lowest pixel."""
+            """Add wires with the bank (``NAME_bank``) and word (``NAME_word``) of the beat's lowest pixel."""
             self._table(f"{name}_begin", span, begins)
             lowest = min(begins)
             self._wire(f"{name}_from", f"{name}_begin + n_{index} * {self._number(step)} - {self._number(lowest)}")
@@ -381,7 +381,7 @@ class Halves(window_proof.WindowFacts):
         self._fact("write_column_word_address_ahead", f"in_column_word * {self._number(folds)} + {self._number(folds)}")
 
     def _state_reader(self) -> None:
-        """State the reader's counters: which tile, window, output fold, tap fold and input fold the next step reads."""
+        """Add invariants of the reader's registers: tile, window, folds, banks and addresses of the next step."""
         config, window = self._config, self._config.window
         self._state_steps(window)
         self._wire("window_row", f"n_row_0 * {self._number(window.stride[0])}")
@@ -407,7 +407,7 @@ class Halves(window_proof.WindowFacts):
                 self._fact(f"{part}_{name}_word_address", f"{part}_{name}_words * {self._number(pitch)}")
 
     def _marked(self) -> None:
-        """State where the marked word is, and until when it is kept."""
+        """Add invariants of the marked word: whether it has arrived, in which tile, and how long it is kept."""
         config = self._config
         self.observer += [
             "wire is_beyond = (in_row > mark_row) | ((in_row == mark_row) & ((in_step > mark_step) | "
@@ -432,7 +432,7 @@ class Halves(window_proof.WindowFacts):
         )
 
     def _state_memory(self) -> None:
-        """State that the marked word's address has the marked word until it is overwritten."""
+        """Add the invariant that memory has the marked word at its address until its tile is overwritten."""
         config, window = self._config, self._config.window
         banks = {"row": config.row_banks, "column": config.column_banks}
         for name, axis, position in (("row", config.rows, "p"), ("column", config.columns, "q")):

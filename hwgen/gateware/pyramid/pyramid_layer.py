@@ -21,7 +21,7 @@ from hwgen.gateware.stream import Order
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidLayerConfig(LayerConfig):
-    """Configuration of the hardware of one layer in a pyramid accelerator, which is computed tile by tile.
+    """Configuration of a layer that is computed tile by tile, in a pyramid accelerator (fused layers per tile).
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def reuse(self) -> PyramidReuseBufferConfig:
-        """Configuration of the reuse buffer, which keeps input pixels that neighbouring tiles share."""
+        """Configuration of the reuse buffer, which keeps the input pixels that neighbouring tiles share."""
         return PyramidReuseBufferConfig(
             device=self.device, input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns
         )
@@ -86,7 +86,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def min_rows(self) -> int:
-        """Smallest number of line-buffer rows to try: as in ``window``, because the layer has no line buffer."""
+        """Smallest number of line buffer rows for the planner to try: as configured; no line buffer is built."""
         return self.window.rows
 
     @property
@@ -95,7 +95,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def pyramids(self) -> tuple[PyramidShare, ...]:
-        """Input tile and windows of this layer in each pyramid (tile through all fused layers) of a frame, in order."""
+        """Input tile and windows of the layer in each pyramid (tile through all fused layers) of a frame, in order."""
         folds = self.window.input.folds
         result, begin = [], 0
         for row in self.tiles.rows.cut(1):
@@ -108,9 +108,9 @@ class PyramidLayerConfig(LayerConfig):
         return tuple(result)
 
     def walk_ends(self, frames: int) -> list[int]:
-        """Return, by tile, the cycle of the last read of its windows, if neither neighbouring layer delays this layer.
+        """Return, by tile of ``frames`` frames, the cycle of its last window read, if no other layer delays it.
 
-        Cycle 0 is the cycle in which the first beat is offered.
+        The first beat is valid in cycle 0.
         """
         tiles = tiles_of(self.pyramids, self.window.window_cycles) * frames
         num_tiles = len(tiles) // frames
@@ -133,25 +133,25 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def start_up(self) -> int:
-        """Number of cycles from a reset to the first transfer of an input beat of the layer."""
+        """Minimum number of cycles from a reset to the first transfer of an input beat of the layer."""
         return self.reuse.start if self.reuse.needed else 0
 
     @property
     def pyramid_cycles(self) -> int:
-        """Largest number of cycles that a tile takes: the longer of its fill and the reads of all its windows."""
+        """Largest number of cycles per tile of this layer: the longer of filling it and reading its windows."""
         window = self.window.window_cycles
         return max(max(pyramid.beats, pyramid.windows * window) for pyramid in self.pyramids)
 
     @cached_property
     def cycles(self) -> int:
-        """Number of cycles that the layer takes per frame, if neither neighbouring layer delays it."""
+        """Number of cycles per frame of this layer, if neither neighbouring layer delays it."""
         ends = self.walk_ends(4)
         count = len(self.tiles.tiles)
         return ends[-1] - ends[-1 - count]
 
 
 class PyramidWindow(ConfiguredComponent[PyramidLayerConfig]):
-    """Window generator of a layer in a pyramid accelerator: takes new pixels, and sends the taps of all windows.
+    """Window generator of a layer that is computed tile by tile: receives new pixels, sends windows' taps.
 
     It replaces a line buffer.
 

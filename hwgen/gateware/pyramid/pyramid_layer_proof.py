@@ -1,4 +1,4 @@
-"""Parts of layers that compute tile by tile, and the obligation that streams between their buffers are wires."""
+"""Proof obligations of layers that compute tile by tile: the streams between their buffers are wires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PROOFS", "WindowUnit", "layer_parts", "of_window", "window_parts"]
 
 @dataclass(frozen=True)
 class WindowUnit:
-    """Window generator of a layer: the reuse buffer, if it has one, in front of the tile buffer.
+    """Key of the proof obligations of `PyramidWindow`: a reuse buffer, if the layer has one, and a tile buffer.
 
     Parameters
     ----------
@@ -30,19 +30,19 @@ class WindowUnit:
 
 
 def layer_parts(layer: PyramidLayerConfig) -> dict[str, Any]:
-    """Return the parts of a layer by instance. Its buffers are inside of its window generator."""
+    """Return a tiled layer's components, by instance name; its buffers are in the window generator."""
     return {"window": WindowUnit(layer)} | {
         name: part for name, part in layer.components.items() if name not in layer.walk
     }
 
 
 def window_parts(unit: WindowUnit) -> Mapping[str, Any]:
-    """Return the buffers of a window generator by instance."""
+    """Return the configurations of a window generator's reuse buffer and tile buffer, by instance name."""
     return unit.layer.walk
 
 
 def of_window(unit: WindowUnit, site: Site) -> list[Obligation]:
-    """Return the obligation that a window generator's streams and starts of folds are those of its buffers."""
+    """Return the proof obligation that a window generator only wires its buffers together and to its ports."""
     names = list(unit.layer.walk)
     ends = ["i", *(f"{name}.{port}" for name in names for port in ("i", "o")), "o"]
     wires = stream_wires(site, list(zip(ends[::2], ends[1::2], strict=True))) | domain_wires(site)

@@ -1,4 +1,4 @@
-"""Reuse buffers: on-chip storage of input pixels that neighbouring tiles share (Alwani 2015, section 3.4.1).
+"""Reuse buffers: on-chip storage of the input pixels that neighbouring tiles share (Alwani 2015, section 3.4.1).
 
 The module implements listings 3.2 and 3.3. Two bands of every input tile of a layer are kept. The right columns are
 kept for the next pyramid. The bottom rows are kept for the next row of pyramids, in the full width of the map. The next
@@ -39,13 +39,13 @@ from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.stream import BeatFormat
 
-#: Depth of the reuse buffer's pipeline: number of latest beats that are not written yet when a kept beat is read.
+#: Number of beats in the reuse buffer's pipeline that are not yet written to memory when a kept beat is read.
 IN_FLIGHT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidReuseBufferConfig(OnDevice):
-    """Configuration of the reuse buffer, which keeps input pixels of a layer that neighbouring tiles share.
+    """Configuration of `PyramidReuseBuffer`, which keeps a layer's input pixels that neighbouring tiles share.
 
     Parameters
     ----------
@@ -77,27 +77,27 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Row ranges of successive input tiles, without empty ranges."""
+        """Row spans of successive input tiles, without empty spans."""
         return tuple(cut for cut in self.rows.cut(1) if cut.size)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Column ranges of successive input tiles, divided into beats, without empty ranges."""
+        """Column spans of successive input tiles, divided into stream beats, without empty spans."""
         return tuple(cut for cut in self.columns.cut(self.input.pixels) if cut.size)
 
     @property
     def needed(self) -> bool:
-        """Whether a reuse buffer is needed, to keep beats for later tiles or to drop beats that no window needs."""
+        """Whether the layer needs a reuse buffer, to keep beats for later tiles or drop beats that no window needs."""
         return any(cut.kept or cut.unused for cut in self.row_cuts + self.column_cuts)
 
     @property
     def bottom_words(self) -> int:
-        """Number of values in the bottom band, the rows kept for the next row of tiles: ``N (K - S) W``."""
+        """Number of values of the rows that are kept for the next row of tiles (bottom band): ``N (K - S) W``."""
         return self.input.channels * self.rows.kept * self.input.width
 
     @property
     def right_words(self) -> int:
-        """Number of values in the right band, the columns kept for the next tile.
+        """Number of values of the columns that are kept for the next tile (right band).
 
         These are ``N (K - S)`` for each new row of a pyramid.
         """
@@ -105,7 +105,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def words(self) -> int:
-        """Number of values that the reuse buffer keeps, counted as in Alwani's exploration tool (2015, Fig. 4.1).
+        """Number of values that the reuse buffer keeps, as Alwani's exploration tool counts them (2015, Fig. 4.1).
 
         A beat of several pixels is stored as a whole. Only its kept pixels count here.
         """
@@ -113,14 +113,14 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def bottom_depth(self) -> int:
-        """Depth, in beats, of the memory for rows that are kept for the next row of tiles."""
+        """Depth in beats of the memory for rows that are kept for the next row of tiles (bottom band)."""
         return self.rows.kept * self.bottom_pitch
 
     @property
     def bottom_pitch(self) -> int:
         """Number of beats per row in the memory for rows that are kept for the next row of tiles.
 
-        The columns of the map behind the last tile are included.
+        The columns of the map after the last tile are included.
         """
         behind = self.input.width - self.column_cuts[-1].span.end
         steps = sum(cut.new for cut in self.column_cuts) - (-behind // self.input.pixels)
@@ -128,7 +128,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def right_depth(self) -> int:
-        """Depth, in beats, of the memory for columns that are kept for the next tile."""
+        """Depth in beats of the memory for columns that are kept for the next tile (right band)."""
         return self.rows.new * self.right_pitch
 
     @property
@@ -138,29 +138,29 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def memory_bits(self) -> int:
-        """Number of memory bits of the reuse buffer: kept rows and kept columns, with all lanes of their beats."""
+        """Number of memory bits of the reuse buffer, for kept rows and kept columns, as whole beats."""
         return (self.bottom_depth + self.right_depth) * self.input.data_bits
 
     @property
     def beats_in(self) -> int:
-        """Number of beats that the reuse buffer takes per frame."""
+        """Number of beats per frame that the reuse buffer receives: each new pixel of a tile."""
         return self.rows.pixels * sum(cut.new for cut in self.column_cuts) * self.input.folds
 
     @cached_property
     def beats_out(self) -> int:
-        """Number of beats that the reuse buffer sends per frame."""
+        """Number of beats per frame that the reuse buffer sends: those of all tiles that windows need."""
         rows, columns = (sum(cut.used for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
     @property
     def cycles(self) -> int:
-        """Cycles per frame in the reuse buffer without stalls: one for each beat of each tile, kept or new."""
+        """Cycles per frame of the reuse buffer without stalls: one for each beat of each tile, kept or new."""
         rows, columns = (sum(cut.size for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
     @property
     def distance(self) -> int:
-        """Smallest number of beats between storing a kept beat and reading it for a later tile.
+        """Minimum distance in beats between the storage of a kept beat and its read for a later tile.
 
         It is 0 if no beat is kept.
         """
@@ -173,9 +173,9 @@ class PyramidReuseBufferConfig(OnDevice):
             distances.append(rows * min(cut.size for cut in self.column_cuts) * folds)
         return min(distances, default=0)
 
-    #: Latency from the transfer of a beat to its offer at the output, in cycles.
+    #: Latency in cycles, from the transfer of a new beat at the input to its first valid cycle at the output.
     latency = 1
-    #: Number of cycles from a reset to the first transfer of a beat.
+    #: Minimum number of cycles from a reset to the first transfer of an input beat.
     start = IN_FLIGHT - 1
 
     @cached_property
@@ -185,8 +185,8 @@ class PyramidReuseBufferConfig(OnDevice):
         depths = [depth for depth in (self.right_depth, self.bottom_depth) if depth]
         for depth in depths:
             cost.ram(width, depth)
-        # The last beat, and a word of each band. If a beat can read a beat in flight: registers of the beats in flight.
-        # And the multiplexer of these sources.
+        # The last beat, and a word of each band. If a beat can read a beat in flight, also registers of the beats in
+        # flight, and the multiplexer of these sources.
         near = bool(depths) and self.distance <= IN_FLIGHT
         cost.ff += width * (1 + len(depths) + (IN_FLIGHT - 1) * near) + IN_FLIGHT * len(depths) * near
         cost.lut += width * len(depths) * (1 + near)
@@ -200,7 +200,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def _table_entries(self) -> int:
-        """Number of entries in the reuse buffer's tables of tile sizes that differ from a table's most common value."""
+        """Number of entries in the tables of tile sizes that differ from their table's most common value."""
         total = 0
         for cuts in (self.row_cuts, self.column_cuts):
             total += sum(num_uncommon(getattr(cut, name) for cut in cuts) for name in ("size", "kept", "unused"))
@@ -209,7 +209,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def _counter_ff(self) -> int:
-        """Number of flip-flops in the reuse buffer's counters."""
+        """Number of flip-flops in the reuse buffer's position counters and address registers."""
         folds = self.input.folds
         total = counter_bits(folds) + 6
         for cuts in (self.row_cuts, self.column_cuts):
@@ -227,7 +227,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
 
 class _Position:
-    """Counters of a beat's row or column position: the index of its tile, and the beat's index within the tile.
+    """Counters of the addressed beat on one axis: index of its tile, and index of the beat in the tile.
 
     The tables have few different entries, because spans inside the map are equal.
     """
@@ -245,35 +245,35 @@ class _Position:
         self.next_is_last = named(self.span.index == max(len(cuts) - 2, 0), "is_span_before_last")
 
     def _first_kept_beats(self) -> list[int]:
-        """Return, by tile along one axis, the index of the first beat that the next tile needs, or the beat count."""
+        """Return, by tile, the index of the first beat that the next tile keeps, or the number of beats if none."""
         keeps = [
             (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
         ]
         return [*keeps, self._cuts[-1].size]
 
     def first_of_second(self, folds: int) -> int:
-        """Return the distance along one axis from the first tile to the second, in beats; 0 if there is only one tile.
+        """Return the distance in beats on this axis from the first tile to the second; 0 if there is only one.
 
         ``folds`` is the number of beats per pixel.
         """
         return self._advances[0] * folds if len(self._cuts) > 1 else 0
 
     def advance_next(self, folds: int) -> Value:
-        """Return the distance along one axis from the next tile to the tile behind it, in beats."""
+        """Return the distance in beats on this axis from the next tile to the tile after it."""
         return self._table([beats * folds for beats in (*self._advances[1:], self._advances[0])])
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span.index, dict(enumerate(values)))
 
     def _is_below_limit(self, limits: list[int]) -> Value:
-        """Return whether the beat's index in its tile is below the tile's entry in ``limits``."""
+        """Return whether the beat's index in its tile is below ``limits`` at the tile's index."""
         if not any(limits):
             return Const(0, 1)
         return named(self.beat.index < self._table(limits), "is_below_limit")
 
 
 def _delay_by_stage(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
-    """Add registers that carry ``value`` along the pipeline, which advances with ``moves``; return the value by stage.
+    """Add registers that delay ``value`` along the pipeline, which advances with ``moves``; return it by stage.
 
     The stages are: address, memory read, entry, output register.
     """
@@ -287,7 +287,7 @@ def _delay_by_stage(m: Module, name: str, value: Value, moves: Value, *, reset_l
 
 
 class _Band:
-    """Memory of a reuse buffer for kept rows or columns, with the word that is read, and flags of words in flight.
+    """Memory of a reuse buffer for kept rows or columns (a band), with its read register and forwarding flags.
 
     A word is addressed two beats before its reader reaches the entry, and is then in the memory's output register. If a
     beat in flight still has to write this word, ``from_beat`` tells the beat at the entry which beat has the word.
@@ -304,7 +304,7 @@ class _Band:
     def connect(
         self, *, moves: Value, leaves: Value, value: Value, near: bool, read: Value, write: Value, stores: Value
     ) -> None:
-        """Connect the memory of kept rows or columns to the pipeline; if ``near``, add flags of words not yet written.
+        """Connect the band's memory to the pipeline; if ``near``, add flags that forward words not yet written.
 
         Parameters
         ----------
@@ -319,7 +319,7 @@ class _Band:
         read, write : Value
             Read address and write address of the addressed beat.
         stores : Value
-            Whether the addressed beat is to be stored.
+            Whether the addressed beat must be stored.
         """
         m, name = self._m, self._name
         stored = _delay_by_stage(m, f"{name}_write_enable", stores, moves, reset_less=False)
@@ -340,7 +340,7 @@ class _Band:
 
 
 class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
-    """Reuse buffer of a layer's input: takes the new pixels of each tile, adds kept pixels, and sends whole tiles.
+    """Reuse buffer of a layer's input: receives new pixels, adds pixels kept from earlier tiles, sends whole tiles.
 
     Parameters
     ----------
@@ -356,8 +356,9 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         without windows has no beat.
 
     Latency and throughput
-        One beat of a tile per cycle, kept or new, across tiles and frames. No beat is taken in the first
-        ``config.start`` cycles after a reset. A new beat is offered ``config.latency`` cycles after its transfer.
+        One beat of a tile per cycle, kept or new, across tiles and frames. No beat is accepted in the first
+        ``config.start`` cycles after a reset. A new beat is valid at the output ``config.latency`` cycles after its
+        transfer.
     """
 
     def __init__(self, config: PyramidReuseBufferConfig):
@@ -418,7 +419,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Add the right band, the memory of columns for the next tile; return it with `_Band.connect` arguments.
+        """Add the memory of columns kept for the next tile (right band); return it and `_Band.connect` arguments.
 
         The band stores the kept columns of each new row of a pyramid, the first column first. The arguments are its
         addresses and write condition.
@@ -439,7 +440,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Add the bottom band, the memory of rows for the next row of tiles; return it with `_Band.connect` arguments.
+        """Add the memory of rows kept for the next row of tiles (bottom band); return it and `connect` arguments.
 
         The band stores the kept rows in the map's full width, the first row first. The arguments are its addresses and
         write condition.

@@ -1,9 +1,9 @@
-"""Obligations of reuse buffers: every tile leaves whole, with the right beats of the map, kept ones included.
+"""Proof obligations of reuse buffers: every tile leaves whole, with the right beats of the map, kept or new.
 
-The observer walks over the beats of all tiles, row by row. A new beat of a tile is one that comes in, and a beat that
-windows need leaves. So the walk says which beat of the map each transfer must be. The observer marks one beat of one
-frame when it comes in: any row, any column, any channels. Each later beat that leaves and that is the same one, in this
-tile or in a neighbour, must have the marked values. `hwgen.gateware.pyramid.reuse_proof` has the invariants.
+The observer walks over the beats of all tiles, row by row. A new beat of a tile is one that arrives, and a beat that
+windows need leaves. The walk therefore says which beat of the map each transfer must be. The observer marks one beat of
+one frame when it arrives: any row, any column, any channels. Each later beat that leaves and that is the same one, in
+this tile or in a neighbour, must have the marked values. `hwgen.gateware.pyramid.reuse_proof` has the invariants.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["PROOFS", "obligations", "walk_of"]
 
 
 def obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a reuse buffer, without those of its output stream."""
+    """Return the proof obligations of a reuse buffer, except the stream rules of its output."""
     return [*_obligations(config, site), bits_of_values(site, config.input.bits, *[config.input.data_bits] * 2)]
 
 
@@ -84,17 +84,17 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
 
 
 def _walks(config: PyramidReuseBufferConfig) -> dict[str, Walk]:
-    """Return the beats of successive tiles along both axes."""
+    """Return the tables of tiles' beats (`Walk`) of both axes, as ``row`` and ``column``."""
     return {"row": walk_of(config.row_cuts), "column": walk_of(config.column_cuts)}
 
 
 def _beats(walk: Walk) -> int:
-    """Return the number of different beats along an axis."""
+    """Return the number of different beats of the map along one axis."""
     return walk.bases[-1] + walk.sizes[-1]
 
 
 def _declarations(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
-    """Yield lines that declare the marked beat, and the position of the beat in each stage."""
+    """Yield observer lines (Verilog) that declare the marked beat: its row, column and fold numbers, its values."""
     source, walks = config.input, _walks(config)
     bits = source.lanes * source.pixels
     yield f"wire [{bits - 1}:0] token = $anyseq;"
@@ -106,7 +106,7 @@ def _declarations(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterato
 
 
 def _moves(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
-    """Yield lines that move the walk: one beat of a tile into the register, wherever the streams permit it."""
+    """Yield observer lines (Verilog) that step through all tiles' beats, as the streams permit, and mark one."""
     source, walks = config.input, _walks(config)
     largest = {
         "row_span": len(walks["row"].sizes) - 1,
@@ -152,9 +152,9 @@ def _moves(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
 
 
 def _first_read(config: PyramidReuseBufferConfig) -> tuple[tuple[int, int, int], bool]:
-    """Return the numbers of the first beat that leaves as a kept one, and whether there is one.
+    """Return (row, column, fold) of the first kept beat that leaves the buffer, and whether there is one.
 
-    If none is kept, the numbers are those of the first beat that leaves.
+    If none is kept, the numbers belong to the first beat that leaves.
     """
     rows, columns = walk_of(config.row_cuts), walk_of(config.column_cuts)
     first_used: tuple[int, int, int] | None = None
@@ -171,24 +171,24 @@ def _first_read(config: PyramidReuseBufferConfig) -> tuple[tuple[int, int, int],
     return first_used, False
 
 
-#: Counters of a beat's position, from the outermost to the innermost.
+#: Names of the observer's counters of a beat's position (tile on each axis, beat in the tile), outermost first.
 POSITION = ("row_span", "column_span", "row", "column", "fold")
-#: Stages of the pipeline: address, memory read, entry, and output register.
+#: Numbers of the reuse buffer's pipeline stages after the address: memory read, entry, and output register.
 _READ, _ENTRY, _REGISTER = 1, 2, 3
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Beats of successive tiles along one axis: tables with an entry per tile.
+    """Tables of successive input tiles' beats along one axis, with an entry per tile.
 
     Parameters
     ----------
     bases : tuple of int
-        Number of the tile's first beat, in the order in which beats come in.
+        Number of the tile's first beat, in order of arrival.
     sizes : tuple of int
         Number of the tile's beats.
     kept : tuple of int
-        Number of the tile's first beats that the tile before has, too.
+        Number of the tile's first beats that the previous tile also has.
     passes : tuple of int
         Number of the tile's first beats that the next tile does not have.
     unused : tuple of int
@@ -203,12 +203,12 @@ class Walk:
 
     @property
     def last_used(self) -> int:
-        """Index of the last tile of which windows need a beat."""
+        """Index, along this axis, of the last tile with a beat that windows need."""
         return max(tile for tile, size in enumerate(self.sizes) if size > self.unused[tile])
 
 
 def walk_of(cuts: tuple[Cut, ...]) -> Walk:
-    """Return the beats of successive tiles along one axis, from the columns at which beats begin."""
+    """Return the tables of successive tiles' beats along one axis, computed from the tiles' spans in beats."""
     bases, passes = [0], []
     for cut, after in pairwise(cuts):
         passes.append((after.first - cut.first) // cut.pixels if after.kept else cut.size)
@@ -223,15 +223,15 @@ def walk_of(cuts: tuple[Cut, ...]) -> Walk:
 
 
 class BandFacts(WindowFacts):
-    """Invariants of one reuse buffer: what each of its counters is, and where its bands store the marked beat.
+    """Invariants of one reuse buffer: values of its counters, and where its memories store the marked beat.
 
     The observer walks over the beats of all tiles, and keeps the position of the beat in each stage: ``row_span_N``,
     ``column_span_N``, ``row_N``, ``column_N`` and ``fold_N`` in stage N. Stage 0 is the address, stage 1 the read of
     the memories, stage 2 the entry, and stage 3 the output register. Stages 4 and 5 have the beats that were in the
     register earlier.
 
-    Along one axis, beats have numbers in the order in which they come in. A tile's beats have consecutive numbers,
-    because those that it keeps are the last ones of the previous tile. Therefore a beat of the map has a number of its
+    Along one axis, beats have numbers in order of arrival. A tile's beats have consecutive numbers, because the beats
+    that it keeps are the last ones of the previous tile. Therefore a beat of the map has a number of its
     row and one of its column, in every tile. The marked beat has the numbers ``mark_row`` and ``mark_column``, and the
     fold ``mark_fold``. Names with ``its_`` are the reuse buffer's.
 
@@ -253,7 +253,8 @@ class BandFacts(WindowFacts):
         self._config = config
         self.values: dict[str, str] = {}
         self._is_near = config.distance <= IN_FLIGHT and bool(config.right_depth or config.bottom_depth)
-        #: Stages whose positions the observer keeps. A beat that is read can be as many beats behind its writer.
+        #: Pipeline stages whose beats' positions the observer keeps: four, or more if a read can follow a write
+        #: closely.
         self.stages = range(_ENTRY + IN_FLIGHT + 1 if self._is_near else _REGISTER + 1)
         for name in ("row", "column", "fold"):
             self._wire(f"n_mark_{name}", f"$signed({{1'b0, mark_{name}}})")
@@ -265,7 +266,7 @@ class BandFacts(WindowFacts):
         self._state_arrival()
         for name, depth, elaborate in (
             ("right", config.right_depth, self._add_right_addresses),
-            ("bottom", config.bottom_depth, self._bottom),
+            ("bottom", config.bottom_depth, self._add_bottom_addresses),
         ):
             if depth:
                 elaborate()
@@ -274,17 +275,17 @@ class BandFacts(WindowFacts):
 
     @property
     def word(self) -> str:
-        """The marked beat: each value's bit, repeated over the width of a value."""
+        """Verilog expression of the marked beat, whose values each repeat one bit over their width."""
         source = self._config.input
         values = range(source.lanes * source.pixels)
         return f"{{{', '.join(f'{{{source.bits}{{word[{value}]}}}}' for value in reversed(values))}}}"
 
     def _flag(self, name: str, expression: str) -> None:
-        """Add a wire of one bit."""
+        """Add the one-bit wire ``name`` with a Verilog expression to the observer."""
         self.observer.append(f"wire {name} = {expression};")
 
     def _position(self, stage: int) -> None:
-        """Add what follows from the position of the beat in a stage: its numbers, and what the buffer does with it."""
+        """Add wires for the beat in a stage: its numbers, and whether it is kept, new, used, marked or last."""
         for name in POSITION:
             self._wire(f"n_{name}_{stage}", f"$signed({{1'b0, {name}_{stage}}})")
         for axis, walk in (("row", self._rows), ("column", self._columns)):
@@ -315,7 +316,7 @@ class BandFacts(WindowFacts):
             inner = f"{axis}_span_ends"
 
     def _order(self) -> None:
-        """State that positions are in their tiles, and that each stage has the beat behind that of the next stage."""
+        """Add invariants of the order of beats: each stage has the beat after that of the following stage."""
         for stage in self.stages:
             spans = (
                 f"({axis}_span_{stage} < {len(walk.sizes)})"
@@ -336,17 +337,17 @@ class BandFacts(WindowFacts):
         self.facts["the register has had a beat if it has one"] = f"!is_full | has_{_REGISTER}"
 
     def _state_at(self, stage: int, fact: str, expression: str) -> None:
-        """State a fact about the beat in a stage."""
+        """Add the invariant ``expression`` about the beat in a pipeline stage, if the stage has one."""
         self.facts[fact] = expression if stage == 0 else f"!has_{stage} | ({expression})"
 
     def _is_at(self, stage: int, signal: str, expression: str) -> None:
-        """State that a flag of the buffer, where it was emitted, is a condition of the beat in a stage."""
+        """Add the invariant that a buffer's flag, if emitted, equals a condition of the beat in a stage."""
         if self._site.has(signal):
             self.sees[f"its_{signal}"] = signal
             self._state_at(stage, f"{signal} follows from the position", f"its_{signal} == ({expression})")
 
     def _counters(self) -> None:
-        """State the counters of the beat that is addressed, and the addresses of both bands."""
+        """Add invariants of the counters of the addressed beat, and of the addresses in both memories."""
         config = self._config
         for signal, name in {
             "row_span_index": "row_span",
@@ -380,7 +381,7 @@ class BandFacts(WindowFacts):
             )
 
     def _pipeline(self) -> None:
-        """State what each stage knows of its beat."""
+        """Add invariants of the pipeline's flags: whether a stage has a beat, and whether it is new, kept or used."""
         for stage in (_READ, _ENTRY):
             self.facts[f"stage {stage} has a beat where the walk has one"] = f"its_has_beat_{stage} == has_{stage}"
             self.sees[f"its_has_beat_{stage}"] = f"has_beat_{stage}"
@@ -392,7 +393,7 @@ class BandFacts(WindowFacts):
         self.sees["its_is_register_full"] = "is_register_full"
 
     def _state_arrival(self) -> None:
-        """State when the marked beat came in, as a function of the position at the entry."""
+        """Add invariants of the marked beat's arrival, as a function of the position in the entry stage."""
         stage = _ENTRY
         self._flag(
             "is_beyond",
@@ -430,7 +431,7 @@ class BandFacts(WindowFacts):
         self.facts["the register's marked word came"] = f"!is_open_{_REGISTER} | (has_{_REGISTER} & was_marked)"
 
     def _add_right_addresses(self) -> None:
-        """Add addresses of the right band, which the marked beat leaves for its place in the next tile."""
+        """Add wires with the right band's read and write addresses, and the marked beat's address in it."""
         folds, pitch = self._number(self._config.input.folds), self._number(self._config.right_pitch)
         for stage in self.stages:
             row = f"(n_row_{stage} - row_kept_{stage}) * {pitch}"
@@ -454,8 +455,8 @@ class BandFacts(WindowFacts):
             f"column_bases_{at} - (is_beyond ? column_passes_{at} : {self._number(0)})) * {folds}",
         )
 
-    def _bottom(self) -> None:
-        """Add addresses of the bottom band, which the marked beat leaves for its row in the next tiles."""
+    def _add_bottom_addresses(self) -> None:
+        """Add wires with the bottom band's read and write addresses, and the marked beat's address in it."""
         folds, pitch = self._number(self._config.input.folds), self._number(self._config.bottom_pitch)
         for stage in self.stages:
             column = f"column_number_{stage} * {folds} + n_fold_{stage}"
@@ -478,7 +479,7 @@ class BandFacts(WindowFacts):
         )
 
     def _band(self, name: str, depth: int) -> None:
-        """State where a band stores the marked beat, and what is read of it."""
+        """Add invariants of a band (memory of kept beats): where it stores the marked beat, and who reads it."""
         width = max(1, (depth - 1).bit_length())
 
         def address(which: str, stage: int) -> str:
@@ -504,17 +505,17 @@ class BandFacts(WindowFacts):
         self._words(name, width, hits)
 
     def _its(self, signal: str, otherwise: str) -> str:
-        """Return the name of one of the buffer's signals in the wrapper, or an expression if it was not emitted."""
+        """Return the wrapper's name of the buffer's ``signal``, or ``otherwise`` if the signal was not emitted."""
         if not self._site.has(signal):
             return otherwise
         self.sees[f"its_{signal}"] = signal
         return f"its_{signal}"
 
     def _hits(self, name: str, address: Callable[[str, int], str]) -> Callable[[int], list[str]]:
-        """State which beat in flight has the word that is read; return the conditions for the reader in a stage."""
+        """Add invariants of the flags that forward beats in flight; return these conditions, by reader's stage."""
 
         def hits(stage: int) -> list[str]:
-            """Return, for each number of beats between a reader and its writer, whether the reader is so near."""
+            """Return, for 1 or more beats from writer to reader, the condition that this writer has the word read."""
             writers = range(stage + 1, min(stage + IN_FLIGHT, self.stages[-1]) + 1) if self._is_near else ()
             return [
                 f"(has_{writer} & {name}_stores_{writer} & ({address('write', writer)} == {address('read', stage)}))"
@@ -542,7 +543,7 @@ class BandFacts(WindowFacts):
         return hits
 
     def _words(self, name: str, width: int, hits: Callable[[int], list[str]]) -> None:
-        """State the values of the band's words: in the memory, and read."""
+        """Add invariants of the values of a band's words, in the memory and in its read registers."""
         bits, memory = self._config.input.data_bits, self._site.instance(name)
         depth = self._config.right_depth if name == "right" else self._config.bottom_depth
         stored = self._probe(memory, depth, bits, f"{name}_slot")
@@ -563,7 +564,7 @@ class BandFacts(WindowFacts):
             )
 
     def _registers(self) -> None:
-        """State ``last`` in each stage, and the values of the output register and of beats that were in it before."""
+        """Add invariants of ``last`` in each stage, and of the values in the output register and after it."""
         for stage in (_READ, _ENTRY, _REGISTER):
             if self._site.has(f"is_last_beat_{stage}"):
                 self.sees[f"its_is_last_beat_{stage}"] = f"is_last_beat_{stage}"

@@ -17,12 +17,12 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Range of rows or columns of a layer's input that one tile (the input of one pyramid) covers, with its windows.
+    """Range of rows or columns of a layer's input map that one tile covers, and of the windows computed from it.
 
     Parameters
     ----------
     begin, fresh, end : int
-        The tile consists of pixels ``begin`` to ``end - 1``. Pixels below ``fresh`` are kept from the pyramid before.
+        The tile consists of pixels ``begin`` to ``end - 1``. Pixels below ``fresh`` are kept from the previous tile.
         The others are new.
     window, windows : int
         Index of the pyramid's first window, and number of windows.
@@ -36,23 +36,23 @@ class Span:
 
     @property
     def size(self) -> int:
-        """Number of rows or columns of the tile."""
+        """Number of rows (or columns) of the input tile, kept and new ones."""
         return self.end - self.begin
 
     @property
     def kept(self) -> int:
-        """Number of rows or columns of the tile that are kept from the tile before."""
+        """Number of rows (or columns) of the input tile that the reuse buffer keeps from the previous tile."""
         return self.fresh - self.begin
 
     @property
     def new(self) -> int:
-        """Number of rows or columns of the tile that are not kept from the tile before."""
+        """Number of rows (or columns) of the input tile that arrive as new, not kept from the previous tile."""
         return self.end - self.fresh
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Range of a tile's rows or columns (a span), divided into stream beats of several neighbouring pixels.
+    """Span (row or column range) of an input tile, divided into stream beats of several neighbouring pixels.
 
     Lanes outside of the span have undefined values.
 
@@ -64,7 +64,7 @@ class Cut:
     first : int
         Pixel in lane 0 of the first beat. It is ``begin``, or less than a beat below ``begin``, and can be negative.
     kept, size : int
-        Number of beats that are kept from the pyramid before, and number of all beats of the tile.
+        Number of beats that are kept from the previous tile, and number of all beats of the tile.
     unused : int
         Number of beats before the first beat that windows need.
     """
@@ -78,18 +78,18 @@ class Cut:
 
     @property
     def new(self) -> int:
-        """Number of the tile's beats, along the axis, that have no pixel kept from the tile before."""
+        """Number of the input tile's beats, along this axis, without any pixel kept from the previous tile."""
         return self.size - self.kept
 
     @property
     def used(self) -> int:
-        """Number of the tile's beats, along the axis, that its windows need."""
+        """Number of the input tile's beats, along this axis, that the tile's convolution windows need."""
         return self.size - self.unused
 
 
 @dataclass(frozen=True, kw_only=True)
 class TiledAxis:
-    """Rows or columns of a layer's input: the window geometry, and the ranges of successive tiles.
+    """Tiling of a layer's input map along one axis (rows or columns): window geometry, and spans of all tiles.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class TiledAxis:
     Raises
     ------
     ConfigError
-        If a span lacks a pixel that its windows need, keeps a pixel that the span before does not contain, or is not
+        If a span lacks a pixel that its windows need, keeps a pixel that the previous span does not contain, or is not
         ordered; or if no span has a pixel that windows need.
     """
 
@@ -138,32 +138,32 @@ class TiledAxis:
             raise ConfigError(f"the first span must keep nothing, not {self.loads[0]!r}")
 
     def origin(self, span: Span) -> int:
-        """Return the row or column at which the first window of a tile begins; negative in the padding."""
+        """Return the row (or column) of the map where the first window of a tile begins; negative in the padding."""
         return span.window * self.stride - self.padding
 
     @cached_property
     def loads(self) -> tuple[Span, ...]:
-        """Row or column ranges of successive input tiles, without empty ranges."""
+        """Spans (row or column ranges) of successive input tiles that contain at least one pixel."""
         return tuple(span for span in self.spans if span.size)
 
     @cached_property
     def walks(self) -> tuple[Span, ...]:
-        """Row or column ranges of successive input tiles, without ranges that have no window."""
+        """Spans (row or column ranges) of successive input tiles that have at least one convolution window."""
         return tuple(span for span in self.spans if span.windows)
 
     def used(self, span: Span) -> range:
-        """Return the range of rows or columns of a tile that its windows need.
+        """Return the range of an input tile's rows (or columns) that its convolution windows need.
 
         Pixels that the stride skips before the first window do not count. A span without windows needs no pixel.
         """
         return range(max(span.begin, self.origin(span)) if span.windows else span.end, span.end)
 
     def cut(self, pixels: int) -> tuple[Cut, ...]:
-        """Return the row or column ranges of all tiles, divided into beats of ``pixels`` pixels.
+        """Return the spans (row or column ranges) of all input tiles, each divided into beats of ``pixels`` pixels.
 
         The new pixels of a span begin with a beat.
 
-        If a span keeps pixels, its beats continue the beats of the span before. The first kept pixel can then be in
+        If a span keeps pixels, its beats continue the beats of the previous span. The first kept pixel can then be in
         the middle of a beat. A span that keeps nothing begins with a beat, unless the next spans keep some of its
         pixels.
 
@@ -181,7 +181,7 @@ class TiledAxis:
         return tuple(cuts)
 
     def _grid(self, span_index: int, pixels: int) -> int:
-        """Return a row or column where a beat begins, for a tile without kept pixels and the next tiles with some."""
+        """Return a pixel position where a beat begins, common to a tile that keeps nothing and the next that do."""
         joints = []
         for span in self.spans[span_index + 1 :]:
             if span.size and not span.kept:
@@ -205,7 +205,7 @@ class TiledAxis:
 
     @property
     def kept(self) -> int:
-        """Largest number of a tile's rows or columns that are kept from the tile before.
+        """Largest number of rows (or columns) that a tile keeps from the previous tile along this axis.
 
         It is extent minus stride between two pyramids inside the map.
         """
@@ -213,22 +213,22 @@ class TiledAxis:
 
     @property
     def new(self) -> int:
-        """Largest number of a tile's rows or columns that are new, not kept from the tile before."""
+        """Largest number of rows (or columns) of a tile that are new, not kept from the previous tile."""
         return max(span.new for span in self.spans)
 
     @property
     def overlaps(self) -> bool:
-        """Whether some rows or columns are computed or fetched again, as new pixels of more than one tile."""
+        """Whether some rows (or columns) are new pixels of more than one tile: computed or fetched repeatedly."""
         return any(after.fresh < before.end for before, after in pairwise(self.loads))
 
     @property
     def pixels(self) -> int:
-        """Number of new rows or columns, summed over all tiles along this axis."""
+        """Number of new rows (or columns) of all tiles along this axis; repeated ones count each time."""
         return sum(span.new for span in self.spans)
 
     @property
     def tile(self) -> int:
-        """Largest number of rows or columns that a tile's windows cover, padding included.
+        """Largest number of rows (or columns) that the windows of one tile cover, padding included.
 
         It is ``S (R - 1)`` plus the extent.
         """
@@ -236,5 +236,5 @@ class TiledAxis:
 
     @property
     def windows(self) -> int:
-        """Number of windows along this axis, summed over all tiles."""
+        """Number of convolution windows along this axis, summed over all tiles."""
         return sum(span.windows for span in self.spans)

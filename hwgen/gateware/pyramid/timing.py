@@ -1,7 +1,7 @@
 """Cycle model of a pyramid layer's tile buffer: when tiles are filled, and when their windows are read.
 
 A *step* is the passage of one beat of a tile through the reuse buffer, kept or new. Steps are numbered through a run.
-Two steps are at least one cycle apart, so step ``n`` is offered to the tile buffer in cycle ``n + lag``. The *lag*
+Two steps are at least one cycle apart, so step ``n`` is valid at the tile buffer in cycle ``n + lag``. The *lag*
 never falls, because a delay of one step delays all later steps. Only the first step that a tile's windows need can wait
 for the tile buffer: earlier beats are dropped, and a free half has room for all beats of a tile.
 
@@ -20,7 +20,7 @@ tile 3 filled                  ..CDEF
 tile 2 walked                  ======
 =============  ======================
 
-The walk over tile 0 ends in cycle 9, so tile 2 begins in cycle 12, and the lag is 4 from then on. The walk over tile 1
+The walk over tile 0 ends in cycle 9, so tile 2 begins in cycle 12, and the lag is then 4. The walk over tile 1
 ends in cycle 15, so tile 3 begins in cycle 18, and the lag is 6.
 """
 
@@ -29,12 +29,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-#: Number of tiles that the tile buffer holds: one is filled while the other is read.
+#: Number of input tiles that a tile buffer stores (double buffering): one is filled while the other is read.
 HALVES = 2
 
 
 class PyramidShare(NamedTuple):
-    """One layer's share of a pyramid of fused layers: a tile of the layer's input, and its windows.
+    """One layer's work in a pyramid (a tile through all fused layers): beats of its input tile, and windows.
 
     Parameters
     ----------
@@ -58,17 +58,17 @@ class PyramidShare(NamedTuple):
 
 
 class TileTiming(NamedTuple):
-    """Timing parameters of one tile in a pyramid layer's tile buffer, as input of the cycle model `walk_tiles`.
+    """Timing parameters of one input tile in a tile buffer, for the cycle model `walk_tiles`.
 
     Parameters
     ----------
     first, last : int
         First and last step of the tile. If ``waits``, ``first`` is the step that the tile waits for.
     filled : bool
-        Whether the windows need beats. A tile in the padding needs one cycle in which no beat is taken.
+        Whether the windows need beats. A tile in the padding needs one cycle without an accepted beat.
     waits : bool
         Whether the tile is in the padding before all beats of its frame. It waits until the frame's first beat is
-        offered.
+        valid.
     walk : int
         Number of cycles of the walk over the windows.
     """
@@ -81,7 +81,7 @@ class TileTiming(NamedTuple):
 
 
 def tiles_of(pyramids: Iterable[PyramidShare], window_cycles: int) -> list[TileTiming]:
-    """Return the timing parameters of a frame's tiles that have windows, in order, for the cycle model `walk_tiles`.
+    """Return the timing parameters of a frame's input tiles that have windows, in order, for `walk_tiles`.
 
     ``window_cycles`` is the number of cycles per window.
     """
@@ -107,7 +107,7 @@ def walk_tiles(
     write_delay: int,
     release_delay: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Compute when tiles are filled and read at the earliest: lists of start lags, completion cycles, last read cycles.
+    """Return the earliest cycles of a tile buffer's fills and reads, as three lists with an entry per tile.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def walk_tiles(
         For each tile: lower bounds of the lag of its ``first`` step and of its ``last`` step, from the arrival of input
         beats; and a lower bound of the last cycle of its walk.
     lag, complete, ends
-        State after the tiles before: lag of the last step; cycle in which the last tile was complete; last cycles of
+        State after the previous tiles: lag of the last step; cycle in which the last tile was complete; last cycles of
         the last `HALVES` walks.
     write_delay, release_delay : int
         Number of cycles from a complete tile to its first window, and from a tile's last step to a beat that overwrites
