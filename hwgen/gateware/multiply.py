@@ -151,7 +151,7 @@ class MultiplyConfig(ConvolutionParts):
 
     @property
     def circuit(self) -> MultiplyConfig:
-        """Copy of this configuration with only the weights' range, equal for convolutions with the same `Chains`."""
+        """Copy with only the weights' range, equal for convolutions that have the same circuit of multiplier chains."""
         ranges = (multiplier.representative(self.units.operands) for multiplier in self.kinds.used)
         smallest, largest = zip(*ranges, strict=True)
         extremes = max(smallest), min(largest)  # of all kinds, because another kind may compute a wider range

@@ -44,7 +44,7 @@ def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
 
 
 def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a convolution's `Chains` output the sums of activations times any weights.
+    """Return the proof obligation that a convolution's multiplier chains output the sums of products, for any weights.
 
     The weights are all that the circuit is made for. Only the width of accumulators depends on the network's weights.
     """
@@ -296,7 +296,7 @@ def width_facts(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
 
 
 def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that a convolution's ports and memories are wired to its `Chains`, if it has them.
+    """Return the proof obligation that a convolution's ports and memories are wired to its multiplier chains, if any.
 
     Words of weights that can be loaded are left out: no obligation states them.
     """

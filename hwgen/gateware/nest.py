@@ -127,7 +127,7 @@ class Interleaving(NamedTuple):
         )
 
     def words_ahead(self, first: Value, bank: int, offsets: Sequence[int]) -> Value:
-        """Return the offset, in words, from the first pixel's word address to the word that ``bank`` reads with it.
+        """Return the offset in words, from the first pixel's word, of the word that ``bank`` reads in the same cycle.
 
         Parameters
         ----------

@@ -81,7 +81,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """Distance, in output lanes, from the first channel of each input beat of a pixel to the next input beat's."""
+        """Number of output lanes from the first channel of each input beat to the next input beat's first channel."""
         starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))
@@ -118,7 +118,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def overlaps(self) -> bool:
-        """Whether the converter takes input beats while a whole output beat still waits in its register.
+        """Whether the converter accepts input beats while a whole output beat still waits in its register.
 
         Only if a pixel would otherwise need more cycles than beats, as in the conversion from 3 + 2 channels to 4 + 1.
         """

@@ -58,9 +58,9 @@ class ResampleConfig(OneMapConfig):
     row_phases: tuple[int, ...] = ()
     column_phases: tuple[int, ...] = ()
 
-    #: Cycles from the transfer of a row's last beat to the first step that can read the row.
+    #: Minimum cycles from the transfer of an input row's last beat to the first read of the row.
     write_delay = 1
-    #: Cycles from the last step of an output row to the first beat that can overwrite a row that the output row read.
+    #: Minimum cycles from the last read of an output row to the first beat that overwrites an input row that it read.
     release_delay = 3
 
     def __post_init__(self) -> None:

@@ -166,7 +166,7 @@ def _decoded_weights(config: MultiplyConfig, position: int, word: str) -> Iterat
 
 
 def _expected(config: MultiplyConfig, position: int) -> list[int]:
-    """Return, per step of a window, the network's weights of a chain position, concatenated with the first lowest."""
+    """Return, per cycle of a window, a chain position's weights packed into one integer, the first one lowest."""
     columns = [
         [weight or (-1 if bits < config.weight_bits else 0) for weight in weights_of(config, lane, index)]
         for unit, bits, index in _word_fields(config, position)
@@ -180,7 +180,7 @@ def _expected(config: MultiplyConfig, position: int) -> list[int]:
 
 
 def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
-    """Return the weights of one product of an output lane, one per step (cycle) of the weight sequence of a window.
+    """Return the weights that an output lane's multiplier of product ``index`` uses, one per cycle (step) of a window.
 
     Steps are ordered by channel group, by output fold, by taps, and then by input channels. A product without an output
     channel, a tap or an input channel has the weight 0.

@@ -216,7 +216,7 @@ def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
 
 
 def patch_offsets(window: LineBufferConfig) -> list[tuple[int, int]]:
-    """Return, for each tap fold, the rows and columns from a window's first pixel to the first pixel that it reads."""
+    """Return, per tap fold (taps read at once), the rows and columns from the window's first pixel to its first tap."""
     across = 1 if window.patches.chooses else window.kernel[1] // window.patches.size[1]
     down, beside = (0, 0) if window.patches.chooses else window.patches.advance
     return [(fold // across * down, fold % across * beside) for fold in range(window.tap_folds)]
