@@ -31,7 +31,7 @@ Operands = dict[tuple[int, int], Value]
 
 
 def _at_pixels(config: ConvolutionParts, name: str, group: tuple[int, ...]) -> str:
-    """Return ``name`` with a suffix for pixels, as ``NAME_pixels_0_1``; no suffix if beats are one pixel."""
+    """Return ``name`` with a suffix for several pixels, as ``NAME_pixels_0_1``; none if beats hold one pixel."""
     if len(group) == 1:
         return at_pixel(name, group[0], config.window.pixels)
     return f"{name}_pixels_{'_'.join(map(str, group))}"
