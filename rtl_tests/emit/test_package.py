@@ -195,7 +195,8 @@ def words(texts: Iterable[str]) -> list[str]:
     """Words of a script as Tcl reads them, each as its characters' numbers."""
     assert TCLSH
     lines = [
-        f"set word {vivado_files.word(text)}; puts [join [lmap c [split $word {{}}] {{scan $c %c}}]]" for text in texts
+        f"set word {vivado_files.tcl_word(text)}; puts [join [lmap c [split $word {{}}] {{scan $c %c}}]]"
+        for text in texts
     ]
     done = subprocess.run([TCLSH], input="\n".join(lines), capture_output=True, text=True, check=True, timeout=60)
     return ["".join(chr(int(each)) for each in line.split()) for line in done.stdout.split("\n")[:-1]]
@@ -231,7 +232,7 @@ def test_words():
 def test_no_text_leaves_its_word():
     @given(st.text(st.characters(max_codepoint=127), max_size=6))
     def each(text):
-        word = vivado_files.word(text)
+        word = vivado_files.tcl_word(text)
         assert "\n" not in word
         assert re.fullmatch(r"(?:\{[^{}\\]*\}|(?:[\w./:-]|\\.|\\u[0-9a-f]{4})+)", word)
 

@@ -25,7 +25,7 @@ from hwgen.network.maps import UINT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation, Thresholds
 from hwgen.templates.compose import compose
-from hwgen.templates.levels import replaces, threshold_config
+from hwgen.templates.levels import should_replace, threshold_config
 from hwgen.templates.search import layer_plan
 from hwgen.templates.stages import stage_of
 from hwgen.templates.task import Goal, Task
@@ -195,14 +195,14 @@ def test_thresholds_of_thresholds() -> None:
 @pytest.mark.parametrize(("bits", "expected"), [(1, True), (2, True), (3, False), (4, False)])
 def test_few_thresholds(bits: int, expected: bool) -> None:
     config, levels = configs(1, bits, accumulator_bits=12)
-    assert replaces(levels, config) == expected
+    assert should_replace(levels, config) == expected
 
 
 @pytest.mark.parametrize(("channels", "expected"), [(512, True), (513, False)])
 def test_deep_tables(channels: int, expected: bool) -> None:
     """The second comparison has two entries for each of a lane's channels, at most 1,024."""
     config, levels = configs(3, 2, accumulator_bits=12, channels=channels, lanes=1)
-    assert replaces(levels, config) == expected
+    assert should_replace(levels, config) == expected
 
 
 @pytest.mark.parametrize("bits", [3, 4])
@@ -210,7 +210,7 @@ def test_thresholds_against_luts(bits: int) -> None:
     """Fewer LUTs than a product in LUTs decide."""
     config, levels = configs(2, bits, accumulator_bits=14, channels=16)
     config = replace(config, products_in="lut")
-    assert replaces(levels, config) == (levels.resources.lut < config.resources.lut)
+    assert should_replace(levels, config) == (levels.resources.lut < config.resources.lut)
 
 
 def task_of_slices(network: Network, macs_per_dsp: int, in_luts: frozenset[str] = frozenset()) -> Task:
