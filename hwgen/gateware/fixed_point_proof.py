@@ -130,7 +130,7 @@ def _wire(name: str, index: int, expression: str) -> str:
 
 
 def _reasons(config: FixedPointConfig, _site: Site) -> Mapping[str, str]:
-    """Return why the results of a fixed-point program are not proved, by name of the aspect; empty if they are."""
+    """Return ``{"": reason}`` if the results of a fixed-point program are not proved, else an empty dictionary."""
     return {} if is_proved(config) else {"": "its products of wide values are simulated"}
 
 

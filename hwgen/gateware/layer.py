@@ -244,7 +244,7 @@ class LayerConfig(HasWindow):
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """``compute`` and ``finish`` configurations, by name, as far as they have memories loaded at run time."""
+        """Arithmetic's and requantiser's configurations by name: only those with memories loaded at run time."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 

@@ -45,7 +45,7 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
 
 
 def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
-    """Return a table's entries, given for ascending arguments, in the order of addresses: the bits of the argument.
+    """Return a lookup table, given in ascending order of its argument, in the order of the argument's bits as address.
 
     ``table`` has an entry for every value of the argument's type. The entries of negative arguments are moved to the
     end.
