@@ -224,7 +224,7 @@ def test_sums_of_maps_of_scales_far_apart() -> None:
         },
     )
     beat = BeatFormat(channels=1, height=2, width=2, lanes=1, bits=8, signed=False)
-    assert max(bits for bits, _ in SumStage(op, DEFAULT).compute((beat,) * 3).links) <= 53
+    assert max(bits for bits, _ in SumStage(op, DEFAULT).compute((beat,) * 3).additions) <= 53
     far = replace(op, labels=(Label(1.0, 0), Label(2.0**-46, 0), Label(3.0, 0), Label(1.0, 0)))
     with pytest.raises(PlanError, match=r"^far: its scales differ so much that sums take more than 53 bits; "):
         SumStage(far, DEFAULT).compute((beat,) * 3)
