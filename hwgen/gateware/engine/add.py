@@ -2,7 +2,7 @@
 
 `hwgen.gateware.table_sum` is the same with constant tables. Three tables of 256 entries serve all lanes. Two tables
 store, for each value of an operand, its share of the output in fixed point with 24 fractional bits. The third
-table is indexed by the 8 low bits of the sum's integer part, and stores the fraction from which the sum is rounded up.
+table is indexed by the 8 low bits of the sum's integer part, and stores the smallest fraction that is rounded up.
 `hwgen.templates.joins` makes the tables, and proves for all pairs of values that the result is exact.
 """
 

@@ -115,7 +115,7 @@ class ArrayConfig:
         # An adder and a multiplexer for each sum, the drain's selection, activations, maxima.
         cost.lut += sums * engine.sum_bits + engine.beat_words * word * (joined + _or_luts(joined))
         cost.lut += activations + engine.pixels * LANES * 6
-        # The first registers of activations and weights are in the slices, except those of late positions.
+        # The first registers of activations and weights are in the slices, except at late positions.
         self._count_lut_products(cost)
         cost.ff += sums * engine.sum_bits + engine.beat_words * word * (joined + 1)
         cost.ff += activations + engine.pixels * 2 * 8 * sum(max(position - 1, 0) for position in range(CHAIN))
@@ -148,7 +148,7 @@ def _words_per_lut(engine: EngineConfig) -> int:
 
 
 def _or_luts(values: int) -> int:
-    """Return the number of LUTs, per bit, of a bitwise or of ``values`` values."""
+    """Return the number of LUTs per bit that a bitwise or of ``values`` values takes."""
     return 0 if values < 2 else -(-(values - 1) // (_OR_INPUTS - 1))
 
 
@@ -178,7 +178,8 @@ class Array(ConfiguredComponent[EngineConfig]):
         Lanes whose word is inside of the map, one cycle after ``words``. The other lanes use ``pad``.
     weights : In(array of 4 arrays of ``maps`` signed bytes)
         Weights of each chain position, one cycle after ``words``, and one more per position. Byte ``2 p`` is the weight
-        of map ``2 p``. Byte ``2 p + 1`` is the weight of map ``2 p + 1``, less 1 if that of map ``2 p`` is negative.
+        of map ``2 p``. Byte ``2 p + 1`` is the weight of map ``2 p + 1``, less 1 if the weight of map ``2 p`` is
+        negative.
     select : In
         Sums to drain (`select_layout`).
     yields : Out(1)

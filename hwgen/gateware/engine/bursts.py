@@ -92,7 +92,7 @@ def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict
 
 
 def word_address(address: Value) -> Value:
-    """Return the index of the 8-byte memory word at a byte address."""
+    """Return the address in 8-byte words of the memory word at the byte address ``address``."""
     return address[LANES.bit_length() - 1 :]
 
 
@@ -135,8 +135,8 @@ class Bursts(ConfiguredComponent[EngineConfig]):
         rows_left = Signal.like(box.rows, name="rows_left", reset_less=True)
         blocks_left = Signal.like(box.blocks, name="blocks_left", reset_less=True)
         words = Signal(range(max_words + 1), name="burst_words", reset_less=True)
-        ends = Signal(3, name="end_flags", reset_less=True)  # end of the row, of the block's rows, of the blocks
-        fresh = Signal(3, name="new_flags", reset_less=True)  # first burst of a row, of a block, of the box
+        ends = Signal(3, name="end_flags", reset_less=True)  # ends the row, the block's rows, the blocks
+        fresh = Signal(3, name="new_flags", reset_less=True)  # first burst of the row, block, box
         to_border = Signal(range(max_words + 1), name="words_to_boundary")
         fits = Signal(name="row_fits")
         teams = _TeamBoxes(m, box) if self.config.has_cores else None

@@ -367,7 +367,7 @@ class _FieldReader:
         self._shared: dict[Any, Value] = {}
 
     def word_of(self, field: str) -> int:
-        """Return the index, in the job, of the 64-bit word that contains the job field ``field`` (``part.name``)."""
+        """Return the index in the job of the 64-bit word that contains the field ``field`` (``part.name``)."""
         return self._offsets[field][0] // WORD_BITS
 
     def _bits(self, field: str) -> tuple[int, int]:

@@ -33,7 +33,7 @@ _VERDICT_STAGES = ("is_last_word_1", "is_last_word_2", "crc__verdict")
 
 @dataclass(frozen=True)
 class CheckUnit:
-    """Key of the job checker's proof obligations, by its engine configuration (`JobCheck`)."""
+    """Configuration of the engine's job checker (`JobCheck`) for its proofs: the engine's configuration."""
 
     engine: EngineConfig
 
@@ -92,7 +92,7 @@ def obligations(unit: CheckUnit, site: Site) -> list[Obligation]:
     return [*judged, _of_verdict(engine, site)]
 
 
-def _words_in(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
+def _word_lines(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
     """Return observer lines (Verilog) that count a job's words, the assumed gap between jobs, and invariants.
 
     ``index`` is the index of the current word, ``index_1`` and ``index_2`` are its values one and two cycles earlier,
@@ -113,7 +113,7 @@ def _words_in(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], di
     )
     spacing = {f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (index != 0) | (gap == {MIN_GAP})"}
     invariants = {
-        # The module counts words a cycle later than the observer, and once more a cycle later.
+        # The module counts words one cycle later than the observer, and once more a cycle later.
         "words are counted": (
             "(word_index == index_1) & (job_word_valid == was_1) & (job_word_valid_1 == was_2) & "
             f"((!was_2 & (index_2 == 0)) | (word_index_delayed == index_2)) & (index <= {last})"
@@ -131,7 +131,7 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
     offsets = field_offsets(engine.variant)
     word_of = {name: offsets[name][0] // WORD_BITS for name in rule.looks_at}
     last = max(word_of.values())
-    observer, rules_of_words, counted = _words_in(engine)
+    observer, rules_of_words, counted = _word_lines(engine)
     lines = list(observer)
     for word in sorted(set(word_of.values())):
         lines += kept(f"word_{word}", WORD_BITS, "word__payload", f"word__valid & (index == {word})")
@@ -185,7 +185,7 @@ def _stored(
     fields: dict[str, str],
     offsets: Any,
 ) -> dict[str, str]:
-    """Return a validity rule's invariants: registers store the fields, or bit lengths, of the job's earlier words."""
+    """Return a validity rule's invariants: registers store the fields (or bit lengths) of the job's earlier words."""
     invariants = {}
     values = {name: (f"stored_{fields[name]}", fields[name]) for name in rule.fields}
     values |= {f"product {name}": (f"stored_{fields[name]}", fields[name]) for name, _ in rule.products}
@@ -202,7 +202,7 @@ def _stored(
 
 def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
     """Return the proof obligation that each job's error code appears once, in the right cycle, and is the job's own."""
-    observer, rules_of_words, counted = _words_in(engine)
+    observer, rules_of_words, counted = _word_lines(engine)
     latency = JobCheck.LATENCY
     flags = [f"rule_{index}_broken" for index in range(len(rules(engine)))]
     lines = [

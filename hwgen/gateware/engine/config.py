@@ -78,7 +78,7 @@ class EngineConfig(OnDevice):
     pool_words : int
         Maximum number of words in a row of a tile after pooling, over the blocks of all maps.
     slots : int
-        Number of pixel groups for which each element stores a partial sum.
+        Number of partial sums, one per pixel group, that each element of the array stores.
     sum_bits : int
         Width of a partial sum, in bits.
     bus_bytes : int
@@ -96,8 +96,8 @@ class EngineConfig(OnDevice):
     kept_rows : int
         Depth of a bank of the map memory, in rows, a key of `BANK_RAMS`: 1,024 in block RAM, 4,096 in UltraRAM.
     requantisers : int
-        Number of requantiser lanes of a core: 8, 16 or 32. So many sums are requantised per cycle, of 1, 2 or 4
-        neighbouring pixels. Jobs that pool, look up or combine outputs use 8 of them.
+        Number of requantiser lanes of a core: 8, 16 or 32. This number of sums is requantised per cycle, for 1, 2
+        or 4 neighbouring pixels. Jobs that pool, look up or combine outputs use 8 of them.
     lut_pixels : int
         Number of the ``pixels`` whose products are computed in LUTs. DSP slices compute the others.
     fixed_words : int

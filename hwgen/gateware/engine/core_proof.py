@@ -27,7 +27,7 @@ __all__ = ["PROOFS", "core_parts", "obligations"]
 
 
 def core_parts(config: CoreConfig) -> dict[str, Any]:
-    """Return the configurations of the compute core's components that have proof obligations, by instance name."""
+    """Return, by instance name, the configurations of the compute core's components that have proofs."""
     return {"steps": StepSequencerConfig(engine=config.engine), "drains": DrainControllerConfig(engine=config.engine)}
 
 
@@ -43,7 +43,7 @@ def obligations(config: CoreConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _step(engine: EngineConfig, site: Site) -> dict[str, str]:
+def _step_fields(engine: EngineConfig, site: Site) -> dict[str, str]:
     """Return the Verilog expression of each field of the step sequencer's output (`step_layout`), by field name."""
     return {name: f"steps.{bits}" for name, bits in site.part("steps").fields("step", step_layout(engine)).items()}
 
@@ -51,7 +51,7 @@ def _step(engine: EngineConfig, site: Site) -> dict[str, str]:
 def _delays(engine: EngineConfig, site: Site) -> Obligation:
     """Return the proof obligation that valid flags of steps, job ends, groups and beats arrive with fixed delays."""
     words, drain = words_latency(engine), Array.DRAIN_LATENCY
-    step = _step(engine, site)
+    step = _step_fields(engine, site)
     complete = words + sum_latency(engine) - 2
     array = numbered(engine, "array")[0]
     beats = numbered(engine, "beats")[0]
@@ -86,7 +86,7 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
     if engine.has_cores:
         return []
     words, job = words_latency(engine), Compute.layout(engine.variant)
-    step = _step(engine, site)
+    step = _step_fields(engine, site)
     fields = step | {name: field_bits("steps.job", job, name) for name in ("channelwise", "maximum", "pad")}
     control = f"{{{', '.join(fields[str(name)] for name, _ in reversed(list(control_layout(engine))))}}}"
     sums = LANES * engine.beat_words * engine.sum_bits
@@ -149,7 +149,7 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     largest = 2 * max(engine.slots, delay)
     observer = [
         *field_wires(Compute.layout(engine.variant), ("first",), "steps.job", "job"),
-        f"wire completes = steps.valid & {_step(engine, site)['complete']};",
+        f"wire completes = steps.valid & {_step_fields(engine, site)['complete']};",
         *balance("open", largest, "steps.slot_open", "completes"),
     ]
     for index, flag in enumerate(flags):

@@ -91,7 +91,7 @@ class DrainControllerConfig:
         cost.lut = 288
         if bits := counter_bits(engine.maps // LANES):  # counters of the blocks of a pixel and a fold
             cost.ff += 2 + 3 * bits
-            # Ten LUTs per bit, less those of addresses that have one register only where a pixel has one block.
+            # Ten LUTs per bit, less the LUTs of addresses that have only one register if a pixel has one block.
             cost.lut += 10 * bits - 16
             cost.lut += _NOTE_FIELDS["address"] * bool(further)  # the adder of a number of pixels that is not 1
         if further:  # a lane of each further pixel: two adders, a multiplexer and the distance from the first one

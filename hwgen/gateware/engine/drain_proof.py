@@ -52,7 +52,7 @@ def _selection_holds(engine: EngineConfig, site: Site) -> Obligation:
     )
 
 
-def _groups(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
+def _group_lines(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
     """Return observer lines (Verilog) that count complete pixel groups, and the assumption that each has a slot.
 
     ``waiting`` is the number of complete groups that are not being drained, ``held`` the number of those in slots.
@@ -71,7 +71,7 @@ _COUNTED = {"groups are counted": "(complete_groups == waiting) & (held == 32'd0
 
 def _counts(engine: EngineConfig, site: Site) -> Obligation:
     """Return the proof obligation that each group and job is drained once, without over- or underflow of counters."""
-    lines, rules = _groups(engine)
+    lines, rules = _group_lines(engine)
     width = Drain.layout(engine.variant).size
     begins = "job_start | job_skip"
     return site.obligation(
@@ -152,7 +152,7 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
 
 def _progress(engine: EngineConfig, site: Site) -> Obligation:
     """Return the proof obligation that a complete pixel group of a job that may be drained is selected in time."""
-    lines, rules = _groups(engine)
+    lines, rules = _group_lines(engine)
     bound = DrainController.FETCH
     layout = Drain.layout(engine.variant)
     names = ("blocks", "pixels", "wait_stored")

@@ -50,7 +50,7 @@ def _port_of_instance(site: Site, port: str) -> str:
     return f"{site.instance(instance)}.{name}" if instance else name
 
 
-def _streams(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _stream_wires(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the wires (port to port) of pairs of connected streams: valid, ready and payload.
 
     `_emitted_wires` leaves out ports that a stream does not have.
@@ -63,13 +63,13 @@ def _bus_wires(site: Site, instance: str) -> dict[str, str]:
     return {name: f"{instance}.{name}" for name in site.module.ports if name.startswith("m_axi__")}
 
 
-def _words(engine: EngineConfig, signal: str) -> list[str]:
+def _word_ports(engine: EngineConfig, signal: str) -> list[str]:
     """Return the names of the ports that carry the 8-byte words of a bus beat, the lowest word first."""
     bits = 8 * LANES
     return [name_of_slice(signal, bits * word, bits) for word in range(engine.bus_words)]
 
 
-def _domain(site: Site) -> dict[str, str]:
+def _domain_wires(site: Site) -> dict[str, str]:
     """Return the wires of the instances' clocks and resets that come from ports of the module."""
     return {port: net for port, net in domain_wires(site).items() if has_port(site, net)}
 
@@ -77,8 +77,8 @@ def _domain(site: Site) -> dict[str, str]:
 def _connected(
     site: Site, statement: str, wires: Mapping[str, str], rules: Mapping[str, str], *, is_whole: bool, **fields: Any
 ) -> list[Obligation]:
-    """Return the proof obligations of a module's connections: of all ports (``is_whole``), or only of ``wires``."""
-    wires = _emitted_wires(site, wires) | _domain(site)
+    """Return the proof obligations of a module's connections: all ports (``is_whole``), or only ``wires``."""
+    wires = _emitted_wires(site, wires) | _domain_wires(site)
     if is_whole:
         return composition(site, statement, wires, rules, **fields)
     return [wired(site, statement, wires)]
@@ -87,7 +87,7 @@ def _connected(
 def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
     """Return the proof obligations of the engine's top module: connections of its components, and control of runs."""
     engine = design.engine
-    wires = _streams(
+    wires = _stream_wires(
         [
             *((f"memory_side.{name}", f"core.{name}") for name in ("compute", "drain", "map_write", "weight_write")),
             ("core.beats", "finish.beats"),
@@ -101,7 +101,7 @@ def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
         "memory_side.word": "finish.data",
         "core.finished": "finish.finished",
     }
-    words = zip(_words(engine, "word"), _words(engine, "data"), strict=True)
+    words = zip(_word_ports(engine, "word"), _word_ports(engine, "data"), strict=True)
     wires |= {f"memory_side.{word}": f"finish.{data}" for word, data in words}
     wires |= {"error": "memory_side.error", "memory_side.pace": "pace", **_bus_wires(site, "memory_side")}
     resets = [f"{name}.run_reset" for name in site.module.instances if has_port(site, f"{name}.run_reset")]
@@ -167,13 +167,13 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
     """
     engine = config.engine
     pairs = [("port.fetch", "fetch.request"), ("port.load", "load.request")]
-    wires = _streams(pairs) | _bus_wires(site, "port")
+    wires = _stream_wires(pairs) | _bus_wires(site, "port")
     statement = "Requests of the units, their answers, jobs and the bus are wires, and so are clock and reset."
     if engine.has_map_memory or engine.has_cores:
         stores = [] if engine.has_map_memory else [("port.store", "store.request")]
-        return _connected(site, statement, wires | _streams(stores), {}, is_whole=False)
+        return _connected(site, statement, wires | _stream_wires(stores), {}, is_whole=False)
     writes = ("map_write", "weight_write", "parameter_write", "addend_write")
-    wires |= _streams(
+    wires |= _stream_wires(
         [
             ("port.store", "store.request"),
             ("port.written", "store.written"),
@@ -197,7 +197,7 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
         "store.drained": "drained",
         "loaded": "placement.loaded",
     }
-    wires |= {f"store.{name}": name for name in ("address", "word", *_words(engine, "word"))}
+    wires |= {f"store.{name}": name for name in ("address", "word", *_word_ports(engine, "word"))}
     port = site.instance("port")
     word = field_bits(f"{port}.answers__payload", answer_layout(engine), "word")
     rules = {"fetch.word__payload": word, "check.word__payload": word}
@@ -222,7 +222,7 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
     The core's obligations ``contract`` state the values that arrive some cycles later.
     """
     engine = config.engine
-    wires = _streams(
+    wires = _stream_wires(
         [
             ("compute", "steps.jobs"),
             ("drain", "drains.jobs"),

@@ -16,7 +16,7 @@ from hwgen.gateware.engine.job import COUNT_BITS, PARTS, JobPart, Load, job_word
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Index, in a job's first word, of the bit that marks the last job of a program.
+#: Index of the bit in a job's first word that marks the last job of a program.
 _END_BIT = Load.layout()["end"].offset
 
 

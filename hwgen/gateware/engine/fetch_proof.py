@@ -25,20 +25,20 @@ __all__ = ["PROOFS", "PartQueueUnit", "fetch_parts", "obligations", "of_part_que
 
 #: Emitted name of the fetch unit's port ``begin``, which starts a run; ``begin`` is a Verilog keyword.
 _BEGIN = "begin_"
-#: Index, in a job's first word, of the bit that marks the last job of a program.
+#: Index of the bit in a job's first word that marks the last job of a program.
 _END_BIT = Load.layout()["end"].offset
 
 
 @dataclass(frozen=True)
 class PartQueueUnit:
-    """Key of the proof obligations of a FIFO of job parts: 64-bit words per part, and depth in parts (`PartQueue`)."""
+    """Configuration of a FIFO of job parts (`PartQueue`) for its proofs: 64-bit words per part, and depth in parts."""
 
     words: int
     depth: int
 
 
 def fetch_parts(unit: FetchUnitConfig) -> dict[str, PartQueueUnit]:
-    """Return the keys of the proof obligations of the fetch unit's FIFOs of job parts, by instance name."""
+    """Return, by instance name, the configurations of the fetch unit's FIFOs of job parts, for their proofs."""
     engine = unit.engine
     return {
         f"{name}_queue": PartQueueUnit(part.num_words(engine.variant), engine.queue)

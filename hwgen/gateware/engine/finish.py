@@ -439,7 +439,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
     def _elaborate_bank_writes(self, m: Module, words: Pool, further: Sequence[Value]) -> list[BankWrite]:
         """Return the writes of a beat's output words into the output buffer, by bank.
 
-        ``further`` has the requantised outputs, by lane, of the second and further pixels.
+        ``further`` has the requantised outputs of the second and further pixels, by lane.
         """
         config, engine, word = self.config, self.config.engine, words.o.payload
         bits = engine.output_bank_bits

@@ -28,7 +28,7 @@ _VALUE_BITS = 8
 
 
 def finish_parts(config: FinishConfig) -> dict[str, Any]:
-    """Return the configurations of the output pipeline's components that have proof obligations, by instance name."""
+    """Return, by instance name, the configurations of the output pipeline's components that have proofs."""
     lanes = range(config.engine.requantisers)
     return {
         **{f"scale_{lane}": config.scale for lane in lanes},

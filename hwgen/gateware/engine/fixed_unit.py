@@ -36,7 +36,8 @@ from hwgen.gateware.ports import ram, read_port, write_port
 VALUE_BITS, FACTOR_BITS, MAX_SHIFT = 52, 25, 63
 #: Maximum number of slots (values per pixel) in the fixed-point unit's register file, and of instructions in a program.
 MAX_SLOTS, MAX_INSTRUCTIONS = 16, 127
-#: Table indices by which jobs load the fixed-point unit's program, and its lookup memory (first of several tables).
+#: Indices of the tables that jobs load as the fixed-point unit's program, and as its lookup memory (the first of
+#: several).
 PROGRAM_TABLE, LOOKUP_TABLE = 4, 8
 #: Width in bits of the low parts of a value, which have separate memories because a wide map arrives byte by byte.
 _BYTE = 8
@@ -111,7 +112,7 @@ INSTRUCTION = data.StructLayout(
 
 
 def instruction_word(**values: int) -> int:
-    """Return an instruction of the fixed-point unit as an integer, from its `INSTRUCTION` fields; others are 0."""
+    """Return an instruction of the fixed-point unit as an integer, from `INSTRUCTION` fields; absent ones are 0."""
     return sum(value << INSTRUCTION[name].offset for name, value in values.items())
 
 
@@ -360,7 +361,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return first, second
 
     def _elaborate_constants(self, m: Module, lane: int) -> Value:
-        """Add a lane's memory of constants; return the current instruction's constant, two cycles late."""
+        """Add a lane's memory of constants; return the instruction's constant, two cycles after the pixel index."""
         write, engine = self.parameters.payload, self.config.engine
         m.submodules[f"constants_{lane}"] = words = ram(engine.device, 64, engine.parameter_words)
         into, out = write_port(words), read_port(words)

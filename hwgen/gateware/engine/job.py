@@ -202,7 +202,7 @@ class Load(JobPart):
     x_pitch_rest: int = _bits(8)
     x_plane: int = _bits(15)
     x_kept: int = _map_memory_bits(1)
-    """Flag: the feature map is loaded from the on-chip map memory, and ``x_address`` is a byte address there."""
+    """Flag: the job loads the feature map from on-chip map memory, and ``x_address`` is a byte address there."""
     w_address: int = _bits(32)
     w_steps: int = _bits(16)
     """Number of steps (array cycles) whose weights the job loads; a step has four weights for each of ``maps`` maps.
@@ -247,7 +247,7 @@ class Load(JobPart):
     """
     x_advance: int = _cores_bits(16)
     x_height: int = _cores_bits(16)
-    """Number of rows of the map from which teams load parts; 0 if no part reaches beyond the map."""
+    """Number of rows of the map whose parts teams load; 0 if no part reaches beyond the map."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,11 +314,11 @@ class Compute(JobPart):
     in_columns: int = _bits(16)
     """Number of columns of the input map part in the map buffer; pixels outside are padding."""
     origin_row: int = _bits(16, signed=True)
-    """Row, in the map part in the buffer, of the first output pixel's first kernel tap; negative in padding."""
+    """Row of the first output pixel's first kernel tap in the map part in the buffer; negative in padding."""
     origin_column: int = _bits(16, signed=True)
-    """Column, in the map part in the buffer, of the first output pixel's first kernel tap; negative in padding."""
+    """Column of the first output pixel's first kernel tap in the map part in the buffer; negative in padding."""
     start_words: int = _bits(16, signed=True)
-    """Word address, in a map buffer bank (`start_rest`), of the first output pixel's first kernel tap."""
+    """Word address of the first output pixel's first kernel tap in its map buffer bank (``start_rest``)."""
     start_rest: int = _bits(8)
     """Index of the map buffer bank with the first output pixel's first kernel tap."""
     pad: int = _bits(8, signed=True)

@@ -32,7 +32,7 @@ def _entry_bits(config: MapMemoryConfig) -> int:
 
 
 def map_memory_parts(config: MapMemoryConfig) -> dict[str, QueueConfig]:
-    """Return the keys of the proof obligations of the map memory's components, by instance name: its FIFO."""
+    """Return, by instance name, the configurations of the map memory's components that have proofs: its FIFO."""
     return {"bursts": QueueConfig(_entry_bits(config) + 2, _BURSTS)}
 
 
@@ -41,7 +41,7 @@ def obligations(config: MapMemoryConfig, site: Site) -> list[Obligation]:
     return [_burst_answers(config, site), _writes(config, site), _words(config, site)]
 
 
-def _reads(config: MapMemoryConfig) -> list[str]:
+def _read_lines(config: MapMemoryConfig) -> list[str]:
     """Return observer lines (Verilog) that track a read burst: ``left`` beats remain, ``index`` is the current one."""
     rows = config.engine.row_engine
     fields, run = read_layout(rows), request_layout(rows)
@@ -88,7 +88,7 @@ def _burst_answers(config: MapMemoryConfig, site: Site) -> Obligation:
         f"A read burst of n beats is answered by n beats from {latency + 1} cycles after it was taken on, an empty one "
         "by one; the next one is accepted with the last beat.",
         observer=(
-            *_reads(config),
+            *_read_lines(config),
             *register("is_due", f"{{is_due[{latency - 2}:0], left != 0}}", latency),
             *(f"reg [{width - 1}:0] {new}; always @(posedge clk) {new} <= {old};" for new, old in shifts),
         ),

@@ -19,7 +19,7 @@ WRITTEN = "what is written to its FIFOs, and when, is simulated"
 
 @dataclass(frozen=True)
 class QueueConfig:
-    """Key of the proof obligations of a ``SyncFIFO`` of Amaranth's library: width in bits, and depth in words."""
+    """Configuration of an Amaranth ``SyncFIFO`` for its proofs: width in bits, and depth in words."""
 
     width: int
     depth: int

@@ -53,7 +53,7 @@ def obligations(config: StepSequencerConfig, site: Site) -> list[Obligation]:
     return [ready_path(site), _slots(engine, site), *_step_order(engine, site), _progress(engine, site)]
 
 
-def _uses(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
+def _slot_lines(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
     """Return observer lines (Verilog) that count used slots of partial sums, and the assumption on their release."""
     return balance("used", engine.slots + 1, "slot_open", "release_"), {
         "a slot that is released is in use": "!release_ | (used != 0)"
@@ -61,7 +61,7 @@ def _uses(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
 
 
 def _slots(engine: EngineConfig, site: Site) -> Obligation:
-    lines, rules = _uses(engine)
+    lines, rules = _slot_lines(engine)
     return site.obligation(
         "occupancy",
         f"At most {engine.slots} slots are in use, all are counted, and each group that begins sums has its own.",
@@ -214,7 +214,7 @@ def _step_order(engine: EngineConfig, site: Site) -> list[Obligation]:
 
 def _progress(engine: EngineConfig, site: Site) -> Obligation:
     """Return the proof obligation that a job or pixel group that can start waits at most `FETCH` cycles."""
-    lines, rules = _uses(engine)
+    lines, rules = _slot_lines(engine)
     bound = StepSequencer.FETCH
     return site.obligation(
         "progress",

@@ -22,7 +22,7 @@ _MAX_OWED = (1 << 16) - 1
 
 
 def store_parts(unit: StoreUnitConfig) -> dict[str, Any]:
-    """Return the keys of the proof obligations of the store unit's components, by instance name."""
+    """Return, by instance name, the configurations of the store unit's components that have proofs."""
     engine = unit.engine
     return {
         **unit_parts(unit),

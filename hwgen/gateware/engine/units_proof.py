@@ -47,42 +47,42 @@ ADDRESSES = "where it writes words in the buffers is simulated"
 
 @dataclass(frozen=True)
 class Unit:
-    """Base class of the proofs' keys for units of the engine's memory side; their components share `EngineConfig`."""
+    """Base class of configurations of the engine's memory side units for their proofs; each has the `EngineConfig`."""
 
     engine: EngineConfig
 
 
 class PortUnitConfig(Unit):
-    """Key of the memory port's proof obligations, by its engine configuration (`MemoryPort`)."""
+    """Configuration of the engine's memory port (`MemoryPort`) for its proofs: the engine's configuration."""
 
 
 class FetchUnitConfig(Unit):
-    """Key of the proof obligations of the unit that fetches jobs, by its engine configuration (`FetchUnit`)."""
+    """Configuration of the unit that fetches jobs (`FetchUnit`) for its proofs: the engine's configuration."""
 
 
 class LoadUnitConfig(Unit):
-    """Key of the proof obligations of the unit that loads operands, by its engine configuration (`LoadUnit`)."""
+    """Configuration of the unit that loads operands (`LoadUnit`) for its proofs: the engine's configuration."""
 
 
 class BurstUnitConfig(Unit):
-    """Key of the burst generator's proof obligations, by its engine configuration (`Bursts`)."""
+    """Configuration of the burst generator (`Bursts`) for its proofs: the engine's configuration."""
 
 
 @dataclass(frozen=True)
 class StoreUnitConfig(Unit):
-    """Key of the store unit's proof obligations: engine configuration, and the output buffer's latency in cycles."""
+    """Configuration of the store unit for its proofs: the engine's, and the output buffer's read latency in cycles."""
 
     read_latency: int
 
 
 def engine_parts(design: EngineDesign) -> dict[str, Any]:
-    """Return the configurations of an engine's components that have proof obligations, by instance name."""
+    """Return, by instance name, the configurations of an engine's components that have proofs."""
     finishes = dict.fromkeys(numbered(design.engine, "finish"), design.finish)
     return {"memory_side": design.memory_side, "core": design.core, **finishes}
 
 
 def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
-    """Return the keys of the proof obligations of an engine's memory side, by instance name of the unit."""
+    """Return, by instance name, the configurations of the engine's memory side units that have proofs."""
     engine = config.engine
     kept = {"load_kept": LoadUnitConfig(engine.row_engine), "map_memory": MapMemoryConfig(engine=engine)}
     return {
@@ -96,12 +96,12 @@ def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
 
 
 def unit_parts(unit: Unit) -> dict[str, Any]:
-    """Return the keys of the proof obligations of a unit's subcomponents, by instance name: its burst generator."""
+    """Return, by instance name, the configurations of a unit's components that have proofs: its burst generator."""
     return {"bursts": BurstUnitConfig(unit.engine)}
 
 
 def kept_streams(unit: Unit, site: Site, without: str = "") -> list[Obligation]:
-    """Return the stream obligations (`streams.of_streams`) of a unit's outputs, which keep all of its instances."""
+    """Return the proof obligations of a unit's output streams (`streams.of_streams`), which keep its instances."""
     kept = tuple(site.module.instances)
     return [replace(rule, keeps=kept) for rule in streams.of_streams(unit, site, without)]
 

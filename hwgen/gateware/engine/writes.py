@@ -139,7 +139,7 @@ def addend_side(config: EngineConfig) -> WriteSide:
 
 
 def banked_writes(m: Module, side: WriteSide, port: Any) -> list[BankWrite]:
-    """Return the writes by bank, one cycle later, of a stream of bus beats (`WriteSide.beat`)."""
+    """Return the writes by bank that a stream of bus beats makes (`WriteSide.beat`), one cycle later."""
     beat = port.payload
     words = Signal.like(beat.data, name="write_words", reset_less=True)
     address, behind = (

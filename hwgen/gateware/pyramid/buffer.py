@@ -140,7 +140,7 @@ class PyramidBufferConfig(HasWindow):
 
     @property
     def pieces(self) -> int:
-        """Number of memories, joined by address, that make up one bank of the tile buffer."""
+        """Number of memories that make up one bank of the tile buffer, each with a part of the addresses."""
         return len(piece_words(self.device, self.window.word_bits, self.bank_depth))
 
     @property

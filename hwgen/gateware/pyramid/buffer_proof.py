@@ -53,7 +53,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
     }
     shared: dict[str, Any] = {
         "rules": {"the marked word is in the map, under the windows of its tile": _in_map(config)},
-        "observer": (*_marks(config), *_reader(config), *_writer_lines(config)),
+        "observer": (*_mark_lines(config), *_reader_lines(config), *_writer_lines(config)),
         "drives": {"i__payload": window_proof.token_beat(window.input)},
     }
     return [
@@ -87,7 +87,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
 
 
 def _in_map(config: PyramidBufferConfig) -> str:
-    """Return the assumption (Verilog) that the marked word is a map pixel that windows of its tile can cover."""
+    """Return the Verilog assumption that the marked word (an arbitrary pixel) can be covered by its tile's windows."""
     rules = []
     for axis, position, span in ((config.rows, "p", "mark_row_span"), (config.columns, "q", "mark_column_span")):
         origins = [axis.origin(walk) for walk in axis.walks]
@@ -104,7 +104,7 @@ def _in_map(config: PyramidBufferConfig) -> str:
     return " & ".join([*rules, f"(z < {config.window.input.folds})"])
 
 
-def _marks(config: PyramidBufferConfig) -> list[str]:
+def _mark_lines(config: PyramidBufferConfig) -> list[str]:
     """Return observer lines (Verilog) that choose an arbitrary word to mark: its tile, position and beat."""
     source = config.window.input
     lines = [
@@ -136,43 +136,43 @@ def _marks(config: PyramidBufferConfig) -> list[str]:
     return lines
 
 
-def _steps(config: PyramidBufferConfig) -> window_proof.Counts:
+def _step_loops(config: PyramidBufferConfig) -> window_proof.Counts:
     """Return the loops over all tiles' windows and steps: limit and last index by name, outermost first."""
     window = config.window
     return {
         "row_span_0": (len(config.rows.walks), ""),
         "column_span_0": (len(config.columns.walks), ""),
-        "row_0": _windows_of(config.rows, "row_span_0"),
-        "column_0": _windows_of(config.columns, "column_span_0"),
+        "row_0": _window_loop(config.rows, "row_span_0"),
+        "column_0": _window_loop(config.columns, "column_span_0"),
         "output_fold_0": (window.output_folds, ""),
         "tap_fold_0": (window.tap_folds, ""),
         "inner_0": (window.group_folds, ""),
     }
 
 
-def _reader(config: PyramidBufferConfig) -> list[str]:
+def _reader_lines(config: PyramidBufferConfig) -> list[str]:
     """Return observer lines (Verilog) that count the steps of all tiles, and delay the flag of a tile's last step."""
     released = stages("release", 1, "tile_ends", config.release_delay - 1, resets=True)
-    return [*window_proof.steps(_steps(config), config.latency), "wire tile_ends = row_0_ends;", *released]
+    return [*window_proof.steps(_step_loops(config), config.latency), "wire tile_ends = row_0_ends;", *released]
 
 
-def _windows_of(axis: TiledAxis, span: str) -> tuple[int, str]:
+def _window_loop(axis: TiledAxis, span: str) -> tuple[int, str]:
     """Return the largest number of windows per tile on an axis, and the Verilog index of the tile's last window."""
     return max(walk.windows for walk in axis.walks), choice(span, [walk.windows - 1 for walk in axis.walks])
 
 
-def _beats_of(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
+def _beat_loop(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
     """Return the largest number of beats per tile on an axis, and the Verilog index of the tile's last beat."""
     return max(cut.used for cut in cuts), choice(span, [max(cut.used - 1, 0) for cut in cuts])
 
 
-def _beats(config: PyramidBufferConfig) -> window_proof.Counts:
+def _beat_loops(config: PyramidBufferConfig) -> window_proof.Counts:
     """Return the loops over the input beats of all tiles: limit and last index by name, outermost first."""
     return {
         "in_row_span": (len(config.row_cuts), ""),
         "in_column_span": (len(config.column_cuts), ""),
-        "in_row": _beats_of(config.row_cuts, "in_row_span"),
-        "in_step": _beats_of(config.column_cuts, "in_column_span"),
+        "in_row": _beat_loop(config.row_cuts, "in_row_span"),
+        "in_step": _beat_loop(config.column_cuts, "in_column_span"),
         "in_fold": (config.window.input.folds, ""),
     }
 
@@ -188,7 +188,7 @@ def _writer_lines(config: PyramidBufferConfig) -> list[str]:
     moves = ("in_column_span_ends", "fills", "in_step_ends", "in_fold_ends", "taken")
     row_span, column_span, *beat = (
         counter(name, count, move, last)
-        for (name, (count, last)), move in zip(_beats(config).items(), moves, strict=True)
+        for (name, (count, last)), move in zip(_beat_loops(config).items(), moves, strict=True)
     )
     small = "signed [3:0]"
     return [
@@ -305,22 +305,22 @@ class TileBufferFacts(window_proof.WindowFacts):
         )
         super().__init__(site, largest.bit_length() + 2)
         self._config = config
-        self._numbers()
-        self._tiles()
+        self._add_counts()
+        self._state_tiles()
         self._state_writer()
         self._state_reader()
-        self._marked()
+        self._state_mark()
         self._state_memory()
 
-    def _numbers(self) -> None:
+    def _add_counts(self) -> None:
         """Add the observer's counts as signed wires ``n_NAME``, and the invariant of their ranges."""
-        counts = {**_beats(self._config), **_steps(self._config)}
+        counts = {**_beat_loops(self._config), **_step_loops(self._config)}
         for name in (*counts, "mark_row_span", "mark_column_span", "p", "q", "z"):
             self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
         self.facts["counts are in their ranges"] = window_proof.in_range(counts)
         self.facts["a tile without beats has none"] = "!is_none | ((in_row == 0) & (in_step == 0) & (in_fold == 0))"
 
-    def _tiles(self) -> None:
+    def _state_tiles(self) -> None:
         """Add invariants of the tiles: how many are complete or held, and which tile is being filled."""
         config = self._config
         self.observer += [
@@ -406,8 +406,8 @@ class TileBufferFacts(window_proof.WindowFacts):
                 self._fact(f"{part}_{name}_bank_index", f"{part}_{name}_bank")
                 self._fact(f"{part}_{name}_word_address", f"{part}_{name}_words * {self._number(pitch)}")
 
-    def _marked(self) -> None:
-        """Add invariants of the marked word: whether it has arrived, in which tile, and how long it is kept."""
+    def _state_mark(self) -> None:
+        """Add invariants of the marked word (an arbitrary pixel): its arrival, its tile, and how long it is kept."""
         config = self._config
         self.observer += [
             "wire is_beyond = (in_row > mark_row) | ((in_row == mark_row) & ((in_step > mark_step) | "
@@ -432,7 +432,7 @@ class TileBufferFacts(window_proof.WindowFacts):
         )
 
     def _state_memory(self) -> None:
-        """Add the invariant that memory has the marked word at its address until its tile is overwritten."""
+        """Add the invariant that memory has the marked word at its address until the word's tile is overwritten."""
         config, window = self._config, self._config.window
         banks = {"row": config.row_banks, "column": config.column_banks}
         for name, axis, position in (("row", config.rows, "p"), ("column", config.columns, "q")):

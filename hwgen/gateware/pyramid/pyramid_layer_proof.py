@@ -18,7 +18,7 @@ __all__ = ["PROOFS", "WindowUnit", "layer_parts", "of_window", "window_parts"]
 
 @dataclass(frozen=True)
 class WindowUnit:
-    """Key of the proof obligations of `PyramidWindow`: a reuse buffer, if the layer has one, and a tile buffer.
+    """Configuration of a tiled layer's window generator (`PyramidWindow`) for its proofs: the layer's configuration.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class WindowUnit:
 
 
 def layer_parts(layer: PyramidLayerConfig) -> dict[str, Any]:
-    """Return a tiled layer's components, by instance name; its buffers are in the window generator."""
+    """Return, by instance name, the configurations of a tiled layer's components, with its buffers in one."""
     return {"window": WindowUnit(layer)} | {
         name: part for name, part in layer.components.items() if name not in layer.walk
     }

@@ -143,12 +143,12 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def beats_in(self) -> int:
-        """Number of beats per frame that the reuse buffer receives: each new pixel of a tile."""
+        """Number of beats per frame that the reuse buffer receives: the new pixels of all tiles."""
         return self.rows.pixels * sum(cut.new for cut in self.column_cuts) * self.input.folds
 
     @cached_property
     def beats_out(self) -> int:
-        """Number of beats per frame that the reuse buffer sends: those of all tiles that windows need."""
+        """Number of beats per frame that the reuse buffer sends: all tiles' beats that windows need."""
         rows, columns = (sum(cut.used for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
@@ -166,9 +166,9 @@ class PyramidReuseBufferConfig(OnDevice):
         """
         folds = self.input.folds
         distances = []
-        if self.right_depth:  # the kept beats of a row are read in the order in which they were written
+        if self.right_depth:  # the kept beats of a row are read in order of writing
             distances.append(min(cut.kept for cut in self.column_cuts if cut.kept) * folds)
-        if self.bottom_depth:  # the kept rows are read in the order in which they were written
+        if self.bottom_depth:  # the kept rows are read in order of writing
             rows = min(cut.kept for cut in self.row_cuts if cut.kept)
             distances.append(rows * min(cut.size for cut in self.column_cuts) * folds)
         return min(distances, default=0)

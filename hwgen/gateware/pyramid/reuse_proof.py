@@ -41,8 +41,8 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
     }
     shared: dict[str, Any] = {
         "rules": rules,
-        "observer": tuple(_declarations(config, bands)),
-        "moves": tuple(_moves(config, bands)),
+        "observer": tuple(_declaration_lines(config, bands)),
+        "moves": tuple(_move_lines(config, bands)),
         "drives": {"i__payload": token_beat(config.input)},
         "cover": f"o__valid & is_open_3 & is_mark_3{' & !is_new_3' * is_kept}",
         "run": {"mark": "1'b1", "i__valid": "1'b1", "o__ready": "1'b1"}
@@ -93,7 +93,7 @@ def _beats(walk: Walk) -> int:
     return walk.bases[-1] + walk.sizes[-1]
 
 
-def _declarations(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
+def _declaration_lines(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
     """Yield observer lines (Verilog) that declare the marked beat: its row, column and fold numbers, its values."""
     source, walks = config.input, _walks(config)
     bits = source.lanes * source.pixels
@@ -105,7 +105,7 @@ def _declarations(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterato
         yield f"wire {bits_for(value)} mark_{name} = $anyconst;"
 
 
-def _moves(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
+def _move_lines(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
     """Yield observer lines (Verilog) that step through all tiles' beats, as the streams permit, and mark one."""
     source, walks = config.input, _walks(config)
     largest = {
@@ -203,7 +203,7 @@ class Walk:
 
     @property
     def last_used(self) -> int:
-        """Index, along this axis, of the last tile with a beat that windows need."""
+        """Index along this axis of the last tile with a beat that windows need."""
         return max(tile for tile, size in enumerate(self.sizes) if size > self.unused[tile])
 
 
@@ -259,10 +259,10 @@ class BandFacts(WindowFacts):
         for name in ("row", "column", "fold"):
             self._wire(f"n_mark_{name}", f"$signed({{1'b0, mark_{name}}})")
         for stage in self.stages:
-            self._position(stage)
-        self._order()
-        self._counters()
-        self._pipeline()
+            self._add_position(stage)
+        self._state_order()
+        self._state_counters()
+        self._state_flags()
         self._state_arrival()
         for name, depth, elaborate in (
             ("right", config.right_depth, self._add_right_addresses),
@@ -270,21 +270,21 @@ class BandFacts(WindowFacts):
         ):
             if depth:
                 elaborate()
-                self._band(name, depth)
-        self._registers()
+                self._state_band(name, depth)
+        self._state_registers()
 
     @property
     def word(self) -> str:
-        """Verilog expression of the marked beat, whose values each repeat one bit over their width."""
+        """Verilog expression of the marked beat (an arbitrary one), whose values each repeat one bit."""
         source = self._config.input
         values = range(source.lanes * source.pixels)
         return f"{{{', '.join(f'{{{source.bits}{{word[{value}]}}}}' for value in reversed(values))}}}"
 
-    def _flag(self, name: str, expression: str) -> None:
+    def _add_flag(self, name: str, expression: str) -> None:
         """Add the one-bit wire ``name`` with a Verilog expression to the observer."""
         self.observer.append(f"wire {name} = {expression};")
 
-    def _position(self, stage: int) -> None:
+    def _add_position(self, stage: int) -> None:
         """Add wires for the beat in a stage: its numbers, and whether it is kept, new, used, marked or last."""
         for name in POSITION:
             self._wire(f"n_{name}_{stage}", f"$signed({{1'b0, {name}_{stage}}})")
@@ -293,30 +293,30 @@ class BandFacts(WindowFacts):
                 self._table(f"{axis}_{table}_{stage}", f"{axis}_span_{stage}", getattr(walk, table))
             index = f"n_{axis}_{stage}"
             self._wire(f"{axis}_number_{stage}", f"{axis}_bases_{stage} + {index}")
-            self._flag(f"is_kept_{axis}_{stage}", f"{index} < {axis}_kept_{stage}")
-            self._flag(f"passes_{axis}_{stage}", f"{index} < {axis}_passes_{stage}")
-            self._flag(f"is_unused_{axis}_{stage}", f"{index} < {axis}_unused_{stage}")
-        self._flag(f"is_new_{stage}", f"!is_kept_row_{stage} & !is_kept_column_{stage}")
-        self._flag(f"is_used_{stage}", f"!is_unused_row_{stage} & !is_unused_column_{stage}")
-        self._flag(
+            self._add_flag(f"is_kept_{axis}_{stage}", f"{index} < {axis}_kept_{stage}")
+            self._add_flag(f"passes_{axis}_{stage}", f"{index} < {axis}_passes_{stage}")
+            self._add_flag(f"is_unused_{axis}_{stage}", f"{index} < {axis}_unused_{stage}")
+        self._add_flag(f"is_new_{stage}", f"!is_kept_row_{stage} & !is_kept_column_{stage}")
+        self._add_flag(f"is_used_{stage}", f"!is_unused_row_{stage} & !is_unused_column_{stage}")
+        self._add_flag(
             f"is_mark_{stage}",
             f"(row_number_{stage} == n_mark_row) & (column_number_{stage} == n_mark_column) & "
             f"(fold_{stage} == mark_fold)",
         )
         folds, walks = self._config.input.folds, {"row": self._rows, "column": self._columns}
         last_used = " & ".join(f"({axis}_span_{stage} == {walk.last_used})" for axis, walk in walks.items())
-        self._flag(f"fold_ends_{stage}", f"fold_{stage} == {folds - 1}")
-        self._flag(f"column_ends_{stage}", f"fold_ends_{stage} & (n_column_{stage} + 1 == column_sizes_{stage})")
-        self._flag(f"row_ends_{stage}", f"column_ends_{stage} & (n_row_{stage} + 1 == row_sizes_{stage})")
-        self._flag(f"is_last_{stage}", f"row_ends_{stage} & {last_used}")
+        self._add_flag(f"fold_ends_{stage}", f"fold_{stage} == {folds - 1}")
+        self._add_flag(f"column_ends_{stage}", f"fold_ends_{stage} & (n_column_{stage} + 1 == column_sizes_{stage})")
+        self._add_flag(f"row_ends_{stage}", f"column_ends_{stage} & (n_row_{stage} + 1 == row_sizes_{stage})")
+        self._add_flag(f"is_last_{stage}", f"row_ends_{stage} & {last_used}")
         inner = "row_ends"
         for axis in ("column", "row"):
             last = len(walks[axis].sizes) - 1
-            self._flag(f"{axis}_span_ends_{stage}", f"{inner}_{stage} & ({axis}_span_{stage} == {last})")
+            self._add_flag(f"{axis}_span_ends_{stage}", f"{inner}_{stage} & ({axis}_span_{stage} == {last})")
             inner = f"{axis}_span_ends"
 
-    def _order(self) -> None:
-        """Add invariants of the order of beats: each stage has the beat after that of the following stage."""
+    def _state_order(self) -> None:
+        """Add invariants of the order of beats: each pipeline stage has the beat that follows the next stage's beat."""
         for stage in self.stages:
             spans = (
                 f"({axis}_span_{stage} < {len(walk.sizes)})"
@@ -346,7 +346,7 @@ class BandFacts(WindowFacts):
             self.sees[f"its_{signal}"] = signal
             self._state_at(stage, f"{signal} follows from the position", f"its_{signal} == ({expression})")
 
-    def _counters(self) -> None:
+    def _state_counters(self) -> None:
         """Add invariants of the counters of the addressed beat, and of the addresses in both memories."""
         config = self._config
         for signal, name in {
@@ -380,7 +380,7 @@ class BandFacts(WindowFacts):
                 f"(passes_row_0 ? {self._number(0)} : n_row_0 - row_passes_0) * {bottom}",
             )
 
-    def _pipeline(self) -> None:
+    def _state_flags(self) -> None:
         """Add invariants of the pipeline's flags: whether a stage has a beat, and whether it is new, kept or used."""
         for stage in (_READ, _ENTRY):
             self.facts[f"stage {stage} has a beat where the walk has one"] = f"its_has_beat_{stage} == has_{stage}"
@@ -395,7 +395,7 @@ class BandFacts(WindowFacts):
     def _state_arrival(self) -> None:
         """Add invariants of the marked beat's arrival, as a function of the position in the entry stage."""
         stage = _ENTRY
-        self._flag(
+        self._add_flag(
             "is_beyond",
             f"(row_number_{stage} > n_mark_row) | ((row_number_{stage} == n_mark_row) & "
             f"((column_number_{stage} > n_mark_column) | ((column_number_{stage} == n_mark_column) & "
@@ -403,10 +403,10 @@ class BandFacts(WindowFacts):
         )
         for axis in ("row", "column"):
             mark, base = f"n_mark_{axis}", f"{axis}_bases_{stage}"
-            self._flag(f"is_mark_{axis}_kept", f"{mark} < {base} + {axis}_kept_{stage}")
-            self._flag(f"is_mark_{axis}_below_end", f"{mark} < {base} + {axis}_sizes_{stage}")
-            self._flag(f"is_mark_{axis}_in_tile", f"({mark} >= {base}) & is_mark_{axis}_below_end")
-            self._flag(f"is_mark_{axis}_passed", f"{mark} < {base} + {axis}_passes_{stage}")
+            self._add_flag(f"is_mark_{axis}_kept", f"{mark} < {base} + {axis}_kept_{stage}")
+            self._add_flag(f"is_mark_{axis}_below_end", f"{mark} < {base} + {axis}_sizes_{stage}")
+            self._add_flag(f"is_mark_{axis}_in_tile", f"({mark} >= {base}) & is_mark_{axis}_below_end")
+            self._add_flag(f"is_mark_{axis}_passed", f"{mark} < {base} + {axis}_passes_{stage}")
         in_row = "is_mark_column_kept | (is_mark_column_below_end & is_beyond)"
         came = f"is_mark_row_kept | (is_mark_row_below_end & ({in_row}))"
         self._state_at(stage, "the marked beat came where its position is passed", f"has_come_{stage} == ({came})")
@@ -440,12 +440,12 @@ class BandFacts(WindowFacts):
                 f"right_write_{stage}",
                 f"{row} + (n_column_{stage} - column_passes_{stage}) * {folds} + n_fold_{stage}",
             )
-            self._flag(f"right_reads_{stage}", f"!is_kept_row_{stage} & is_kept_column_{stage}")
-            self._flag(f"right_stores_{stage}", f"!is_kept_row_{stage} & !passes_column_{stage}")
+            self._add_flag(f"right_reads_{stage}", f"!is_kept_row_{stage} & is_kept_column_{stage}")
+            self._add_flag(f"right_stores_{stage}", f"!is_kept_row_{stage} & !passes_column_{stage}")
         at = _ENTRY
-        self._flag("right_is_before", f"!is_beyond & (n_mark_column >= column_bases_{at}) & is_mark_column_kept")
-        self._flag("right_is_behind", "is_beyond & is_mark_column_in_tile & !is_mark_column_passed")
-        self._flag(
+        self._add_flag("right_is_before", f"!is_beyond & (n_mark_column >= column_bases_{at}) & is_mark_column_kept")
+        self._add_flag("right_is_behind", "is_beyond & is_mark_column_in_tile & !is_mark_column_passed")
+        self._add_flag(
             "right_is_kept",
             "is_mark_row_in_tile & !is_mark_row_kept & (right_is_before | right_is_behind)",
         )
@@ -462,23 +462,23 @@ class BandFacts(WindowFacts):
             column = f"column_number_{stage} * {folds} + n_fold_{stage}"
             self._wire(f"bottom_read_{stage}", f"n_row_{stage} * {pitch} + {column}")
             self._wire(f"bottom_write_{stage}", f"(n_row_{stage} - row_passes_{stage}) * {pitch} + {column}")
-            self._flag(f"bottom_reads_{stage}", f"is_kept_row_{stage}")
-            self._flag(f"bottom_stores_{stage}", f"!passes_row_{stage} & passes_column_{stage}")
+            self._add_flag(f"bottom_reads_{stage}", f"is_kept_row_{stage}")
+            self._add_flag(f"bottom_stores_{stage}", f"!passes_row_{stage} & passes_column_{stage}")
         at = _ENTRY
-        self._flag(
+        self._add_flag(
             "is_last_tile_passed",
             f"(n_mark_column < column_bases_{at}) | (is_mark_column_passed & is_beyond)",
         )
-        self._flag("bottom_is_before", "!is_last_tile_passed & is_mark_row_in_tile & is_mark_row_kept")
-        self._flag("bottom_is_behind", "is_last_tile_passed & is_mark_row_in_tile & !is_mark_row_passed")
-        self._flag("bottom_is_kept", "bottom_is_before | bottom_is_behind")
+        self._add_flag("bottom_is_before", "!is_last_tile_passed & is_mark_row_in_tile & is_mark_row_kept")
+        self._add_flag("bottom_is_behind", "is_last_tile_passed & is_mark_row_in_tile & !is_mark_row_passed")
+        self._add_flag("bottom_is_kept", "bottom_is_before | bottom_is_behind")
         self._wire(
             "bottom_slot",
             f"(n_mark_row - row_bases_{at} - (is_last_tile_passed ? row_passes_{at} : {self._number(0)})) * {pitch} + "
             f"n_mark_column * {folds} + n_mark_fold",
         )
 
-    def _band(self, name: str, depth: int) -> None:
+    def _state_band(self, name: str, depth: int) -> None:
         """Add invariants of a band (memory of kept beats): where it stores the marked beat, and who reads it."""
         width = max(1, (depth - 1).bit_length())
 
@@ -492,9 +492,9 @@ class BandFacts(WindowFacts):
                 self.sees[f"its_{at}"] = at
                 same = f"!{name}_stores_{stage} | (its_{at} == {address('write', stage)})"
                 self._state_at(stage, f"{at} follows from the position", same)
-        hits = self._hits(name, address)
-        written = self._its(f"{name}_write_enable_{_REGISTER}", f"(has_{_REGISTER} & {name}_stores_{_REGISTER})")
-        at = self._its(f"{name}_write_address_{_REGISTER}", address("write", _REGISTER))
+        hits = self._state_forwarding(name, address)
+        written = self._seen_name(f"{name}_write_enable_{_REGISTER}", f"(has_{_REGISTER} & {name}_stores_{_REGISTER})")
+        at = self._seen_name(f"{name}_write_address_{_REGISTER}", address("write", _REGISTER))
         self.facts[f"no beat in the {name} band is overwritten that is still needed"] = (
             f"!({name}_is_kept & has_{_ENTRY} & {written} & ({at} == {name}_slot[{width - 1}:0])) | is_mark_{_REGISTER}"
         )
@@ -502,16 +502,16 @@ class BandFacts(WindowFacts):
         self.facts[f"a kept beat is read from the {name} band where it is stored"] = (
             f"!(is_mark_0 & {name}_reads_0) | {' | '.join([*hits(0), stored])}"
         )
-        self._words(name, width, hits)
+        self._state_words(name, width, hits)
 
-    def _its(self, signal: str, otherwise: str) -> str:
+    def _seen_name(self, signal: str, otherwise: str) -> str:
         """Return the wrapper's name of the buffer's ``signal``, or ``otherwise`` if the signal was not emitted."""
         if not self._site.has(signal):
             return otherwise
         self.sees[f"its_{signal}"] = signal
         return f"its_{signal}"
 
-    def _hits(self, name: str, address: Callable[[str, int], str]) -> Callable[[int], list[str]]:
+    def _state_forwarding(self, name: str, address: Callable[[str, int], str]) -> Callable[[int], list[str]]:
         """Add invariants of the flags that forward beats in flight; return these conditions, by reader's stage."""
 
         def hits(stage: int) -> list[str]:
@@ -542,7 +542,7 @@ class BandFacts(WindowFacts):
             )
         return hits
 
-    def _words(self, name: str, width: int, hits: Callable[[int], list[str]]) -> None:
+    def _state_words(self, name: str, width: int, hits: Callable[[int], list[str]]) -> None:
         """Add invariants of the values of a band's words, in the memory and in its read registers."""
         bits, memory = self._config.input.data_bits, self._site.instance(name)
         depth = self._config.right_depth if name == "right" else self._config.bottom_depth
@@ -563,7 +563,7 @@ class BandFacts(WindowFacts):
                 f"{near} | (its_{name}_in_stage_{stage} == {self.word})"
             )
 
-    def _registers(self) -> None:
+    def _state_registers(self) -> None:
         """Add invariants of ``last`` in each stage, and of the values in the output register and after it."""
         for stage in (_READ, _ENTRY, _REGISTER):
             if self._site.has(f"is_last_beat_{stage}"):

@@ -39,7 +39,7 @@ class PyramidShare(NamedTuple):
     Parameters
     ----------
     begin : int
-        Number of steps of the frame before this pyramid.
+        Number of the frame's steps that precede this pyramid.
     beats : int
         Number of beats of the tile, which equals its number of steps.
     unused : int
@@ -117,7 +117,7 @@ def walk_tiles(
         For each tile: lower bounds of the lag of its ``first`` step and of its ``last`` step, from the arrival of input
         beats; and a lower bound of the last cycle of its walk.
     lag, complete, ends
-        State after the previous tiles: lag of the last step; cycle in which the last tile was complete; last cycles of
+        State after the previous tiles: lag of the last step; cycle when the last tile was complete; last cycles of
         the last `HALVES` walks.
     write_delay, release_delay : int
         Number of cycles from a complete tile to its first window, and from a tile's last step to a beat that overwrites
@@ -126,7 +126,7 @@ def walk_tiles(
     Returns
     -------
     tuple of three lists of int
-        For each tile: lag of its first step, cycle in which the tile is complete, and last cycle of its walk.
+        For each tile: lag of its first step, cycle when the tile is complete, and last cycle of its walk.
     """
     begun, completed, walked = [], [], [*ends]
     # ``walked[index]`` is the end of the walk `HALVES` tiles before the tile ``index``.
