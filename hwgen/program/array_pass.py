@@ -403,7 +403,7 @@ class Pass:
     @property
     def is_scattered(self) -> bool:
         """Whether neighbouring outputs in a row of the pass are not adjacent in the written map, as in upsampling."""
-        return self.lattice.step[1] > 1
+        return self.lattice.step[1] > 1 or (self.lattice.step[0] > 1 and self.output_bytes > 1)
 
     @cached_property
     def edges(self) -> tuple[str, ...]:

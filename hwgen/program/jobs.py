@@ -665,12 +665,19 @@ class _PassJobs:
         name, first_block = task.target
         location = self.all.locations[name]
         rows, words = tile.pixel_rows * size, tile.out_columns
-        if (
+        lattice, row_stride = task.lattice, location.row_bytes
+        if lattice.step[1] > 1:
+            assert rows == 1
+            rows, words, row_stride = words, 1, WORD * lattice.step[1]
+        elif (
             words == location.width
             and location.joins_rows
+            and lattice.step[0] == 1
             and (self._lies_in(tile.rows, task.rows, self.split.total_rows))
         ):
             rows, words = 1, pixels
+        elif size == 1:
+            row_stride *= lattice.step[0]
         self._output_entry = entry
         return {
             "drain": operand._slot_drain(
@@ -688,12 +695,16 @@ class _PassJobs:
                 o_base=entry.base,
                 o_plane=pixels,
                 kept=int(location.kept),
-                address=location.at(first_block + self._fold_block(item.fold), tile.rows[0] * size, tile.columns[0]),
-                row_stride=location.row_bytes,
+                address=location.at(
+                    first_block + self._fold_block(item.fold),
+                    lattice.at(0, tile.rows[0]) * size,
+                    lattice.at(1, tile.columns[0]),
+                ),
+                row_stride=row_stride,
                 block_stride=location.block_bytes,
                 rows=rows,
                 words=words,
-                **self._divided_outputs(tile, location.row_bytes, name),
+                **self._divided_outputs(tile, row_stride, name),
             ),
         }
 
@@ -1093,10 +1104,11 @@ class _PassJobs:
         lattice, size = self.task.lattice, self.task.output_bytes
         span = (item.tile.rows[0] * size // edge, item.tile.rows[1] * size // edge)
         rows = self._team_rows(span, self.task.rows * size // edge, self.split.total_rows * size // edge)
-        if isinstance(rows, slice):
+        if isinstance(rows, slice) and size == 1:
             rows = slice(lattice.at(0, span[0]), lattice.at(0, span[1]), lattice.step[0])
         else:
-            rows = rows * lattice.step[0] + lattice.first[0]
+            rows, byte = np.divmod(np.arange(*span) if isinstance(rows, slice) else rows, size)
+            rows = (rows * lattice.step[0] + lattice.first[0]) * size + byte
         region = (slice(block, block + self._item_blocks(item)), rows)
         map_rows = self.all.states_of(name)
         map_rows.stored[region] = self._output_entry.used = len(self.all.jobs)

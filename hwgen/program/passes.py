@@ -24,6 +24,7 @@ from hwgen.network.ops import (
     DepthToSpace,
     FixedPoint,
     GlobalAveragePool,
+    Interpolate,
     Lookup,
     Max,
     MaxPool,
@@ -65,7 +66,9 @@ from hwgen.program.elementwise import (
     with_sum,
 )
 from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average_factors, divisor_regions, fit
-from hwgen.program.fixed import OTHER_ROUNDING, conv_pass, fixed_point_passes, is_wide, max_pool_passes, sum_pool_passes
+from hwgen.program.fixed import conv_pass, fixed_point_passes, is_wide, max_pool_passes, sum_pool_passes
+from hwgen.program.fixed_builder import OTHER_ROUNDING
+from hwgen.program.interpolate import interpolate_passes, interpolate_scratch
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.resample import resample_passes
@@ -514,6 +517,12 @@ _RULES: dict[type[Op], _LayerRule] = {
     Pad: _LayerRule(_copy_pass),
     Select: _LayerRule(_select),
     Upsample: _LayerRule(_upsample, in_parts=lambda op: True),
+    Interpolate: _LayerRule(
+        interpolate_passes,
+        scratch=interpolate_scratch,
+        in_parts=lambda op: True,
+        never_before=(Add, Sub, Lookup, MaxPool),
+    ),
     Resample: _LayerRule(resample_passes, in_parts=lambda op: True),
     DepthToSpace: _LayerRule(_depth_to_space, in_parts=lambda op: True),
     SpaceToDepth: _LayerRule(_space_to_depth),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.errors import ModelError
@@ -16,7 +16,7 @@ _MAX_PASSES = 256
 
 
 @dataclass(frozen=True)
-class _Run:
+class Run:
     """Evenly spaced rows (or columns) of an output, which are evenly spaced rows of the input.
 
     Parameters
@@ -44,7 +44,8 @@ def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
     ModelError
         If the rows and columns are too uneven.
     """
-    runs = [(row, column) for row in _runs(op.rows) for column in _runs(op.columns)]
+    rows, columns = (even_runs(dict(enumerate(indices))) for indices in (op.rows, op.columns))
+    runs = [(row, column) for row in rows for column in columns]
     if len(runs) > _MAX_PASSES:
         raise ModelError(
             f"{op.name}: the engine would copy the rows and columns of this layer in {len(runs):,} passes, and takes "
@@ -54,7 +55,7 @@ def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(_copy(task, row, column) for row, column in runs)
 
 
-def _copy(task: Pass, row: _Run, column: _Run) -> Pass:
+def _copy(task: Pass, row: Run, column: Run) -> Pass:
     """Return the pass that copies a run of rows and of columns."""
     bottom, right = row.source - task.height + 1, column.source - task.width + 1
     return replace(
@@ -75,9 +76,12 @@ def _copy(task: Pass, row: _Run, column: _Run) -> Pass:
     )
 
 
-def _runs(indices: Sequence[int]) -> list[_Run]:
-    """Divide the rows (or columns) of an output into few runs, the longest first; ``indices`` are rows of the input."""
-    left, runs = dict(enumerate(indices)), []
+def even_runs(sources: Mapping[int, int]) -> list[Run]:
+    """Divide the rows (or columns) of an output into few runs, the longest first.
+
+    ``sources`` has the row of the input for each row of the output.
+    """
+    left, runs = dict(sources), []
     while left:
         runs.append(max((_longest(left, first) for first in left), key=lambda run: run.count))
         for number in range(runs[-1].count):
@@ -85,9 +89,9 @@ def _runs(indices: Sequence[int]) -> list[_Run]:
     return runs
 
 
-def _longest(left: dict[int, int], first: int) -> _Run:
+def _longest(left: dict[int, int], first: int) -> Run:
     """Return the longest run that begins at row ``first`` of the output, of the rows that are ``left``."""
-    longest = _Run(first, 1, left[first], 1, 1)
+    longest = Run(first, 1, left[first], 1, 1)
     for second in left:
         step, stride = second - first, left[second] - left[first]
         if step <= 0 or stride not in STRIDES:
@@ -95,5 +99,5 @@ def _longest(left: dict[int, int], first: int) -> _Run:
         count = 1
         while left.get(first + count * step) == left[first] + count * stride:
             count += 1
-        longest = max(longest, _Run(first, step, left[first], stride, count), key=lambda run: run.count)
+        longest = max(longest, Run(first, step, left[first], stride, count), key=lambda run: run.count)
     return longest

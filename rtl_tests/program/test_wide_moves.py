@@ -17,7 +17,19 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.float32 import Label
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window
-from hwgen.network.ops import Concat, Crop, DepthToSpace, MaxPool, Op, Pad, Resample, Select, SpaceToDepth, Upsample
+from hwgen.network.ops import (
+    Concat,
+    Crop,
+    DepthToSpace,
+    Interpolate,
+    MaxPool,
+    Op,
+    Pad,
+    Resample,
+    Select,
+    SpaceToDepth,
+    Upsample,
+)
 from hwgen.program.compile import schedule
 
 ENGINE = EngineConfig(fixed_words=512, pixels=5, map_words=512, weight_steps=512)
@@ -141,6 +153,74 @@ def test_rows_and_columns_in_any_order(seed: int, cores: int) -> None:
     random = Random(seed)
     op = resample(random, a_map(random, INT8))
     interpret.check_network(alone(op), replace(ENGINE, fixed_words=0, cores=cores), seed)
+
+
+def interpolation(random: Random, source: FeatureMap) -> Interpolate:
+    """Return an interpolation of integers, by any factor."""
+    indices, weights, parts = [], [], []
+    units, scales = random.choice((((2, 4, 16, 32), (0.5, 0.25, 0.6943219)), ((3, 7, 23), (0.5, 0.6943219))))
+    for size in source.shape[1:]:
+        count, unit = random.randint(1, 9), random.choice(units)
+        places = sorted(random.randrange((size - 1) * unit + 1) for _ in range(count))
+        indices.append(tuple(place // unit for place in places))
+        weights.append(tuple(place % unit for place in places))
+        parts.append(unit)
+    output = replace(sized(source, source.channels, len(indices[0]), len(indices[1])), zero_point=random.randint(-9, 9))
+    return Interpolate(
+        name="op",
+        input=source,
+        output=output,
+        window=POINT,
+        rows=indices[0],
+        columns=indices[1],
+        row_weights=weights[0],
+        column_weights=weights[1],
+        axis_parts=tuple(parts),
+        x_scale=0.5,
+        y_scale=random.choice(scales),
+        low=random.choice((INT8.minimum, 0)),
+        high=INT8.maximum,
+        in_floats=False,
+    )
+
+
+@cases_in_the_long_run(60)
+@given(seed=st.integers(0, 2**32), cores=st.integers(1, 3))
+def test_interpolation_of_integers(seed: int, cores: int) -> None:
+    random = Random(seed)
+    source = replace(a_map(random, INT8), zero_point=random.randint(-20, 20))
+    interpret.check_network(alone(interpolation(random, source)), replace(ENGINE, cores=cores), seed)
+
+
+@pytest.mark.parametrize("in_floats", [False, True])
+def test_interpolation_of_one_pixel(in_floats: bool) -> None:
+    """Each value has one output, which a table gives, also where ONNX Runtime adds in float32."""
+    source = FeatureMap(channels=9, height=1, width=1, type=INT8, zero_point=3)
+    op = Interpolate(
+        name="op",
+        input=source,
+        output=sized(source, 9, 3, 2),
+        window=POINT,
+        rows=(0, 0, 0),
+        columns=(0, 0),
+        row_weights=(1, 1, 0),
+        column_weights=(1, 0),
+        axis_parts=(2, 2),
+        x_scale=0.3,
+        y_scale=0.3,
+        low=INT8.minimum,
+        high=INT8.maximum,
+        in_floats=in_floats,
+    )
+    interpret.check_network(alone(op), replace(ENGINE, fixed_words=0))
+
+
+def test_interpolation_in_floats_is_refused() -> None:
+    source = FeatureMap(channels=1, height=4, width=4, type=INT8)
+    op = replace(interpolation(Random(0), source), axis_parts=(32, 32))
+    floats = replace(op, axis_parts=(2, 2), row_weights=(1,) * len(op.rows), column_weights=(1,) * len(op.columns))
+    with pytest.raises(ModelError, match="op: the engine adds integers, and ONNX Runtime adds the pixels"):
+        schedule(alone(replace(floats, in_floats=True)), ENGINE)
 
 
 def test_too_uneven_rows_are_refused() -> None:

@@ -1,0 +1,332 @@
+"""Builder of programs for the engine's fixed-point unit: instructions, constants and lookup tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hwgen.errors import ModelError
+from hwgen.gateware.engine.config import LOOKUP_WORDS
+from hwgen.gateware.engine.fixed_unit import (
+    FACTOR_BITS,
+    MAX_INSTRUCTIONS,
+    MAX_SHIFT,
+    MAX_SLOTS,
+    VALUE_BITS,
+    Code,
+    Rounding,
+    instruction_word,
+)
+from hwgen.network.maps import IntegerType, signed_bits
+from hwgen.network.ops import fixed_point as steps
+from hwgen.network.ops.fixed_point import Range
+from hwgen.network.requantise import Requantisation
+from hwgen.network.requantise import Rule as OutputRule
+from hwgen.program.array_pass import FixedProgram
+from hwgen.program.layout import value_bytes
+
+#: Maximum numbers of lookup words and constants per program of the fixed-point unit.
+MAX_LOOKUPS, MAX_CONSTANTS = LOOKUP_WORDS[-1], 32
+#: Reason why the engine refuses a layer.
+OTHER_ROUNDING = (
+    "the engine can't round this layer's sums exactly as the model does, which rounds products once, or begins outputs "
+    "at sums of its own; use --template stream"
+)
+
+
+class FixedValue:
+    """Value in a fixed-point program: its register slot, its range, and whether one pixel's value serves all pixels."""
+
+    def __init__(self, slot: int, ends: Range, is_pixel: bool = False):
+        self.slot, self.ends, self.is_pixel = slot, ends, is_pixel
+
+
+class FixedProgramBuilder:
+    """Builder of a program for the engine's fixed-point unit: adds instructions, constants and lookup tables.
+
+    Parameters
+    ----------
+    name : str
+        Name of the layer, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._words: list[int] = []
+        self._constants: list[np.ndarray] = []
+        self._lookups: list[int] = []
+        self._used: set[int] = set()
+        self._slots = 0
+
+    def refuse(self, reason: str) -> ModelError:
+        """Return the error that the fixed-point unit can't compute the layer, with a reason, to be raised."""
+        return ModelError(f"{self._name}: {reason}; use --template stream")
+
+    def arrive(self, ends: Range, *, is_pixel: bool = False) -> FixedValue:
+        """Add an operand that the unit receives before the program begins, in a register slot; return it."""
+        return FixedValue(self._free_slot(), ends, is_pixel)
+
+    def _free_slot(self) -> int:
+        """Reserve the first free register slot and return its index; refuse the layer if there is none."""
+        slot = next(slot for slot in range(len(self._used) + 1) if slot not in self._used)
+        self._used.add(slot)
+        self._slots = max(self._slots, slot + 1)
+        if self._slots > MAX_SLOTS:
+            raise self.refuse(
+                f"the engine's fixed-point unit holds {MAX_SLOTS} values at a time, and this layer needs more"
+            )
+        return slot
+
+    def release(self, value: FixedValue) -> None:
+        """Free the register slot of a value that no later instruction reads."""
+        self._used.discard(value.slot)
+
+    def add_constant(self, values: np.ndarray, shifts: np.ndarray | int = 0) -> int:
+        """Add a constant with its shift, for all channels or one per channel, unless present; return its index."""
+        word = np.asarray(values, np.int64) & (1 << VALUE_BITS) - 1 | np.asarray(shifts, np.int64) << VALUE_BITS
+        word = word.reshape(-1)
+        for index, known in enumerate(self._constants):
+            if np.array_equal(known, word):
+                return index
+        self._constants.append(word)
+        return len(self._constants) - 1
+
+    def add(
+        self, code: Code, ends: Range, first: FixedValue, second: FixedValue | int | np.ndarray, **extra: int
+    ) -> FixedValue:
+        """Add an instruction with two operands (the second one can be a constant), and return its result.
+
+        ``ends`` are the smallest and the largest possible result.
+        """
+        operand = {"first": first.slot, "first_is_pixel": first.is_pixel}
+        if isinstance(second, FixedValue):
+            operand |= {"second": second.slot, "second_is_pixel": second.is_pixel}
+        elif "constant" not in extra:
+            operand |= {"second_is_constant": 1, "constant": self.add_constant(np.array(second))}
+        if signed_bits(*ends) > VALUE_BITS:
+            raise self.refuse(
+                f"the engine's fixed-point unit computes values of {VALUE_BITS} bits, and this layer needs more"
+            )
+        result = FixedValue(self._free_slot(), ends)
+        self._words.append(instruction_word(code=code, target=result.slot, **operand, **extra))
+        return result
+
+    def plus(
+        self, first: FixedValue, second: FixedValue | int | np.ndarray, sign: int = 1, ends: Range | None = None
+    ) -> FixedValue:
+        """Add an instruction that adds or subtracts a value or a constant; ``ends`` bound the result, if known."""
+        low, high = second.ends if isinstance(second, FixedValue) else (int(np.min(second)), int(np.max(second)))
+        added_low, added_high = sorted((sign * low, sign * high))
+        ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
+        return self.add(Code.ADD if sign > 0 else Code.SUBTRACT, ends, first, second)
+
+    def limit(self, value: FixedValue, low: int, high: int) -> FixedValue:
+        """Add the instructions that clamp a value to constant bounds, if it can exceed them; return the result."""
+        for code, bound, acts in (
+            (Code.MAXIMUM, low, value.ends[0] < low),
+            (Code.MINIMUM, high, value.ends[1] > high),
+        ):
+            if acts:
+                function = max if code == Code.MAXIMUM else min
+                ends = function(value.ends[0], bound), function(value.ends[1], bound)
+                self.release(value)
+                value = self.add(code, ends, value, bound)
+        return value
+
+    def times(
+        self, first: FixedValue, second: FixedValue | np.ndarray, shift: int = 0, rounding: Rounding = Rounding.UPWARDS
+    ) -> FixedValue:
+        """Add the instructions for ``first * second / 2**shift``, rounded; ``second`` is a value or constants."""
+        if not isinstance(second, FixedValue):
+            ends = int(second.min()), int(second.max())
+            if signed_bits(*ends) > FACTOR_BITS:
+                raise self.refuse(f"the engine's fixed-point unit multiplies by factors of {FACTOR_BITS} bits")
+            return self.add(
+                Code.MULTIPLY,
+                _quotient_range(first.ends, ends, shift, rounding),
+                first,
+                second,
+                shift=shift,
+                rounding=rounding,
+            )
+        if signed_bits(*second.ends) > signed_bits(*first.ends):
+            first, second = second, first
+        if signed_bits(*second.ends) > FACTOR_BITS:
+            return self._times_in_halves(first, second, shift, rounding)
+        ends = _quotient_range(first.ends, second.ends, shift, rounding)
+        return self.add(Code.MULTIPLY, ends, first, second, shift=shift, rounding=rounding)
+
+    def _times_in_halves(self, first: FixedValue, second: FixedValue, shift: int, rounding: Rounding) -> FixedValue:
+        """Add the instructions for ``first * second / 2**shift``, with ``second`` as ``upper * 2**half + lower``.
+
+        Rounded down, ``first * lower / 2**half`` does not change the quotient.
+        """
+        bits = signed_bits(*second.ends)
+        half = max(bits - FACTOR_BITS, bits + signed_bits(*first.ends) + 1 - VALUE_BITS)
+        if shift <= half or rounding == Rounding.EVEN:
+            raise self.refuse(
+                f"the engine's fixed-point unit multiplies by values of {FACTOR_BITS} bits, or shifts by more"
+            )
+        upper = self.times(second, np.array(1), half, Rounding.DOWN)
+        whole = self.times(upper, np.array(1 << half))
+        lower = self.plus(second, whole, -1, (0, (1 << half) - 1))
+        self.release(whole)
+        low = self.times(first, lower, half, Rounding.DOWN)
+        self.release(lower)
+        high = self.times(first, upper)
+        self.release(upper)
+        total = self.plus(high, low)
+        self.release(high)
+        self.release(low)
+        self.release(total)
+        return self.times(total, np.array(1), shift - half, rounding)
+
+    def scale(self, value: FixedValue, bits: int) -> FixedValue:
+        """Add an instruction that divides a value by ``2**bits``, rounded; negative ``bits`` multiply it."""
+        if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
+            raise self.refuse(f"the engine's fixed-point unit shifts by {-bits} bits in several steps only")
+        return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
+
+    def look_up(self, value: FixedValue, words: Sequence[int], low: int) -> FixedValue:
+        """Add a lookup of a value in the table ``words``, whose first entry is for the value ``low``."""
+        base = len(self._lookups)
+        self._lookups += words
+        if len(self._lookups) > MAX_LOOKUPS:
+            raise self.refuse(
+                f"the engine's fixed-point unit holds {MAX_LOOKUPS:,} words of tables and curves, and this layer needs "
+                "more"
+            )
+        return self.add(Code.LOOK_UP, (min(words), max(words)), value, 0, constant=0, base=(base - low) % MAX_LOOKUPS)
+
+    def curve(self, value: FixedValue, step: steps.Curve) -> FixedValue:
+        """Add the instructions that compute a piecewise quadratic function of a value; return the result."""
+        size, (first, last) = step.segment_bits, _varying_segments(step)
+        place = self.plus(value, -step.low - (first << size))
+        place = self.limit(place, 0, min((last + 1 << size) - 1, step.high - step.low) - (first << size))
+        segment = self.times(place, np.array(1), size, Rounding.DOWN)
+        begin = self.times(segment, np.array(1 << size))
+        self.release(place)
+        inside = self.plus(place, begin, -1, (0, (1 << size) - 1))
+        self.release(begin)
+        constant, linear, square = step.coefficients[:, first : last + 1]
+        if len(self._lookups) + 3 * len(constant) > MAX_LOOKUPS:
+            square_value, linear_value = self._look_up_pair(segment, square, linear)
+        else:
+            square_value, linear_value = (self.look_up(segment, words.tolist(), 0) for words in (square, linear))
+        slope = self._line(square_value, inside, size, linear_value, step.stages[0])
+        total = self._line(slope, inside, 0, self.look_up(segment, constant.tolist(), 0), step.stages[1])
+        self.release(segment)
+        self.release(inside)
+        self.release(total)
+        return self.times(total, np.array(1), size + step.guard, Rounding.DOWN)
+
+    def _line(self, slope: FixedValue, place: FixedValue, shift: int, start: FixedValue, ends: Range) -> FixedValue:
+        """Return ``(slope * place >> shift) + start``, within ``ends``; the slots of slope and start become free."""
+        self.release(slope)
+        moved = self.times(slope, place, shift, Rounding.DOWN)
+        self.release(moved)
+        self.release(start)
+        return self.plus(moved, start, ends=ends)
+
+    def _look_up_pair(self, index: FixedValue, upper: np.ndarray, lower: np.ndarray) -> tuple[FixedValue, FixedValue]:
+        """Look up the words of two tables at an index, which share a table's words."""
+        base = int(lower.min())
+        bits = int(lower.max() - base).bit_length()
+        both = self.look_up(index, ((upper << bits) + lower - base).tolist(), 0)
+        high = self.times(both, np.array(1), bits, Rounding.DOWN)
+        whole = self.times(high, np.array(1 << bits))
+        self.release(both)
+        rest = self.plus(both, whole, -1, (0, (1 << bits) - 1))
+        self.release(whole)
+        self.release(rest)
+        return high, self.plus(rest, base)
+
+    def requantise(self, value: FixedValue, rule: OutputRule | None) -> FixedValue:
+        """Add the instructions that requantise a value by a layer's rule, and free the value's register slot."""
+        if rule is None:
+            return value
+        if not isinstance(rule, Requantisation) or rule.float32:
+            raise ModelError(f"{self._name}: {OTHER_ROUNDING}")
+        bits = signed_bits(*value.ends) + 24
+        has_limited_shift = int(rule.shift.max()) > MAX_SHIFT  # the quotient is 0 if the products have fewer bits
+        if (has_limited_shift and bits > MAX_SHIFT) or bits - int(rule.shift.min()) >= VALUE_BITS:
+            raise self.refuse("the engine's fixed-point unit has too few bits for this layer's factors")
+        shift = np.minimum(rule.shift, MAX_SHIFT)
+        index = self.add_constant(rule.significand, shift)
+        ends = _quotient_range(value.ends, (0, (1 << 24) - 1), int(shift.min()), Rounding.EVEN)
+        self.release(value)
+        operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
+        value = self.add(Code.MULTIPLY, ends, value, 0, rounding=Rounding.EVEN, **operands)
+        if rule.zero_point:
+            self.release(value)
+            value = self.plus(value, rule.zero_point)
+        return self.limit(value, rule.low, rule.high)
+
+    def weighted_sum(self, terms: Sequence[tuple[IntegerType, int]]) -> FixedValue:
+        """Add the instructions that add up arriving values times weights; return the sum.
+
+        ``terms`` are the type and the weight of each value, in the order of arrival.
+        """
+        values = [self.arrive((kind.minimum, kind.maximum)) for kind, _ in terms]
+        total = None
+        for value, (_, weight) in zip(values, terms, strict=True):
+            self.release(value)
+            product = self.times(value, np.array(weight))
+            if total is not None:
+                self.release(total)
+                self.release(product)
+            total = product if total is None else self.plus(total, product)
+        assert total is not None
+        return total
+
+    def finish(self, value: FixedValue, kind: IntegerType) -> FixedProgram:
+        """Add the instructions that write the bytes of the output value, highest first, and return the program."""
+        size = value_bytes(kind)
+        for row in range(size):
+            flips = row > 0 or not kind.signed
+            self._words.append(
+                instruction_word(
+                    code=Code.WRITE,
+                    first=value.slot,
+                    first_is_pixel=value.is_pixel,
+                    second=size - 1,
+                    target=row,
+                    shift=size - 1 - row,
+                    rounding=flips,
+                )
+            )
+        if len(self._constants) > MAX_CONSTANTS:
+            raise self.refuse(f"the engine's fixed-point unit holds {MAX_CONSTANTS} constants, and this layer has more")
+        if len(self._words) > MAX_INSTRUCTIONS:
+            raise self.refuse(
+                f"the engine's fixed-point unit executes {MAX_INSTRUCTIONS} instructions, and this layer has more"
+            )
+        widest = max((len(each) for each in self._constants), default=1)
+        constants = [np.broadcast_to(each, (widest,)) for each in self._constants]
+        return FixedProgram(
+            words=np.array(self._words),
+            constants=np.array(constants, np.int64).reshape(len(constants), widest),
+            lookups=np.array(self._lookups, np.int64),
+            slots=self._slots,
+        )
+
+
+def _varying_segments(step: steps.Curve) -> tuple[int, int]:
+    """Return the indices of the first and the last segment that an engine looks up.
+
+    The curve is constant before the first segment, and inside of it, and from the beginning of the last one on.
+    """
+    constant, linear, square = step.coefficients
+    length, shift = 1 << step.segment_bits, step.segment_bits + step.guard
+    least = constant + length * np.minimum(linear + np.minimum(square, 0) - 1, 0) >> shift
+    greatest = constant + length * np.maximum(linear + np.maximum(square, 0), 0) >> shift
+    from_first, from_last = ((least == end) & (greatest == end) for end in (least[0], greatest[-1]))
+    first, last = (int(np.argmin(np.append(flat, False))) for flat in (from_first, from_last[::-1]))
+    return max(first - 1, 0), len(constant) - 1 - max(last - 1, 0)
+
+
+def _quotient_range(first: Range, second: Range, shift: int, rounding: Rounding) -> Range:
+    """Return the range of ``rounded(a * b / 2**shift)`` for ``a`` and ``b`` in given ranges."""
+    products = [a * b for a in first for b in second]
+    return min(products) >> shift, (max(products) >> shift) + (rounding != Rounding.DOWN and shift > 0)

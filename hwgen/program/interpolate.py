@@ -1,0 +1,170 @@
+"""Passes of a layer that interpolates linearly between pixels: first between rows, then between columns.
+
+The fixed-point unit multiplies two rows (or columns) by their weights and adds them. A pass computes all output rows
+with the same weights whose input rows are evenly spaced. The rows between the two steps are a map in memory of sums of
+more than 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hwgen.errors import ModelError
+from hwgen.gateware.engine.finish import ACTIVATION
+from hwgen.gateware.engine.fixed_unit import FACTOR_BITS, Code, Rounding
+from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
+from hwgen.network.ops import Interpolate
+from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, repeat_weights, unscaled_pass
+from hwgen.program.fixed import operand_pass, operands_pass
+from hwgen.program.fixed_builder import FixedProgramBuilder, FixedValue
+from hwgen.program.layout import by_value, offset, value_bytes
+from hwgen.program.resample import Run, even_runs
+
+#: Maximum numbers of bits of a sum of rows, in which memory can store it.
+_MAX_SUM_BITS = 32
+
+
+def interpolate_scratch(op: Interpolate) -> dict[str, FeatureMap]:
+    """Return the map of sums between the passes, by its edge; none if the input has one pixel."""
+    if _copies_a_pixel(op):
+        return {}
+    ends = (op.axis_parts[0] * end for end in (op.input.type.minimum, op.input.type.maximum))
+    kind = IntegerType(bits=max(signed_bits(*ends), 9), signed=True)
+    return {f"{op.name} rows": replace(op.input, height=op.output.height, type=kind, zero_point=0, scale=None)}
+
+
+def _copies_a_pixel(op: Interpolate) -> bool:
+    return op.input.shape[1:] == (1, 1)
+
+
+def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the passes of an interpolation of a map of 8-bit values.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime's float32 sums decide the outputs, or the sums have too many bits.
+    """
+    if _copies_a_pixel(op):
+        return _pixel_copies(op, edges)
+    if op.in_floats or op.truncated:
+        raise ModelError(
+            f"{op.name}: the engine adds integers, and ONNX Runtime adds the pixels of this interpolation in float32, "
+            "which decides sums halfway between two outputs; use --template stream"
+        )
+    ((edge, sums),) = interpolate_scratch(op).items()
+    if sums.type.bits > _MAX_SUM_BITS:
+        raise ModelError(f"{op.name}: the engine adds sums of {_MAX_SUM_BITS} bits at most; use --template stream")
+    rows = tuple(_row_pass(op, edges[0], (edge, sums), *each) for each in _runs(op, 0))
+    return (*rows, *(_column_pass(op, (edge, sums), *each) for each in _runs(op, 1)))
+
+
+def _pixel_copies(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the passes that copy the only pixel of a map to all pixels of the output, through a lookup table."""
+    kind = op.input.type
+    values = np.arange(kind.minimum, kind.maximum + 1)
+    one_each = replace(
+        op, input=replace(op.input, channels=len(values)), output=replace(op.output, channels=len(values))
+    )
+    outputs = one_each.compute(values[:, None, None])
+    passes = []
+    for row, column in np.ndindex(op.output.shape[1:]):
+        entries = by_value(outputs[:, row, column].astype(np.int64) - offset(op.output.type), kind)
+        task = replace(repeat_weights(unscaled_pass(op, edges, kind)), rows=1, columns=1)
+        tables = (LookupTables(first=ACTIVATION, entries=entries[None]),)
+        passes.append(replace(task, tables=tables, lattice=PixelGrid(first=(int(row), int(column)))))
+    return tuple(passes)
+
+
+def _runs(op: Interpolate, axis: int) -> Iterator[tuple[Run, tuple[int, ...]]]:
+    """Yield evenly spaced output rows (axis 0) or columns of equal weights, and the weights of one or two inputs."""
+    indices, weights = ((op.rows, op.row_weights), (op.columns, op.column_weights))[axis]
+    parts, last = op.axis_parts[axis], (op.height, op.width)[axis] - 1
+    alike: dict[tuple[int, ...], dict[int, int]] = {}
+    for place, (index, weight) in enumerate(zip(indices, weights, strict=True)):
+        of_inputs = (parts,) if index == last or not weight else (parts - weight, weight)
+        alike.setdefault(of_inputs, {})[place] = index
+    for of_inputs, sources in alike.items():
+        for run in even_runs(sources):
+            yield run, of_inputs
+
+
+def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: Run, weights: tuple[int, ...]) -> Pass:
+    """Return the pass that adds rows of the input: ``weights`` of a row, and of the next one."""
+    size = value_bytes(op.input.type)
+    operands = [
+        operand_pass(
+            op,
+            edge,
+            op.input,
+            (run.count, op.width),
+            Window(
+                kernel=(size, 1),
+                stride=(size * run.stride if run.count > 1 else 1, 1),
+                padding=(-size * (run.source + below), 0, 0, 0),
+            ),
+        )
+        for below in range(len(weights))
+    ]
+    builder = FixedProgramBuilder(op.name)
+    total = builder.weighted_sum([(op.input.type, weight) for weight in weights])
+    name, stored = sums
+    task = operands_pass(operands, builder.finish(total, stored.type), stored.type)
+    return replace(task, target=(name, 0), lattice=PixelGrid(step=(run.step, 1), first=(run.first, 0)))
+
+
+def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: Run, weights: tuple[int, ...]) -> Pass:
+    """Return the pass that adds columns of the sums of rows, and requantises the results."""
+    edge, stored = sums
+    size = value_bytes(stored.type)
+    operands = [
+        operand_pass(
+            op,
+            edge,
+            stored,
+            (stored.height, run.count),
+            Window(
+                kernel=(size, 1),
+                stride=(size if stored.height > 1 else 1, run.stride if run.count > 1 else 1),
+                padding=(0, -(run.source + beside), 0, 0),
+            ),
+        )
+        for beside in range(len(weights))
+    ]
+    builder = FixedProgramBuilder(op.name)
+    total = builder.weighted_sum([(stored.type, weight) for weight in weights])
+    result = _rounded(op, builder, total)
+    task = operands_pass(operands, builder.finish(result, op.output.type), op.output.type)
+    return replace(task, lattice=PixelGrid(step=(1, run.step), first=(0, run.first)))
+
+
+def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: FixedValue) -> FixedValue:
+    """Add the instructions that turn weighted sums of integers into outputs; return the result."""
+    parts = op.axis_parts[0] * op.axis_parts[1]
+    ends = [parts * (end - op.offset) for end in (op.input.type.minimum, op.input.type.maximum)]
+    above_zero = builder.plus(total, -parts * op.offset, ends=(ends[0], ends[1]))
+    builder.release(total)
+    if op.requantisation is not None:
+        return builder.requantise(above_zero, op.requantisation)
+    fraction, exponent = np.frexp(op.x_scale / op.y_scale / parts)
+    significand, shift = int(np.rint(np.ldexp(fraction, FACTOR_BITS - 1))), FACTOR_BITS - 1 - int(exponent)
+    sums = np.arange(ends[0], ends[1] + 1)
+    quotient, rest = np.divmod(sums * significand, 1 << shift)
+    steps = quotient + (2 * rest + (quotient & 1) > 1 << shift)
+    outputs = np.clip(steps + op.output.zero_point, op.low, op.high)
+    if (outputs != op.rounded(sums)).any():
+        raise ModelError(
+            f"{op.name}: the engine can't round the sums of this interpolation exactly; use --template stream"
+        )
+    operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": builder.add_constant(significand, shift)}
+    builder.release(above_zero)
+    result = builder.add(
+        Code.MULTIPLY, (int(steps.min()), int(steps.max())), above_zero, 0, rounding=Rounding.EVEN, **operands
+    )
+    if op.output.zero_point:
+        builder.release(result)
+        result = builder.plus(result, op.output.zero_point)
+    return builder.limit(result, op.low, op.high)
