@@ -9,7 +9,7 @@ from random import Random
 import interpret
 import pytest
 from counted import cases_in_the_long_run
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from hwgen.errors import ModelError
@@ -189,7 +189,14 @@ def interpolation(random: Random, source: FeatureMap) -> Interpolate:
 def test_interpolation_of_integers(seed: int, cores: int) -> None:
     random = Random(seed)
     source = replace(a_map(random, INT8), zero_point=random.randint(-20, 20))
-    interpret.check_network(alone(interpolation(random, source)), replace(ENGINE, cores=cores), seed)
+    op = interpolation(random, source)
+    try:
+        schedule(alone(op), ENGINE)
+    except ModelError:
+        if op.x_scale == op.y_scale:
+            raise
+        reject()  # a factor of 24 bits rounds no sum near a tie as float64 does
+    interpret.check_network(alone(op), replace(ENGINE, cores=cores), seed)
 
 
 @pytest.mark.parametrize("in_floats", [False, True])
