@@ -45,7 +45,7 @@ TRIED_OVERLAPS = (REUSE, RECOMPUTE)
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidTemplate(Template):
-    """Template of a group computed in pyramids: one tile of the group's output after another, through all layers.
+    """Template of fusion groups computed in pyramids: tile by tile of the group's output, through all layers.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class PyramidTemplate(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best group of pyramids, or a refusal if none fits; overlaps are reused if that fits the board."""
+        """Return the best group computed in pyramids (tiles), or a refusal; overlaps are reused if that fits."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer, task.board.family)  # refuses kinds that can't compute tile by tile
@@ -159,7 +159,7 @@ def check_chain(network: Network, name: str) -> None:
 
 
 def pyramid_cycles(config: AcceleratorConfig) -> int:
-    """Return the cycles per full-size pyramid of a configured accelerator, which are its slowest layer's."""
+    """Return the cycles per full-size pyramid (tile) of a configured accelerator, which are its slowest layer's."""
     return max(layer.pyramid_cycles or 0 for layer in config.layers)
 
 
@@ -225,7 +225,7 @@ class PyramidSearch(GroupSearch):
         return [PyramidWork(tiles, 1 if index else self.template.pixels) for index, tiles in enumerate(self._tiles)]
 
     def estimate(self, unrolling: Unrolling) -> int:
-        """Return the cycles per frame: the slowest layer's cycles in each pyramid, summed over all pyramids."""
+        """Return the cycles per frame: the slowest layer's cycles in each pyramid (tile), summed over all pyramids."""
         layers = zip(self._tiled_works, self.works, unrolling.unrolls, strict=True)
         return int(np.max([tiled.cycles(work, unroll) for tiled, work, unroll in layers], axis=0).sum())
 

@@ -58,19 +58,19 @@ class PyramidWork:
 
     @cached_property
     def windows(self) -> np.ndarray:
-        """Number of the layer's windows in each pyramid, as an array (rows of pyramids, columns of pyramids)."""
+        """Number of the layer's windows in each pyramid (tile), as an array by row and column of pyramids."""
         rows, columns = ([span.windows for span in axis.spans] for axis in self.tiles)
         return np.outer(rows, columns)
 
     @cached_property
     def beats(self) -> np.ndarray:
-        """Number of beats in the layer's input tile of each pyramid, as an array (rows of pyramids, columns)."""
+        """Number of beats in the layer's input tile of each pyramid, as an array by row and column of pyramids."""
         rows, columns = self.tiles
         return np.outer([span.size for span in rows.spans], [cut.size for cut in columns.cut(self.pixels)])
 
     @property
     def full_size_count(self) -> int:
-        """Number of full-size pyramids whose work equals a frame's, in windows or in beats, whichever are more.
+        """Number of full-size pyramids (tiles) whose work equals a frame's, in windows or in beats, whichever are more.
 
         Pyramids at the border are smaller than pyramids inside the map. A frame of 10 windows in pyramids of 4, 4 and 2
         is worth 3 pyramids of 4.
@@ -78,14 +78,14 @@ class PyramidWork:
         return max(ceil_div(int(counts.sum()), int(counts.max())) for counts in (self.windows, self.beats))
 
     def inside(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """Return a layer's work in a frame of ``pyramids`` pyramids, all of full size, as inside the map.
+        """Return a layer's work in a frame of ``pyramids`` pyramids (tiles), all of full size, as inside the map.
 
         Layers that are balanced by this work have equal speed inside the map.
         """
         return self._work_of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
 
     def in_all(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """Return a layer's work in ``pyramids`` full-size pyramids, but at least the work in the whole frame.
+        """Return a layer's work in ``pyramids`` full-size pyramids (tiles), but at least the work in the whole frame.
 
         Many pyramids of a small map are at its border, and layers are then better balanced over the whole frame.
         """
@@ -93,7 +93,7 @@ class PyramidWork:
         return self._work_of(work, *bounds)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> np.ndarray:
-        """Return an array of a layer's cycles per pyramid: its windows', or its input beats' if they take longer."""
+        """Return an array of a layer's cycles per pyramid (tile): for its windows, or for its input beats if longer."""
         return np.maximum(self.windows * int(work.pixel_cycles(unroll)), self.beats * int(work.beats(unroll)))
 
     def _work_of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
@@ -180,7 +180,7 @@ def _stride(layers: Sequence[Op]) -> int:
 
 
 def _memory(layers: Sequence[Op], tiles: Sequence[tuple[TiledAxis, TiledAxis]]) -> int:
-    """Return the number of values that pyramids store on chip: each layer's kept bands, and two of its tiles."""
+    """Return the number of values that pyramids (tiles) store on chip: kept bands and two tiles of each layer."""
     return sum(
         layer.channels * (rows.kept * layer.width + columns.kept * rows.new + 2 * rows.tile * columns.tile)
         for layer, (rows, columns) in zip(layers, tiles, strict=True)
