@@ -396,7 +396,7 @@ class _Watch:
         os.close(self._end)
 
     def restore(self) -> None:
-        """Restore the signal handlers that were set before."""
+        """Restore the signal handlers that were set before `watch` replaced them."""
         signal.set_wakeup_fd(self._wake_before)
         for signal_number, handler in self._before.items():
             signal.signal(signal_number, handler)

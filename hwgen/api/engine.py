@@ -36,7 +36,7 @@ class EngineSimulation:
     program: Program
     """Program that the simulated engine runs."""
     timing: MemoryTiming
-    """Timing of the simulated off-chip memory: latency, and cycles per beat."""
+    """Timing of the simulated off-chip memory: latencies in cycles, and cycles per beat."""
     schedule: ProgramSchedule | None = None
     """Schedule that the program was made from, used to find a wrong layer; ``None`` if unknown."""
     waves: str | Path | None = None

@@ -242,7 +242,7 @@ class GoldenModel:
         return self._outputs(maps, x, prepared)
 
     def _check_maps(self, maps: Sequence[np.ndarray], count: int) -> None:
-        """Raise InputError unless maps have the number, types and shapes of the hardware's outputs for so many frames.
+        """Raise InputError unless maps fit the hardware's outputs for ``count`` frames in number, type and shape.
 
         Raises
         ------

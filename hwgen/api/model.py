@@ -310,7 +310,7 @@ class Model(GoldenModel):
 
 
 def _read_plan(path: str | Path, network: Network, board: Board) -> Plan:
-    """Read a ``plan.json`` for a network and board, and return the plan, with a note if it is for another board.
+    """Read a ``plan.json`` for a network and board, and return the plan; a plan for another board gets a note.
 
     Returns
     -------

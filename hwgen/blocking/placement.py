@@ -37,7 +37,7 @@ def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
 
 
 def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
-    """Place the useful buffers of a loop nest in shared memories by Yang's heuristic, and return the priced blocking.
+    """Place a loop nest's useful buffers in shared memories by Yang's heuristic, and return the `PricedBlocking`.
 
     Buffers with the most accesses are first, and fill the memories from the inside out. A buffer that does not fit
     opens the next memory for itself and all following buffers. A buffer that fits no memory stays in DRAM.
@@ -63,7 +63,7 @@ def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
 
 
 def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) -> PricedBlocking:
-    """Choose buffers that minimise a loop nest's memory energy on a hierarchy, and return the priced blocking.
+    """Choose buffers that minimise a loop nest's memory energy on a hierarchy, and return the `PricedBlocking`.
 
     With private memories and co-design, each operand is optimised independently over all positions, and the sum of
     co-designed sizes is checked at the end. Shared memories use Yang's packing.

@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_json(path: str | None, traces: Path) -> None:
-    """Raise InputError if the results' file would be read as obligations, or has the name of the traces' folder.
+    """Raise InputError if the results' file would be read as proof obligations, or is the folder of traces.
 
     Raises
     ------

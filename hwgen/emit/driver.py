@@ -404,7 +404,7 @@ class Accelerator(Hardware):
         return -(-count // num_packets)
 
     def _set_packet(self, frames):
-        """Write the register with the number of frames per packet, if there is one.
+        """Write the number of frames per packet to the register PACKET_FRAMES, if the hardware has it.
 
         No frame must be in the hardware.
         """

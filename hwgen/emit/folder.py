@@ -227,7 +227,7 @@ def _contents(
         has_weights_ports=bool(tied_ports(config)),
         weights_bits=PART_BITS + 1,
         ends=(*package.shell.inputs, *package.shell.outputs),
-        speed=wrapper.speed,
+        speed=wrapper.bus_cycles_text,
         slowest=slowest,
     )
     return contents | around

@@ -91,7 +91,7 @@ def describe(end: BusStreamConfig) -> str:
     )
 
 
-def speed(end: BusStreamConfig, interval: int) -> str:
+def bus_cycles_text(end: BusStreamConfig, interval: int) -> str:
     """Return a phrase for ``report.md``: how many cycles a stream's bus adds to the initiation interval.
 
     ``interval`` is the initiation interval without the bus, in cycles.

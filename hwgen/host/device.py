@@ -50,7 +50,7 @@ class SessionDesign:
 
     @cached_property
     def design(self) -> Design:
-        """The `Design`: given, or made again from the folder's plan, or compiled for the folder's engine.
+        """`Design` that the session computes on: given, made again from the folder's plan, or compiled for its engine.
 
         Raises
         ------

@@ -245,7 +245,7 @@ class Network:
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """Positions where only one map crosses between earlier and later layers: layers before each, ascending.
+        """Positions where the network can be cut in two, as numbers of layers before the cut, ascending.
 
         A single map crosses a cut, so that each side has one input map and one output map. It is the output of the
         layer right before the cut; all other layers before the cut are its ancestors, because every output is read.

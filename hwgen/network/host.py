@@ -81,7 +81,7 @@ def output_maps(network: Network, frames: Sequence[np.ndarray]) -> list[np.ndarr
 
 
 def integers(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
-    """Convert one output's maps ``(n, C, H, W)`` from the hardware to the model's last integer tensor before it."""
+    """Convert the hardware's maps ``(n, C, H, W)`` of one output to the model's integer tensor ``(n, ..)``."""
     if network.host is None:
         return maps
     return _frames(network.host.outputs[output_index], maps)

@@ -38,7 +38,7 @@ class Argument(ValueKind):
 
 
 class RawPixels(ValueKind):
-    """Kind of option values that are `Pixels` (raw pixels with preprocessing), several options in the command line."""
+    """Kind of option values that are `Pixels` (raw-pixel preprocessing), made of several command-line options."""
 
     flag = "--input-type"
 

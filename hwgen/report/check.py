@@ -98,7 +98,7 @@ class Check:
 
     @property
     def template(self) -> str | None:
-        """Template that can hold the network on the board: ``stream`` or ``pyramid``; ``None`` if neither can.
+        """Template that can hold the network on chip: ``stream`` (row by row) or ``pyramid`` (by tiles); else ``None``.
 
         ``stream`` if both fit in the board's memory. ``pyramid`` if the weights fit and the layers are a chain of
         convolutions and pools that can work in tiles. ``None`` if neither fits, or without a board. An

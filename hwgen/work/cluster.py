@@ -138,10 +138,10 @@ def _check_speaks(address: str) -> None:
     with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 2) as connection:
         try:
             _send_message(
-                connection, {**_received(connection, end), "compression": None}
+                connection, {**_receive_message(connection, end), "compression": None}
             )  # the same versions as the scheduler's own
             _send_message(connection, {"op": "identity", "reply": True})
-            server_type = _received(connection, end)["type"]
+            server_type = _receive_message(connection, end)["type"]
             _send_message(connection, {"op": "close", "reply": False})
         except Exception as error:  # the answer can be anything
             raise OSError("it is not a Dask scheduler") from error
@@ -158,7 +158,7 @@ def _send_message(connection: socket.socket, message: dict[str, Any]) -> None:
     connection.sendall(struct.pack("=Q", len(head) + sum(map(len, frames))) + head + b"".join(frames))
 
 
-def _received(connection: socket.socket, end: float) -> Any:
+def _receive_message(connection: socket.socket, end: float) -> Any:
     """Receive and return the next message of a Dask scheduler, without unpickling any part of it.
 
     Raises
@@ -170,21 +170,21 @@ def _received(connection: socket.socket, end: float) -> Any:
     """
     from distributed.protocol.core import loads
 
-    (size,) = struct.unpack("=Q", _bytes(connection, 8, end))
-    message = _bytes(connection, size, end)
+    (size,) = struct.unpack("=Q", _receive_bytes(connection, 8, end))
+    message = _receive_bytes(connection, size, end)
     (count,) = struct.unpack_from("=Q", message)
     if not 0 < count <= _MAX_FRAMES:
         raise ValueError
     lengths = struct.unpack_from(f"={count}Q", message, 8)
     begin = 8 * (count + 1)
     # Long frames follow separately, and don't count in the first length.
-    data = message + _bytes(connection, max(0, begin + sum(lengths) - size), end)
+    data = message + _receive_bytes(connection, max(0, begin + sum(lengths) - size), end)
     offsets = itertools.accumulate(lengths, initial=begin)
     frames = [memoryview(data)[offset : offset + length] for offset, length in zip(offsets, lengths, strict=False)]
     return loads(frames, deserialize=False)
 
 
-def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
+def _receive_bytes(connection: socket.socket, count: int, end: float) -> bytes:
     """Receive and return the next ``count`` bytes of a connection, before the time ``end``."""
     if count > _MAX_BYTES:
         raise ValueError

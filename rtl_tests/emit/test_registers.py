@@ -71,8 +71,8 @@ def test_widths():
     wide = BeatFormat(channels=64, height=3, width=3, lanes=64, bits=8, signed=True)
     (end,) = ends_of([Port("i", wide, wide.raster)], "s_axis")
     assert (end.width, end.words.count, end.is_free) == (16, 36, False)
-    assert wrapper.speed(end, 40) == "none on average (36 words in 40 cycles), but a beat is more than a word"
-    assert wrapper.speed(end, 9) == "the interval is at least 36 cycles instead of 9"
+    assert wrapper.bus_cycles_text(end, 40) == "none on average (36 words in 40 cycles), but a beat is more than a word"
+    assert wrapper.bus_cycles_text(end, 9) == "the interval is at least 36 cycles instead of 9"
 
 
 def test_refusals():

@@ -1,4 +1,4 @@
-"""Linear interpolation between the pixels of a map (Resize with mode linear)."""
+"""Layer that interpolates linearly between the pixels of a map (ONNX Resize with mode linear)."""
 
 from __future__ import annotations
 

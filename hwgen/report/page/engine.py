@@ -143,7 +143,7 @@ class EngineSections(Sections):
 
 
 def _computed(group: EngineGroup) -> list[tuple[Figures, FusedLayer]]:
-    """Return pairs for each layer that the engine computes: its figures, and the layer with those fused onto it."""
+    """Return, per layer that the engine computes, its traffic and cycles, and the layer with others fused onto it."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in fused_layers(group.network) if step.ops[0].name in own]
 

@@ -98,7 +98,7 @@ class Sections:
         return None
 
     def times(self, group: Group, bins: int) -> dict[str, Any] | None:
-        """Return the report page's timeline in ``bins`` bins; ``None`` for the default timeline of streams."""
+        """Return the report page's timeline in ``bins`` bins; ``None`` for the default one (layers with streams)."""
         return None
 
 
