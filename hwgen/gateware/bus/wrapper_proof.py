@@ -22,7 +22,7 @@ __all__ = ["PROOFS", "WrapperUnit", "obligations", "wrapper_parts"]
 
 
 _SHELL = "shell"
-#: Values of inputs of a circuit that are constant, by port; 0 for all others.
+#: Constant values at inputs of the wrapped circuit that nothing drives, by port; 0 for all others.
 _CONSTANTS = {"weights_state__clear": 1}
 
 

@@ -36,7 +36,7 @@ from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["BinaryMultiplier", "NarrowMultiplier"]
 
-#: Maximum width of a weight, in bits.
+#: Maximum width in bits of a weight that `NarrowMultiplier` multiplies.
 WEIGHT_BITS = 4
 #: Number of rows whose partial sum is one operand of the tree of adders.
 GROUP_ROWS = 4

@@ -20,7 +20,7 @@ from hwgen.gateware.multipliers.pixel_pair import PixelPair
 
 __all__ = ["QuadDspSlice"]
 
-#: Maximum width of an activation and of a weight, in bits.
+#: Maximum width of an activation and of a weight of a `QuadDspSlice`, in bits.
 LARGEST_BITS = 4
 
 

@@ -23,7 +23,7 @@ from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["SelectedMultiplier"]
 
-#: Largest number of steps, each with weights of its own.
+#: Maximum number of steps of a sum, each with its own weights.
 MAX_STEPS = 4
 
 

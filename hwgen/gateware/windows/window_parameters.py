@@ -13,8 +13,8 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.windows.tap_patches import TapPatches
 from hwgen.gateware.windows.window_grid import WindowGrid
 
-#: Returns a `WindowGrid`, whose tables can have 65,535 entries. A search for unroll factors makes thousands of
-#: configurations with the same grid, which differ only in lanes and folds.
+#: Cached constructor of `WindowGrid`, whose tables can have 65,535 entries. A search for unroll factors makes thousands
+#: of configurations with the same grid, which differ only in lanes and folds.
 _grid_of = lru_cache(maxsize=64)(WindowGrid)
 
 

@@ -75,7 +75,7 @@ class _Step(NamedTuple):
     left: Mapping[int, int]
 
 
-#: Reading of a word without bits.
+#: Reading (polynomial and bounds) of a word without bits: 0.
 ZERO = Reading(Polynomial.constant(0), 0, 0)
 
 
