@@ -331,7 +331,7 @@ class _Circuit:
 
     @cached_property
     def data_cycles(self) -> tuple[tuple[int, ...], ...]:
-        """For each pair of terms, the cycles with rows that read its activations, in increasing order."""
+        """Cycles with rows that read a pair's activations, in increasing order, for each pair of terms."""
         cycles: defaultdict[int, set[int]] = defaultdict(set)
         for rows in self.groups:
             for row in rows:

@@ -73,7 +73,7 @@ class OutputRounding(ScalingPart):
 
     @property
     def offset_stage(self) -> str:
-        """Where the rounding offset is added: to the "bias", in the DSP "slice", or "late", after the product."""
+        """Stage that adds the rounding offset: the "bias", the DSP "slice", or "late", after the product."""
         recipe = self.recipe
         if recipe.pieces == 0:
             return "late" if any(recipe.left) or 0 in recipe.factor or self.ranges.rounded_bits else "bias"
