@@ -356,12 +356,12 @@ class Pass:
 
     @property
     def copies_bytes(self) -> bool:
-        """Whether the pass brings all values of a map to the fixed unit: rows of bytes are taps of a window."""
+        """Whether the pass only copies a map's values to the fixed-point unit, byte by byte."""
         return self.is_operand and self.window.kernel == self.window.stride and not self.reads_outside
 
     @cached_property
     def reads_outside(self) -> bool:
-        """Whether windows reach beyond the first or the last row of the map."""
+        """Whether windows of the pass reach beyond the first or the last row of its input map."""
         first, last = self.window.reach(0, 0, max(self.rows, self.split.total_rows))
         return first < 0 or last > self.height
 

@@ -175,7 +175,7 @@ def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 @lru_cache(maxsize=1024)
 def scaled_lookup(op: Lookup) -> Pass | None:
-    """Return a pass that scales each channel by itself so that the outputs are the table's, or ``None`` without one."""
+    """Return a pass that gives a lookup's outputs by a factor and bias per channel; ``None`` if there is none."""
     edges = (op.name,)
     return _scaled_pass(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _scaled_and_added(op, edges)
 

@@ -79,7 +79,7 @@ def _copy_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], win
 
 
 def operand_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
-    """Return a channelwise pass that copies a map to the fixed-point unit: rows of its windows are bytes of values."""
+    """Return a pass that copies a map to the fixed-point unit as an operand: the window's rows are a value's bytes."""
     one_byte = np.repeat(np.eye(value_bytes(source.type), dtype=np.int64), LANES, axis=0)[:, None, :, None]
     arrival = Arrival.SIGNED_BYTES if source.type.signed else Arrival.UNSIGNED_BYTES
     return replace(_copy_pass(op, edge, source, size, window), weights=one_byte, arrival=arrival)
@@ -143,7 +143,7 @@ def _add_operation(writer: FixedProgramBuilder, step: steps.Operation, values: S
 
 
 def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a layer that looks values up, if each channel's function is a line between bounds.
+    """Return the fixed-point pass of a lookup layer whose functions are, per channel, a line clamped to bounds.
 
     Raises
     ------
@@ -178,8 +178,8 @@ def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
 def _channel_lines(table: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the slope, start and shift of the line nearest to each channel's outputs: ``slope * x + start >> shift``.
 
-    ``table`` has the outputs ``(C, n)`` of the values ``x`` from ``first`` on. Outputs at its bounds can lie on a line
-    beyond them. The slope is the one that leaves the most room for the start.
+    ``table`` has the outputs ``(C, n)`` of the values ``x``, starting at ``first``. Outputs at its bounds can lie on a
+    line beyond them. The slope is the one that leaves the most room for the start.
     """
     values = np.arange(first, first + table.shape[1])
     lower = np.where(table > table.min(), table - 0.5, -np.inf)
@@ -241,7 +241,7 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a maximum pool of a wide map: each operand is the map at one place of the window."""
+    """Return the fixed-point pass of a max pool of values of several bytes: one operand per tap of the window."""
     writer, size = FixedProgramBuilder(op.name), value_bytes(op.input.type)
     (top, left, bottom, right), (below, beside) = op.window.padding, op.window.dilation
     down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
@@ -265,7 +265,7 @@ def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def operands_pass(operands: Sequence[Pass], program: FixedProgram, kind: IntegerType) -> Pass:
-    """Return the pass of a layer on the fixed-point unit, which has the sizes of its largest operand's pass.
+    """Return the pass of a layer on the fixed-point unit, from its operands' passes and its program.
 
     ``kind`` is the type of the values that the pass writes.
     """

@@ -28,7 +28,7 @@ from hwgen.program.layout import value_bytes
 
 #: Maximum numbers of lookup words and constants per program of the fixed-point unit.
 MAX_LOOKUPS, MAX_CONSTANTS = LOOKUP_WORDS[-1], 32
-#: Reason why the engine refuses a layer.
+#: Reason, for error messages, why the engine refuses a layer: its rounding can't be reproduced exactly.
 OTHER_ROUNDING = (
     "the engine can't round this layer's sums exactly as the model does, which rounds products once, or begins outputs "
     "at sums of its own; use --template stream"
@@ -222,7 +222,7 @@ class FixedProgramBuilder:
         return self.times(total, np.array(1), size + step.guard, Rounding.DOWN)
 
     def _line(self, slope: FixedValue, place: FixedValue, shift: int, start: FixedValue, ends: Range) -> FixedValue:
-        """Return ``(slope * place >> shift) + start``, within ``ends``; the slots of slope and start become free."""
+        """Add the instructions for ``(slope * place >> shift) + start``, and free the slots of slope and start."""
         self.release(slope)
         moved = self.times(slope, place, shift, Rounding.DOWN)
         self.release(moved)
@@ -230,7 +230,7 @@ class FixedProgramBuilder:
         return self.plus(moved, start, ends=ends)
 
     def _look_up_pair(self, index: FixedValue, upper: np.ndarray, lower: np.ndarray) -> tuple[FixedValue, FixedValue]:
-        """Look up the words of two tables at an index, which share a table's words."""
+        """Add one lookup whose table words hold two entries, and return ``upper[index]`` and ``lower[index]``."""
         base = int(lower.min())
         bits = int(lower.max() - base).bit_length()
         both = self.look_up(index, ((upper << bits) + lower - base).tolist(), 0)
@@ -264,7 +264,7 @@ class FixedProgramBuilder:
         return self.limit(value, rule.low, rule.high)
 
     def weighted_sum(self, terms: Sequence[tuple[IntegerType, int]]) -> FixedValue:
-        """Add the instructions that add up arriving values times weights; return the sum.
+        """Add operands and the instructions for the sum of the operands times constant weights; return the sum.
 
         ``terms`` are the type and the weight of each value, in the order of arrival.
         """
@@ -313,9 +313,9 @@ class FixedProgramBuilder:
 
 
 def _varying_segments(step: steps.Curve) -> tuple[int, int]:
-    """Return the indices of the first and the last segment that an engine looks up.
+    """Return the first and the last segment of a piecewise curve between its constant ends: those need table words.
 
-    The curve is constant before the first segment, and inside of it, and from the beginning of the last one on.
+    The curve is constant before the first segment, and inside it, and starting at the beginning of the last one.
     """
     constant, linear, square = step.coefficients
     length, shift = 1 << step.segment_bits, step.segment_bits + step.guard

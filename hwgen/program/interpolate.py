@@ -23,12 +23,12 @@ from hwgen.program.fixed_builder import FixedProgramBuilder, FixedValue
 from hwgen.program.layout import by_value, offset, value_bytes
 from hwgen.program.resample import Run, even_runs
 
-#: Maximum numbers of bits of a sum of rows, in which memory can store it.
+#: Maximum number of bits of a weighted sum of input rows, as the engine's memory stores it.
 _MAX_SUM_BITS = 32
 
 
 def interpolate_scratch(op: Interpolate) -> dict[str, FeatureMap]:
-    """Return the map of sums between the passes, by its edge; none if the input has one pixel."""
+    """Return the scratch map of interpolated rows (wide sums), by name; empty if the input has a single pixel."""
     if _copies_a_pixel(op):
         return {}
     ends = (op.axis_parts[0] * end for end in (op.input.type.minimum, op.input.type.maximum))
@@ -41,7 +41,7 @@ def _copies_a_pixel(op: Interpolate) -> bool:
 
 
 def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of an interpolation of a map of 8-bit values.
+    """Return the engine passes that interpolate linearly between the pixels of an 8-bit map: first rows, then columns.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...
 
 
 def _pixel_copies(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes that copy the only pixel of a map to all pixels of the output, through a lookup table."""
+    """Return the passes that copy a map's only pixel through a lookup table, one pass for each pixel of the output."""
     kind = op.input.type
     values = np.arange(kind.minimum, kind.maximum + 1)
     one_each = replace(
@@ -80,7 +80,7 @@ def _pixel_copies(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _runs(op: Interpolate, axis: int) -> Iterator[tuple[Run, tuple[int, ...]]]:
-    """Yield evenly spaced output rows (axis 0) or columns of equal weights, and the weights of one or two inputs."""
+    """Yield runs of evenly spaced output rows (axis 0) or columns, with the weights of their one or two inputs."""
     indices, weights = ((op.rows, op.row_weights), (op.columns, op.column_weights))[axis]
     parts, last = op.axis_parts[axis], (op.height, op.width)[axis] - 1
     alike: dict[tuple[int, ...], dict[int, int]] = {}
@@ -93,7 +93,7 @@ def _runs(op: Interpolate, axis: int) -> Iterator[tuple[Run, tuple[int, ...]]]:
 
 
 def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: Run, weights: tuple[int, ...]) -> Pass:
-    """Return the pass that adds rows of the input: ``weights`` of a row, and of the next one."""
+    """Return the pass that computes a run of interpolated rows: sums of an input row and the next, times ``weights``."""
     size = value_bytes(op.input.type)
     operands = [
         operand_pass(
@@ -117,7 +117,7 @@ def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: Run
 
 
 def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: Run, weights: tuple[int, ...]) -> Pass:
-    """Return the pass that adds columns of the sums of rows, and requantises the results."""
+    """Return the pass that interpolates a run of columns of the stored sums of rows, and requantises the results."""
     edge, stored = sums
     size = value_bytes(stored.type)
     operands = [
@@ -142,7 +142,7 @@ def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: Run, weight
 
 
 def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: FixedValue) -> FixedValue:
-    """Add the instructions that turn weighted sums of integers into outputs; return the result."""
+    """Add the instructions that requantise an interpolation's sums exactly as the model does; return the result."""
     parts = op.axis_parts[0] * op.axis_parts[1]
     ends = [parts * (end - op.offset) for end in (op.input.type.minimum, op.input.type.maximum)]
     above_zero = builder.plus(total, -parts * op.offset, ends=(ends[0], ends[1]))

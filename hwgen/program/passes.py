@@ -306,7 +306,7 @@ def _conv_factors(op: Conv) -> Factors | None:
 
 
 def _needs_fixed_unit(op: Op) -> bool:
-    """Whether only the fixed-point unit computes a layer with outputs of 8 bits."""
+    """Whether only the engine's fixed-point unit can compute a layer exactly, although its outputs have 8 bits."""
     if isinstance(op, Lookup):
         return op.by_channel and scaled_lookup(op) is None
     return isinstance(op, Conv) and op.requantisation is not None and _conv_factors(op) is None

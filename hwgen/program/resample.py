@@ -11,13 +11,13 @@ from hwgen.network.maps import Window
 from hwgen.network.ops import Resample
 from hwgen.program.array_pass import Pass, PixelGrid, repeat_weights, unscaled_pass
 
-#: Maximum number of passes of a layer.
+#: Maximum number of engine passes that copy the rows and columns of one resampling layer.
 _MAX_PASSES = 256
 
 
 @dataclass(frozen=True)
 class Run:
-    """Evenly spaced rows (or columns) of an output, which are evenly spaced rows of the input.
+    """Evenly spaced rows (or columns) of an output that copy evenly spaced rows (or columns) of the input.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Run:
 
 
 def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes that copy an input's rows and columns: one for each run of rows, and each run of columns.
+    """Return the passes of a resampling: one copy for each pair of evenly spaced rows and evenly spaced columns.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _copy(task: Pass, row: Run, column: Run) -> Pass:
-    """Return the pass that copies a run of rows and of columns."""
+    """Return a copy of a pass that copies only given evenly spaced rows and columns of the input to the output."""
     bottom, right = row.source - task.height + 1, column.source - task.width + 1
     return replace(
         task,
@@ -77,7 +77,7 @@ def _copy(task: Pass, row: Run, column: Run) -> Pass:
 
 
 def even_runs(sources: Mapping[int, int]) -> list[Run]:
-    """Divide the rows (or columns) of an output into few runs, the longest first.
+    """Divide the rows (or columns) of an output into few runs with even spacing in input and output, longest first.
 
     ``sources`` has the row of the input for each row of the output.
     """
@@ -90,7 +90,7 @@ def even_runs(sources: Mapping[int, int]) -> list[Run]:
 
 
 def _longest(left: dict[int, int], first: int) -> Run:
-    """Return the longest run that begins at row ``first`` of the output, of the rows that are ``left``."""
+    """Return the longest evenly spaced run of the output rows ``left`` that begins at row ``first``."""
     longest = Run(first, 1, left[first], 1, 1)
     for second in left:
         step, stride = second - first, left[second] - left[first]

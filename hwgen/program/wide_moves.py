@@ -1,4 +1,4 @@
-"""Passes that move the values of wide maps, of more than 8 bits: copies, in which each byte is a value of 8 bits.
+"""Passes that move the values of wide maps (more than 8 bits): copies that treat each byte as a value of 8 bits.
 
 Memory stores each row of a wide map as one row per byte of a value (`hwgen.program.layout.pack_map`). A layer that
 picks or joins channels treats all of them alike, as rows of a map of 8 bits. A layer that moves pixels has a pass for
@@ -16,14 +16,14 @@ from hwgen.network.ops import Concat, Crop, DepthToSpace, Op, Pad, Resample, Sel
 from hwgen.program.array_pass import Pass, PixelGrid
 from hwgen.program.layout import stored_bytes, value_bytes
 
-#: Layers that keep each pixel in its row and column.
+#: Layer types that only select or join channels, so that each pixel keeps its row and column.
 _CHANNEL_MOVES = (Concat, Select)
-#: Layers that move values without a change.
+#: Layer types that move values without changing them, so that wide values can be moved byte by byte.
 MOVES = (*_CHANNEL_MOVES, Crop, Pad, Upsample, DepthToSpace, SpaceToDepth, Resample)
 
 
 def byte_passes(op: Op, make: Callable[..., tuple[Pass, ...]]) -> tuple[Pass, ...]:
-    """Return the passes of a layer that moves the values of wide maps.
+    """Return the passes of a layer that only moves values of more than 8 bits, as moves of their bytes.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def byte_passes(op: Op, make: Callable[..., tuple[Pass, ...]]) -> tuple[Pass, ..
 
 
 def _of_bytes(op: Op, rows: int, **values: Any) -> Op:
-    """Return a layer whose maps have bytes in place of values, and ``rows`` rows in place of each row."""
+    """Return a copy of a layer for 8-bit maps that hold bytes of values, with ``rows`` rows in place of each row."""
 
     def stored(source: FeatureMap) -> FeatureMap:
         return replace(source, type=INT8, zero_point=0, scale=None, height=rows * source.height)
@@ -54,7 +54,7 @@ def _of_bytes(op: Op, rows: int, **values: Any) -> Op:
 
 
 def _of_byte(task: Pass, byte: int, size: int) -> Pass:
-    """Return the pass that does to byte ``byte`` of wide maps' values what ``task`` does to maps of 8 bits."""
+    """Return a copy of a pass for 8-bit maps that moves byte number ``byte`` of values of ``size`` bytes."""
     window, lattice = task.window, task.lattice
     top, left, bottom, right = window.padding
     down = window.stride[0] * size if task.rows > 1 else window.stride[1]
