@@ -93,7 +93,7 @@ def _runs(op: Interpolate, axis: int) -> Iterator[tuple[Run, tuple[int, ...]]]:
 
 
 def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: Run, weights: tuple[int, ...]) -> Pass:
-    """Return the pass that computes a run of interpolated rows: sums of an input row and the next, times ``weights``."""
+    """Return the pass that computes a run of interpolated rows: sums of an input row and the next times ``weights``."""
     size = value_bytes(op.input.type)
     operands = [
         operand_pass(
