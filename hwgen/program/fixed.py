@@ -22,7 +22,7 @@ from hwgen.gateware.engine.fixed_unit import (
     MAX_SHIFT,
     PROGRAM_TABLE,
     Arrival,
-    Code,
+    Opcode,
     Rounding,
 )
 from hwgen.network.maps import FeatureMap, IntegerType, Window
@@ -129,12 +129,12 @@ def _add_operation(writer: FixedProgramBuilder, step: steps.Operation, values: S
         case steps.Times():
             return writer.times(values[0], values[1], step.shift)
         case steps.Extremum():
-            code, function = (Code.MAXIMUM, max) if step.greatest else (Code.MINIMUM, min)
+            code, function = (Opcode.MAXIMUM, max) if step.greatest else (Opcode.MINIMUM, min)
             low, high = (function(ends) for ends in zip(values[0].ends, values[1].ends, strict=True))
             return writer.add(code, (low, high), values[0], values[1])
         case steps.Limits():
             low, high = (max(end, step.low) for end in values[0].ends)
-            copied = writer.add(Code.MAXIMUM, (low, high), values[0], step.low)
+            copied = writer.add(Opcode.MAXIMUM, (low, high), values[0], step.low)
             return writer.limit(copied, step.low, step.high)
         case steps.Curve():
             return writer.curve(values[0], step)
@@ -170,7 +170,7 @@ def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
     ends = int(lines.min()), int(lines.max())
     index = writer.add_constant(np.ones(len(shift), np.int64), shift)
     operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
-    line = writer.add(Code.MULTIPLY, ends, total, 0, rounding=Rounding.DOWN, **operands)
+    line = writer.add(Opcode.MULTIPLY, ends, total, 0, rounding=Rounding.DOWN, **operands)
     result = writer.limit(line, low, high)
     return (operands_pass([operand], writer.finish(result, op.output.type), op.output.type),)
 
@@ -257,7 +257,7 @@ def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
         values.append(writer.arrive(ends))
     result = values[0]
     for value in values[1:]:
-        greater = writer.add(Code.MAXIMUM, ends, result, value)
+        greater = writer.add(Opcode.MAXIMUM, ends, result, value)
         writer.release(result)
         writer.release(value)
         result = greater

@@ -486,7 +486,7 @@ def _map_memory_line(group: EngineGroup) -> list[str]:
         return []
     moved = group.kept_bytes
     kept = f"{', '.join(names)}; it saves {moved:,} bytes of off-chip traffic per frame" if names else "nothing"
-    where = " in UltraRAM" if engine.kept_in == "ultra" else ""
+    where = " in UltraRAM" if engine.kept_ram == "ultra" else ""
     return [f"map memory of {engine.kept_words * LANES // 1024} KiB{where} keeps {kept}"]
 
 

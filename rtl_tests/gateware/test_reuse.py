@@ -363,7 +363,7 @@ def test_cycles_with_tiles_in_the_padding(window, tip, overlap, pixels):
     network = Network(name="pool", layers=(layer,))
     tiles = axes([layer], tip, overlap)
     case = Case(network, in_tiles(compose(network, [plan], pixels), tiles))
-    assert case.config.layers[0].tiles.fills[0] == 0
+    assert case.config.layers[0].tiles.fill_beats[0] == 0
     check_layer_cycles(case, 1)
 
 
@@ -393,7 +393,7 @@ def test_figures_of_wider_beats():
     # Beats of 4 columns: one, and three of which one was kept; 2 rows of three are kept, and 2 rows of one.
     assert (four[0].reuse.beats_in, four[0].reuse.cycles) == (10 * 3, 18 * 4)
     assert four[0].reuse.memory_bits == (2 * 3 + 2 * 1) * 4 * 8
-    assert four[0].tiles.walks == (2 * 2, 2 * 6) * 4
+    assert four[0].tiles.walk_cycles == (2 * 2, 2 * 6) * 4
     assert (one[0].reuse.beats_in, one[0].reuse.cycles) == (10 * 10, 18 * 12)
     assert four[1] == one[1]
     # One pixel a beat: all tiles' beats. Four: a row's larger tile is filled once that of the row before has been read,

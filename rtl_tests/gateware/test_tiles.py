@@ -276,8 +276,8 @@ def check_times(config: PyramidBufferConfig, trace: Trace, frames: int) -> None:
     taken, started = iter(trace.taken), iter(starts)
     filled, ends = [], []  # cycles in which tiles are complete; of their last steps
     writer = reader = 0  # earliest next cycle
-    first = next(number for number, fill in enumerate(config.fills) if fill)
-    for number, (fill, walk) in enumerate(zip(config.fills * frames, config.walks * frames, strict=True)):
+    first = next(number for number, fill in enumerate(config.fill_beats) if fill)
+    for number, (fill, walk) in enumerate(zip(config.fill_beats * frames, config.walk_cycles * frames, strict=True)):
         if number >= HALVES:
             writer = max(writer, ends[number - HALVES] + config.release_delay)
         for _ in range(fill):
@@ -285,7 +285,7 @@ def check_times(config: PyramidBufferConfig, trace: Trace, frames: int) -> None:
             assert cycle == next_high(watched["offered"], writer), f"tile {number}"
             writer = cycle + 1
         if not fill:
-            writer = (next_high(watched["offered"], writer) if number % len(config.fills) < first else writer) + 1
+            writer = (next_high(watched["offered"], writer) if number % len(config.fill_beats) < first else writer) + 1
         filled.append(writer - 1)
         reader = max(reader, filled[-1] + config.write_delay)
         for _ in range(walk // window.steps):
@@ -300,7 +300,7 @@ def check_windows(config: PyramidBufferConfig, seed: int, offer: Pattern, room: 
     frames = frames_for(config.window, 2, seed)
     trace = simulate(config, frames, offer, room)
     assert trace.words == expected_steps(config, frames)
-    assert len(trace.taken) == 2 * sum(config.fills)
+    assert len(trace.taken) == 2 * sum(config.fill_beats)
     check_times(config, trace, 2)
 
 
@@ -358,9 +358,9 @@ def test_figures_of_tiles_on_chip():
     assert (config.row_banks, config.column_banks) == (1, 3)
     assert config.half_depth == 4 * 2 * 2
     assert (config.bank_depth, config.window.word_bits) == (2 * 16, 16)
-    assert config.fills == (32,) * 4
+    assert config.fill_beats == (32,) * 4
     # 4 windows of 2 output folds, 3 patches and 2 input folds
-    assert config.walks == (48,) * 4
+    assert config.walk_cycles == (48,) * 4
     assert config.latency == 4
     assert small(taps=9).latency == 5
     assert small(taps=4).latency == 6
@@ -372,7 +372,7 @@ def test_fill_of_alexnet(pixels, cycles):
     (rows, columns), *_ = axes(shapes.load("alexnet").layers[:4], (1, 1))
     source = BeatFormat(channels=3, height=227, width=227, lanes=3, bits=8, signed=False, pixels=pixels)
     config = small(input=source, rows=rows, columns=columns, kernel=(11, 11), stride=(4, 4), taps=11)
-    assert max(config.fills) == cycles
+    assert max(config.fill_beats) == cycles
     assert (config.row_banks, config.column_banks) == (1, 11)
     assert config.half_depth == 23 * 3
 
@@ -382,7 +382,7 @@ def test_beats_wider_than_a_patch():
     config = small(input=BeatFormat(channels=3, height=6, width=6, lanes=2, bits=8, signed=False, pixels=4), taps=1)
     assert (config.row_banks, config.column_banks) == (1, 4)
     assert config.half_depth == 4 * 2
-    assert config.fills == (4 * 2,) * 4
+    assert config.fill_beats == (4 * 2,) * 4
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def test_groups():
     source = BeatFormat(channels=6, height=6, width=6, lanes=2, bits=8, signed=False, groups=2)
     config = small(input=source, output_folds=8)
     frames = frames_for(config.window, 1, 1)
-    assert config.walks == (4 * 8 * 3 * 2,) * 4
+    assert config.walk_cycles == (4 * 8 * 3 * 2,) * 4
     assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
 
 

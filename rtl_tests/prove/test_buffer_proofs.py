@@ -93,7 +93,7 @@ def test_counters_of_frames_are_as_wide_as_the_ring_is_long():
 
 
 def test_the_grid_has_tiles_without_beats():
-    assert not all(tile_buffer(**TILES["tiles in the padding"]).fills)
+    assert not all(tile_buffer(**TILES["tiles in the padding"]).fill_beats)
 
 
 def test_the_grid_has_all_memories():
@@ -144,7 +144,7 @@ def test_tiles_that_leave_are_those_of_the_tile_buffer(name):
         for walk in (walk_of(config.row_cuts), walk_of(config.column_cuts))
     )
     beats = [row * column * config.input.folds for row in rows for column in columns]
-    assert [count for count in beats if count] == [count for count in tiles.fills if count]
+    assert [count for count in beats if count] == [count for count in tiles.fill_beats if count]
 
 
 @pytest.mark.parametrize("kind", BUFFERS)

@@ -112,7 +112,7 @@ def test_in_ultra_ram():
     in_block_ram = behind(8)
     in_block_ram = replace(in_block_ram, kept_words=4 * MAP_MEMORY_ROWS * in_block_ram.row_words)
     config = replace(in_block_ram, kept_rows=4 * MAP_MEMORY_ROWS)
-    assert (config.kept_in, in_block_ram.kept_in) == ("ultra", "block")
+    assert (config.kept_ram, in_block_ram.kept_ram) == ("ultra", "block")
     circuit = engine_files(config)
     assert b'ram_style = "ultra"' in b"".join(circuit.values())
     for network in (hwgen.load("resnet8").network, alone_chain(conv(channels=16, maps=16, size=(7, 9)), 4)):

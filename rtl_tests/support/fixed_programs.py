@@ -15,7 +15,7 @@ from hwgen.gateware.engine.fixed_unit import (
     INSTRUCTION,
     MAX_SHIFT,
     VALUE_BITS,
-    Code,
+    Opcode,
     Rounding,
     instruction_word,
 )
@@ -43,7 +43,7 @@ def num_constants(words: Sequence[int]) -> int:
 
 def looks_up(words: Sequence[int]) -> bool:
     """Return whether a program looks values up."""
-    return any(fields(int(word))["code"] == Code.LOOK_UP for word in words)
+    return any(fields(int(word))["code"] == Opcode.LOOK_UP for word in words)
 
 
 def signed(value: int, bits: int) -> int:
@@ -56,20 +56,20 @@ def calculated(now: dict[str, int], first: int, second: int, constant: int, look
 
     ``constant`` is the constant's word; if the instruction has one, it replaces the second operand.
     """
-    code, value = Code(now["code"]), second
+    code, value = Opcode(now["code"]), second
     if now["second_is_constant"]:
         value = signed(constant & (1 << VALUE_BITS) - 1, VALUE_BITS)
-    if code == Code.ADD:
+    if code == Opcode.ADD:
         return first + value
-    if code == Code.SUBTRACT:
+    if code == Opcode.SUBTRACT:
         return first - value
-    if code == Code.MINIMUM:
+    if code == Opcode.MINIMUM:
         return min(first, value)
-    if code == Code.MAXIMUM:
+    if code == Opcode.MAXIMUM:
         return max(first, value)
-    if code == Code.LOOK_UP:
+    if code == Opcode.LOOK_UP:
         return int(lookups[(first + now["base"]) % len(lookups)])
-    assert code == Code.MULTIPLY
+    assert code == Opcode.MULTIPLY
     shift = constant >> VALUE_BITS & MAX_SHIFT if now["shift_is_constant"] else now["shift"]
     factor = signed(value, FACTOR_BITS)
     assert factor == value, "factors have few bits"
@@ -102,12 +102,12 @@ def run(
         now = fields(int(word))
         result = np.empty((pixels, LANES), object)
         for pixel, lane in np.ndindex(pixels, LANES):
-            is_unary = now["second_is_constant"] or now["code"] in (Code.LOOK_UP, Code.WRITE)
+            is_unary = now["second_is_constant"] or now["code"] in (Opcode.LOOK_UP, Opcode.WRITE)
             first, second = (
                 slots[now[name]][0 if now[f"{name}_is_pixel"] else pixel, lane] if not is_left_out else 0
                 for name, is_left_out in (("first", False), ("second", is_unary))
             )
-            if now["code"] == Code.WRITE:
+            if now["code"] == Opcode.WRITE:
                 row, column = divmod(pixel, columns)
                 place = (row * (now["second"] + 1) + now["target"]) * columns + column
                 byte = first >> 8 * now["shift"] & 0xFF
@@ -116,7 +116,7 @@ def run(
             constant = int(constants[now["constant"], lane]) if len(constants) else 0
             result[pixel, lane] = value = calculated(now, first, second, constant, lookups)
             assert -HALF <= value < HALF, "results fit the values of the unit"
-        if now["code"] != Code.WRITE:
+        if now["code"] != Opcode.WRITE:
             slots[now["target"]] = result
     return outputs
 
@@ -157,7 +157,7 @@ class RandomProgram:
             first = random.choice([slot for slot in slots if slot not in self._pixels])
             self.words.append(
                 instruction_word(
-                    code=Code.WRITE,
+                    code=Opcode.WRITE,
                     first=first,
                     second=planes - 1,
                     target=row,
@@ -169,11 +169,11 @@ class RandomProgram:
     def _random_word(self, slots: dict[int, np.ndarray]) -> int:
         random = self._random
         first, second = random.choice(list(slots)), random.choice(list(slots))
-        code = Code(random.randrange(Code.WRITE if self.lookups else Code.LOOK_UP))
+        code = Opcode(random.randrange(Opcode.WRITE if self.lookups else Opcode.LOOK_UP))
         target = random.choice([slot for slot in range(self.num_slots) if slot not in self._pixels])
         extra = {"second_is_constant": 0}
         if random.random() < 0.5 and len(self.constants) < self._most_constants:
-            reach = 1 << random.randint(1, FACTOR_BITS - 1 if code == Code.MULTIPLY else VALUE_BITS - 2)
+            reach = 1 << random.randint(1, FACTOR_BITS - 1 if code == Opcode.MULTIPLY else VALUE_BITS - 2)
             row = [constant_word(random.randint(-reach, reach - 1), random.randint(20, 50)) for _ in range(LANES)]
             self.constants = np.array([*self.constants, row], object)
             extra = {"second_is_constant": 1, "constant": len(self.constants) - 1}

@@ -224,8 +224,8 @@ def tile_buffers(draw, max_layers: int = 2, most: int = 1200) -> PyramidBufferCo
     if any(window.padding) and draw(st.booleans()):
         window = replace(window, taps=layer.taps, inside=True)
     config = PyramidBufferConfig(window=window, rows=rows, columns=columns)
-    assume(sum(config.walks) <= most)
-    assume(sum(config.fills) <= most)
+    assume(sum(config.walk_cycles) <= most)
+    assume(sum(config.fill_beats) <= most)
     return config
 
 

@@ -437,7 +437,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         for word in range(words):
             masked = stored
             if words > 1:
-                picks = self._elaborate_picks(m, word)
+                picks = self._select_lanes(m, word)
                 masked = [value & pick.replicate(len(value)) for value, pick in zip(stored, picks, strict=True)]
             joined = []
             for first in range(0, len(stored), together):
@@ -447,7 +447,7 @@ class Array(ConfiguredComponent[EngineConfig]):
                 joined.append(part)
             m.d.sync += sums.word_select(word, len(stored[0])).eq(_or_tree(joined))
 
-    def _elaborate_picks(self, m: Module, word: int) -> list[Value]:
+    def _select_lanes(self, m: Module, word: int) -> list[Value]:
         """Return, by lane and block, whether output word ``word`` has this lane's sums, delayed like the sums."""
         config, lane = self._config, self.select.lanes[word]
         picks = []

@@ -60,7 +60,7 @@ class JobFieldRule:
     products: tuple[tuple[str, int], ...] = ()
 
     @property
-    def looks_at(self) -> tuple[str, ...]:
+    def read_fields(self) -> tuple[str, ...]:
         """Names (``part.name``) of all job fields that this validity rule reads, as values, bit lengths or products."""
         return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
@@ -234,7 +234,7 @@ def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
     `JobCheck` rejects exactly the jobs with a violation.
     """
     for rule in rules(engine):
-        values = {field: getattr(getattr(job, field.split(".")[0]), field.split(".")[1]) for field in rule.looks_at}
+        values = {field: getattr(getattr(job, field.split(".")[0]), field.split(".")[1]) for field in rule.read_fields}
         operands = [values[field] for field in rule.fields]
         operands += [values[field] * factor for field, factor in rule.products]
         lengths = [values[field].bit_length() for field in rule.lengths]
@@ -242,7 +242,7 @@ def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
         if is_long and rule.broken(job_index, *operands):
             pairs = [f"{field.partition('.')[2]} {value}" for field, value in values.items()]
             shown = ", ".join(pairs) if len(pairs) > 1 else pairs[0].split()[1]
-            part = max(rule.looks_at, key=[*field_offsets()].index).partition(".")[0]
+            part = max(rule.read_fields, key=[*field_offsets()].index).partition(".")[0]
             yield f"job {job_index}: {part}.{rule.must}, not {shown}"
 
 
@@ -326,7 +326,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
         bad = Signal(name="is_rule_broken")
         broken = []
         for count, rule in enumerate(rules(self.config)):
-            last = max(operands.word_of(field) for field in rule.looks_at)
+            last = max(operands.word_of(field) for field in rule.read_fields)
             values = [operands.field(field, last) for field in rule.fields]
             values += [operands.product(field, factor) for field, factor in rule.products]
             violated = Signal(name=f"rule_{count}_broken")

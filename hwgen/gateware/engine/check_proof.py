@@ -129,14 +129,14 @@ def _word_lines(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], 
 def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -> Obligation:
     """Return the proof obligation that a validity rule's flag rises for exactly the jobs that violate the rule."""
     offsets = field_offsets(engine.variant)
-    word_of = {name: offsets[name][0] // WORD_BITS for name in rule.looks_at}
+    word_of = {name: offsets[name][0] // WORD_BITS for name in rule.read_fields}
     last = max(word_of.values())
     observer, rules_of_words, counted = _word_lines(engine)
     lines = list(observer)
     for word in sorted(set(word_of.values())):
         lines += kept(f"word_{word}", WORD_BITS, "word__payload", f"word__valid & (index == {word})")
     fields = {}
-    for name in dict.fromkeys(rule.looks_at):
+    for name in dict.fromkeys(rule.read_fields):
         offset, width = offsets[name]
         fields[name] = name.replace(".", "_")
         low = offset % WORD_BITS

@@ -220,7 +220,7 @@ class EngineConfig(OnDevice):
         return self.kept_words > 0
 
     @property
-    def kept_in(self) -> str:
+    def kept_ram(self) -> str:
         """Type of RAM that implements the on-chip feature map memory: ``block`` or ``ultra``."""
         return BANK_RAMS[self.kept_rows]
 

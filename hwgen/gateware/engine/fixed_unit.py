@@ -51,7 +51,7 @@ _COLUMN_BITS = 12
 _BEGIN, _END = 1, 5
 
 
-class Code(IntEnum):
+class Opcode(IntEnum):
     """Operation code of an instruction of the engine's fixed-point unit."""
 
     ADD = 0
@@ -378,16 +378,16 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         code = delayed_fast(m, f"code_of_lane_{lane}", self._now.code, 3)
         product = _multiply(NumberPath(m, self.config.engine.device, f"lane_{lane}"), first, second[:FACTOR_BITS])
         rounded = self._elaborate_rounding(m, lane, product)
-        subtracts = named(code == Code.SUBTRACT, f"subtracts_{lane}")
+        subtracts = named(code == Opcode.SUBTRACT, f"subtracts_{lane}")
         total = delayed(m, f"sum_{lane}", (first + Mux(subtracts, ~second, second) + subtracts)[:VALUE_BITS], 1)
         is_less = delayed(m, f"is_less_{lane}", first < second, 1)
         pair = delayed(m, f"compared_{lane}", Cat(first, second), 1)
         later = delayed(m, f"code_{lane}", code, 1)
-        chosen = Mux(is_less ^ (later == Code.MAXIMUM), pair[:VALUE_BITS], pair[VALUE_BITS:])
+        chosen = Mux(is_less ^ (later == Opcode.MAXIMUM), pair[:VALUE_BITS], pair[VALUE_BITS:])
         simple = Mux(later[1], chosen, total)
         other = delayed(m, f"simple_{lane}", simple, 1)
         if self.config.engine.lookup_words:
-            looks = delayed(m, f"looks_up_{lane}", later == Code.LOOK_UP, 1)
+            looks = delayed(m, f"looks_up_{lane}", later == Opcode.LOOK_UP, 1)
             other = Mux(
                 delayed(m, f"looked_up_{lane}", looks, 2),
                 self._look_up(m, lane, first),
@@ -398,7 +398,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
             waits = 0
         left = self.config.product_cycles + 4 - 2 - waits
         other = delayed(m, f"other_{lane}", other, left)
-        multiplies = delayed_fast(m, f"multiplies_{lane}", later == Code.MULTIPLY, self.config.product_cycles + 3)
+        multiplies = delayed_fast(m, f"multiplies_{lane}", later == Opcode.MULTIPLY, self.config.product_cycles + 3)
         return delayed(m, f"result_{lane}", Mux(multiplies, rounded, other), 1)
 
     def _look_up(self, m: Module, lane: int, first: Value) -> Value:
@@ -437,7 +437,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
     def _elaborate_registers(self, m: Module, results: Sequence[Value]) -> None:
         """Connect the register file's write ports to arriving sums or, otherwise, to the lanes' results."""
         cycles = self.config.latency - 1
-        writes = delayed(m, "writes_result", self._works & (self._now.code != Code.WRITE), cycles, reset_less=False)
+        writes = delayed(m, "writes_result", self._works & (self._now.code != Opcode.WRITE), cycles, reset_less=False)
         address = delayed(m, "result_address", self._bases["target"] | self._pixel, cycles)
         begins = [sum(_part_bits()[:place]) for place in range(_BYTES)]
         for place, port in self._writes:
@@ -462,7 +462,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         below = delayed(m, "step_to_row_below", self._chosen(columns, now.second) + 1, 1)
         begin = delayed(m, "first_place", (self._base + self._chosen(columns, now.target))[:16], 1)
         first = delayed(m, "is_first_pixel", self._pixel == 0, 1)
-        works = delayed(m, "has_output", self._works & (now.code == Code.WRITE), 1, reset_less=False)
+        works = delayed(m, "has_output", self._works & (now.code == Opcode.WRITE), 1, reset_less=False)
         ends_row = named(left == 0, "ends_row")
         with m.If(first):
             m.d.sync += [output_place.eq(begin), left.eq(last)]

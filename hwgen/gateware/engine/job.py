@@ -85,7 +85,7 @@ class JobPart:
         return cls.WORDS + cls.CORE_WORDS * (variant == Variant.CORES)
 
     def __post_init__(self) -> None:
-        values, (names, lows, highs) = self._getter()(self), self._bounds()
+        values, (names, lows, highs) = self._field_reader()(self), self._field_bounds()
         if all(map(le, lows, values)) and all(map(le, values, highs)):
             return
         for name, low, value, high in zip(names, lows, values, highs, strict=True):
@@ -94,7 +94,7 @@ class JobPart:
 
     @classmethod
     @cache
-    def _bounds(cls) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
+    def _field_bounds(cls) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
         """Return three tuples: names, smallest and largest values of the job part's fields, in order."""
         names, lows, highs = zip(
             *(
@@ -110,7 +110,7 @@ class JobPart:
 
     @classmethod
     @cache
-    def _getter(cls) -> Callable[[JobPart], tuple[int, ...]]:
+    def _field_reader(cls) -> Callable[[JobPart], tuple[int, ...]]:
         """Return the function that reads the values of all fields of a job part, in order, as a tuple."""
         return attrgetter(*(item.name for item in fields(cls)))
 
@@ -379,7 +379,7 @@ class Drain(JobPart):
     pool: int = _bits(1)
     """Flag: outputs pass a 2 x 2 maximum pool with stride 2, which drops a last odd row or column."""
     columns: int = _bits(10)
-    """Number of output columns of the job's tile before pooling, used only with ``pool``."""
+    """Number of columns of the job's tile that enter the pool, used only with ``pool``."""
     wait_stored: int = _bits(COUNT_BITS)
     o_base: int = _bits(16)
     o_plane: int = _bits(16)

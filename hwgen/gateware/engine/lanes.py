@@ -50,8 +50,8 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
     It tracks the row, column and word of each lane's window, and of the tap in the window.
 
     There is one lane per bank. Lane ``k`` has the pixel whose window begins ``k`` banks after the group's first window
-    (docs/reference/engine.md). The addresses of a step follow without a stall. Columns are computed one cycle before
-    rows and words, because these depend on whether a row ended.
+    (docs/reference/engine.md). The addresses of a step follow without a stall. Rows and words
+    are computed one cycle after columns, because they depend on whether a row ended.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
     def _elaborate_inside(self, m: Module, columns: list[Signal], rows: list[Signal]) -> None:
         """Add the comparisons that say, for each lane, whether its kernel tap is inside the map or in the padding.
 
-        Columns are compared one cycle before rows.
+        Rows are compared one cycle after columns.
         """
         step, job = self.step, self.job
         taps = {}

@@ -407,7 +407,7 @@ class PlacementUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module, bank: Signal) -> tuple[Signal, Signal]:
-        """Return the next beat's bank, after a flag that its address is one higher because the bank index wraps.
+        """Return whether the next beat's address is one higher, because the bank index wraps, and its bank index.
 
         A wide beat passes as many banks as it has words.
         """

@@ -50,7 +50,7 @@ class MapMemoryConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, lanes = Cost(self.engine.device), self.engine.row_words
-        cost.ram(_WORD_BITS, self.engine.kept_rows, self.engine.kept_in, copies=self.banks * lanes)
+        cost.ram(_WORD_BITS, self.engine.kept_rows, self.engine.kept_ram, copies=self.banks * lanes)
         cost.ff += self.banks * lanes * _WORD_BITS + lanes * _WORD_BITS  # the words that are read, and the chosen ones
         cost.lut += lanes * _WORD_BITS * -(-(self.banks - 1) // 3)
         return cost.resources
@@ -192,7 +192,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         for lane in range(engine.row_words):
             read_words = []
             for index in range(self.config.banks):
-                rows = ram(engine.device, _WORD_BITS, engine.kept_rows, engine.kept_in)
+                rows = ram(engine.device, _WORD_BITS, engine.kept_rows, engine.kept_ram)
                 m.submodules[f"bank_{index}_{lane}"] = rows
                 into, out = write_port(rows), read_port(rows)
                 is_bank = row[bits:] == index if self.config.banks > 1 else 1

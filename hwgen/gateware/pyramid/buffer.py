@@ -160,16 +160,16 @@ class PyramidBufferConfig(HasWindow):
     @cached_property
     def tiles(self) -> tuple[tuple[Span, Span], ...]:
         """Row span and column span of each input tile that has convolution windows, in raster order."""
-        return tuple((row, column) for row in self.rows.walks for column in self.columns.walks)
+        return tuple((row, column) for row in self.rows.walked for column in self.columns.walked)
 
     @cached_property
-    def fills(self) -> tuple[int, ...]:
+    def fill_beats(self) -> tuple[int, ...]:
         """Number of input beats that fill each tile with windows, in order; 0 for a tile in the padding."""
         folds = self.window.input.folds
         return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
-    def walks(self) -> tuple[int, ...]:
+    def walk_cycles(self) -> tuple[int, ...]:
         """Number of cycles that read all windows of each tile, without stalls, for each tile with windows."""
         return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
 
@@ -230,7 +230,7 @@ class PyramidBufferConfig(HasWindow):
         total += counter_bits(window.tap_folds) + counter_bits(window.output_folds)
         if window.groups > 1:
             total += counter_bits(folds) - trailing_zeros(window.group_folds) + counter_bits(window.group_output_folds)
-        total += not all(self.fills)
+        total += not all(self.fill_beats)
         total += counter_bits(folds) + 1
         return total + self._axis_ff(0) + self._axis_ff(1)
 
@@ -248,7 +248,7 @@ class PyramidBufferConfig(HasWindow):
         # Walk.
         words = counter_bits((axis.tile // banks + 1) * pitch + 1) - trailing_zeros(pitch)
         phase = self.phase_bits(axis_index)
-        total += counter_bits(len(axis.walks)) + counter_bits(max(span.windows for span in axis.walks)) + words + phase
+        total += counter_bits(len(axis.walked)) + counter_bits(max(s.windows for s in axis.walked)) + words + phase
         if patch < self.window.kernel[axis_index]:
             total += words + phase + counter_bits(axis.extent) - trailing_zeros(self.window.patches.advance[axis_index])
         total += (banks if phase else 1) * min(words + 1, counter_bits(self.bank_depth) - trailing_zeros(pitch))
@@ -274,9 +274,9 @@ def _map_limits(axis: TiledAxis) -> tuple[list[int], list[int]] | None:
     The positions count from the first pixel of the tile's first window. If the map ends after the last pixel that the
     tile's windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.
     """
-    begins = [max(0, -axis.origin(span)) for span in axis.walks]
-    ends = [span.end - axis.origin(span) for span in axis.walks]
-    needs = [(span.windows - 1) * axis.stride + axis.extent for span in axis.walks]
+    begins = [max(0, -axis.origin(span)) for span in axis.walked]
+    ends = [span.end - axis.origin(span) for span in axis.walked]
+    needs = [(span.windows - 1) * axis.stride + axis.extent for span in axis.walked]
     if not any(begins) and all(need <= end for need, end in zip(needs, ends, strict=True)):
         return None
     return (
@@ -407,8 +407,8 @@ class _ReadAddress:
         self._offsets, self._banks = offsets, banks
         self._several = offsets[-1] < axis.extent - 1  # whether a window has several patches
         self._words = range((axis.tile // banks.banks + 1) * banks.pitch + 1)
-        self.span = Loop(f"{name}_span_index", range(len(axis.walks)))
-        windows = [span.windows for span in axis.walks]
+        self.span = Loop(f"{name}_span_index", range(len(axis.walked)))
+        windows = [span.windows for span in axis.walked]
         last_window = _span_table(self.span.index, [count - 1 for count in windows])
         self.window = Loop(f"{name}_window_index", range(max(windows)), last=last_window)
         self.first = Signal(range(axis.tile), name=f"window_first_{name}")  # first pixel of the window

@@ -90,14 +90,14 @@ def _in_map(config: PyramidBufferConfig) -> str:
     """Return the Verilog assumption that the marked word (an arbitrary pixel) can be covered by its tile's windows."""
     rules = []
     for axis, position, span in ((config.rows, "p", "mark_row_span"), (config.columns, "q", "mark_column_span")):
-        origins = [axis.origin(walk) for walk in axis.walks]
+        origins = [axis.origin(walk) for walk in axis.walked]
         lowest = [max(0, -origin) for origin in origins]
         ends = [
             min((walk.windows - 1) * axis.stride + axis.extent, axis.size - origin)
-            for walk, origin in zip(axis.walks, origins, strict=True)
+            for walk, origin in zip(axis.walked, origins, strict=True)
         ]
         rules += [
-            f"({span} < {len(axis.walks)})",
+            f"({span} < {len(axis.walked)})",
             f"({position} >= {choice(span, lowest)})",
             f"({choice(span, [max(end, 0) for end in ends])} > {position})",
         ]
@@ -140,8 +140,8 @@ def _step_loops(config: PyramidBufferConfig) -> window_proof.Counts:
     """Return the loops over all tiles' windows and steps: limit and last index by name, outermost first."""
     window = config.window
     return {
-        "row_span_0": (len(config.rows.walks), ""),
-        "column_span_0": (len(config.columns.walks), ""),
+        "row_span_0": (len(config.rows.walked), ""),
+        "column_span_0": (len(config.columns.walked), ""),
         "row_0": _window_loop(config.rows, "row_span_0"),
         "column_0": _window_loop(config.columns, "column_span_0"),
         "output_fold_0": (window.output_folds, ""),
@@ -158,7 +158,7 @@ def _reader_lines(config: PyramidBufferConfig) -> list[str]:
 
 def _window_loop(axis: TiledAxis, span: str) -> tuple[int, str]:
     """Return the largest number of windows per tile on an axis, and the Verilog index of the tile's last window."""
-    return max(walk.windows for walk in axis.walks), choice(span, [walk.windows - 1 for walk in axis.walks])
+    return max(walk.windows for walk in axis.walked), choice(span, [walk.windows - 1 for walk in axis.walked])
 
 
 def _beat_loop(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
@@ -193,7 +193,7 @@ def _writer_lines(config: PyramidBufferConfig) -> list[str]:
     small = "signed [3:0]"
     return [
         f"reg {small} complete = 0;",
-        f"wire is_free = complete + {released(config)} != {HALVES};",
+        f"wire is_free = complete + {released_tiles(config)} != {HALVES};",
         f"reg {bits_for(len(rows) - 1)} in_row_span = 0; reg {bits_for(len(columns) - 1)} in_column_span = 0;",
         f"wire is_none = {' | '.join(none)};",
         "wire taken = i__valid & i__ready;",
@@ -254,8 +254,8 @@ def _is_padding(config: PyramidBufferConfig, stage: int, tap: int) -> str:
 
     def outside(position: str, axis: TiledAxis, span: str) -> str:
         """Return the Verilog condition that a position in a tile, along one axis, lies outside the map."""
-        before = max(0, *(-axis.origin(walk) for walk in axis.walks))
-        origin = choice(span, [axis.origin(walk) + before for walk in axis.walks])
+        before = max(0, *(-axis.origin(walk) for walk in axis.walked))
+        origin = choice(span, [axis.origin(walk) + before for walk in axis.walked])
         moved = f"(32'd0 + {position} + {origin})"
         return f"(({moved} < {before}) | ({moved} >= {before + axis.size}))"
 
@@ -278,7 +278,7 @@ def first_beats(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
     return [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
 
 
-def released(config: PyramidBufferConfig) -> str:
+def released_tiles(config: PyramidBufferConfig) -> str:
     """Return the Verilog count of tiles whose last window was read less than ``config.release_delay`` cycles ago."""
     return " + ".join(f"$signed({{1'b0, release_{cycles}}})" for cycles in range(1, config.release_delay))
 
@@ -327,7 +327,7 @@ class TileBufferFacts(window_proof.WindowFacts):
             "wire is_running = (row_0 != 0) | (column_0 != 0) | (output_fold_0 != 0) | (tap_fold_0 != 0) | "
             "(inner_0 != 0);"
         ]
-        self._wire("held", f"complete + {released(config)}")
+        self._wire("held", f"complete + {released_tiles(config)}")
         self._fact("complete_tiles", "complete")
         self._fact("held_tiles", "held")
         for cycles in range(1, config.release_delay):
@@ -338,7 +338,7 @@ class TileBufferFacts(window_proof.WindowFacts):
         self.facts["at most two tiles are held"] = f"(complete >= 0) & (held <= {self._number(HALVES)})"
         self.facts["a tile is complete while its windows are read"] = "!(is_running | start) | (complete != 0)"
         self.facts["halves are filled and read in turn"] = "(write_half ^ read_half) == complete[0]"
-        tiles, across = len(config.tiles), self._number(len(config.columns.walks))
+        tiles, across = len(config.tiles), self._number(len(config.columns.walked))
         self._wire("tile_in", f"n_in_row_span * {across} + n_in_column_span")
         self._wire("tile_out", f"n_row_span_0 * {across} + n_column_span_0")
         self._wire("tile_mark", f"n_mark_row_span * {across} + n_mark_column_span")
@@ -412,7 +412,7 @@ class TileBufferFacts(window_proof.WindowFacts):
         self.observer += [
             "wire is_beyond = (in_row > mark_row) | ((in_row == mark_row) & ((in_step > mark_step) | "
             "((in_step == mark_step) & (in_fold > z))));",
-            f"wire is_kept = was_marked & (ahead + {released(config)} >= 0);",
+            f"wire is_kept = was_marked & (ahead + {released_tiles(config)} >= 0);",
         ]
         counted = [
             f"$signed({{1'b0, (complete > {index}) & ({tile} == tile_mark)}})"

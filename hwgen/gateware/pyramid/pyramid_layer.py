@@ -71,7 +71,7 @@ class PyramidLayerConfig(LayerConfig):
     @property
     def output_order(self) -> Order:
         rows, columns = (
-            tuple((span.window, span.window + span.windows) for span in axis.walks)
+            tuple((span.window, span.window + span.windows) for span in axis.walked)
             for axis in (self.tiles.rows, self.tiles.columns)
         )
         return Order(rows=rows, columns=columns)

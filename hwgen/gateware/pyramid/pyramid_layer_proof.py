@@ -30,7 +30,7 @@ class WindowUnit:
 
 
 def layer_parts(layer: PyramidLayerConfig) -> dict[str, Any]:
-    """Return, by instance name, the configurations of a tiled layer's components, with its buffers in one."""
+    """Return, by instance name, the configurations of a tiled layer's window generator and other components."""
     return {"window": WindowUnit(layer)} | {
         name: part for name, part in layer.components.items() if name not in layer.walk
     }

@@ -515,7 +515,7 @@ class BandFacts(WindowFacts):
         """Add invariants of the flags that forward beats in flight; return these conditions, by reader's stage."""
 
         def hits(stage: int) -> list[str]:
-            """Return, for 1 or more beats from writer to reader, the condition that this writer has the word read."""
+            """Return the conditions that a beat 1, 2 .. stages further on writes the word that ``stage`` reads."""
             writers = range(stage + 1, min(stage + IN_FLIGHT, self.stages[-1]) + 1) if self._is_near else ()
             return [
                 f"(has_{writer} & {name}_stores_{writer} & ({address('write', writer)} == {address('read', stage)}))"

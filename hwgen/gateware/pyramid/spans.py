@@ -131,23 +131,23 @@ class TiledAxis:
                 last = first + (span.windows - 1) * self.stride + self.extent
                 if min(max(first, 0), self.size) < span.begin or min(max(last, 0), self.size) != span.end:
                     raise ConfigError(f"a span must hold the {first} to {last} that its windows need, not {span!r}")
-        for before, after in pairwise(self.loads):
+        for before, after in pairwise(self.loaded):
             if after.kept and (after.fresh != before.end or after.begin < before.begin):
                 raise ConfigError(f"a span must keep the end of the previous one, {before!r}, not {after!r}")
-        if self.loads[0].kept:
-            raise ConfigError(f"the first span must keep nothing, not {self.loads[0]!r}")
+        if self.loaded[0].kept:
+            raise ConfigError(f"the first span must keep nothing, not {self.loaded[0]!r}")
 
     def origin(self, span: Span) -> int:
         """Return the row (or column) of the map where the first window of a tile begins; negative in the padding."""
         return span.window * self.stride - self.padding
 
     @cached_property
-    def loads(self) -> tuple[Span, ...]:
+    def loaded(self) -> tuple[Span, ...]:
         """Spans (row or column ranges) of successive input tiles that contain at least one pixel."""
         return tuple(span for span in self.spans if span.size)
 
     @cached_property
-    def walks(self) -> tuple[Span, ...]:
+    def walked(self) -> tuple[Span, ...]:
         """Spans (row or column ranges) of successive input tiles that have at least one convolution window."""
         return tuple(span for span in self.spans if span.windows)
 
@@ -181,7 +181,7 @@ class TiledAxis:
         return tuple(cuts)
 
     def _grid(self, span_index: int, pixels: int) -> int:
-        """Return a pixel position where a beat begins, common to a tile that keeps nothing and the next that do."""
+        """Return a row (or column) where a beat begins, for a tile that keeps nothing and successors that keep some."""
         joints = []
         for span in self.spans[span_index + 1 :]:
             if span.size and not span.kept:
@@ -219,7 +219,7 @@ class TiledAxis:
     @property
     def overlaps(self) -> bool:
         """Whether some rows (or columns) are new pixels of more than one tile: computed or fetched repeatedly."""
-        return any(after.fresh < before.end for before, after in pairwise(self.loads))
+        return any(after.fresh < before.end for before, after in pairwise(self.loaded))
 
     @property
     def pixels(self) -> int:
