@@ -50,8 +50,8 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
     It tracks the row, column and word of each lane's window, and of the tap in the window.
 
     There is one lane per bank. Lane ``k`` has the pixel whose window begins ``k`` banks after the group's first window
-    (docs/reference/engine.md). The addresses of a step follow without a stall. Rows and words
-    are computed one cycle after columns, because they depend on whether a row ended.
+    (docs/reference/engine.md). The addresses of a step follow without a stall. Rows and words are computed one cycle
+    after columns, because they depend on whether a row ended.
 
     Parameters
     ----------
