@@ -31,6 +31,7 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
     Counters count jobs modulo ``2**COUNT_BITS``. ``finished`` pulses when the last word of a job with beats is in the
     output buffer, in the order of the jobs.
     """
+    beats = Out(stream.Signature(drain_beat_layout(config), always_ready=True))
     return {
         "compute": In(stream.Signature(Compute.layout(config.variant))),
         "drain": In(stream.Signature(Drain.layout(config.variant))),
@@ -41,10 +42,7 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
         "computed": Out(COUNT_BITS),
         "drained": Out(COUNT_BITS),
         "active": Out(1),
-        **{
-            name: Out(stream.Signature(drain_beat_layout(config), always_ready=True))
-            for name in numbered(config, "beats")
-        },
+        **dict.fromkeys(numbered(config, "beats"), beats),
         **({"write_cores": In(config.cores)} if config.has_cores else {}),
     }
 
