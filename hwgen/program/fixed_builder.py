@@ -14,7 +14,7 @@ from hwgen.gateware.engine.fixed_unit import (
     MAX_SHIFT,
     MAX_SLOTS,
     VALUE_BITS,
-    Code,
+    Opcode,
     Rounding,
     instruction_word,
 )
@@ -93,7 +93,7 @@ class FixedProgramBuilder:
         return len(self._constants) - 1
 
     def add(
-        self, code: Code, ends: Range, first: FixedValue, second: FixedValue | int | np.ndarray, **extra: int
+        self, code: Opcode, ends: Range, first: FixedValue, second: FixedValue | int | np.ndarray, **extra: int
     ) -> FixedValue:
         """Add an instruction with two operands (the second one can be a constant), and return its result.
 
@@ -119,16 +119,16 @@ class FixedProgramBuilder:
         low, high = second.ends if isinstance(second, FixedValue) else (int(np.min(second)), int(np.max(second)))
         added_low, added_high = sorted((sign * low, sign * high))
         ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
-        return self.add(Code.ADD if sign > 0 else Code.SUBTRACT, ends, first, second)
+        return self.add(Opcode.ADD if sign > 0 else Opcode.SUBTRACT, ends, first, second)
 
     def limit(self, value: FixedValue, low: int, high: int) -> FixedValue:
         """Add the instructions that clamp a value to constant bounds, if it can exceed them; return the result."""
         for code, bound, acts in (
-            (Code.MAXIMUM, low, value.ends[0] < low),
-            (Code.MINIMUM, high, value.ends[1] > high),
+            (Opcode.MAXIMUM, low, value.ends[0] < low),
+            (Opcode.MINIMUM, high, value.ends[1] > high),
         ):
             if acts:
-                function = max if code == Code.MAXIMUM else min
+                function = max if code == Opcode.MAXIMUM else min
                 ends = function(value.ends[0], bound), function(value.ends[1], bound)
                 self.release(value)
                 value = self.add(code, ends, value, bound)
@@ -143,7 +143,7 @@ class FixedProgramBuilder:
             if signed_bits(*ends) > FACTOR_BITS:
                 raise self.refuse(f"the engine's fixed-point unit multiplies by factors of {FACTOR_BITS} bits")
             return self.add(
-                Code.MULTIPLY,
+                Opcode.MULTIPLY,
                 _quotient_range(first.ends, ends, shift, rounding),
                 first,
                 second,
@@ -155,7 +155,7 @@ class FixedProgramBuilder:
         if signed_bits(*second.ends) > FACTOR_BITS:
             return self._times_in_halves(first, second, shift, rounding)
         ends = _quotient_range(first.ends, second.ends, shift, rounding)
-        return self.add(Code.MULTIPLY, ends, first, second, shift=shift, rounding=rounding)
+        return self.add(Opcode.MULTIPLY, ends, first, second, shift=shift, rounding=rounding)
 
     def _times_in_halves(self, first: FixedValue, second: FixedValue, shift: int, rounding: Rounding) -> FixedValue:
         """Add the instructions for ``first * second / 2**shift``, with ``second`` as ``upper * 2**half + lower``.
@@ -197,7 +197,7 @@ class FixedProgramBuilder:
                 f"the engine's fixed-point unit holds {MAX_LOOKUPS:,} words of tables and curves, and this layer needs "
                 "more"
             )
-        return self.add(Code.LOOK_UP, (min(words), max(words)), value, 0, constant=0, base=(base - low) % MAX_LOOKUPS)
+        return self.add(Opcode.LOOK_UP, (min(words), max(words)), value, 0, constant=0, base=(base - low) % MAX_LOOKUPS)
 
     def curve(self, value: FixedValue, step: steps.Curve) -> FixedValue:
         """Add the instructions that compute a piecewise quadratic function of a value; return the result."""
@@ -257,7 +257,7 @@ class FixedProgramBuilder:
         ends = _quotient_range(value.ends, (0, (1 << 24) - 1), int(shift.min()), Rounding.EVEN)
         self.release(value)
         operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
-        value = self.add(Code.MULTIPLY, ends, value, 0, rounding=Rounding.EVEN, **operands)
+        value = self.add(Opcode.MULTIPLY, ends, value, 0, rounding=Rounding.EVEN, **operands)
         if rule.zero_point:
             self.release(value)
             value = self.plus(value, rule.zero_point)
@@ -287,7 +287,7 @@ class FixedProgramBuilder:
             flips = row > 0 or not kind.signed
             self._words.append(
                 instruction_word(
-                    code=Code.WRITE,
+                    code=Opcode.WRITE,
                     first=value.slot,
                     first_is_pixel=value.is_pixel,
                     second=size - 1,

@@ -14,7 +14,7 @@ import numpy as np
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.finish import ACTIVATION
-from hwgen.gateware.engine.fixed_unit import FACTOR_BITS, Code, Rounding
+from hwgen.gateware.engine.fixed_unit import FACTOR_BITS, Opcode, Rounding
 from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
 from hwgen.network.ops import Interpolate
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, repeat_weights, unscaled_pass
@@ -162,7 +162,7 @@ def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: FixedValue) -
     operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": builder.add_constant(significand, shift)}
     builder.release(above_zero)
     result = builder.add(
-        Code.MULTIPLY, (int(steps.min()), int(steps.max())), above_zero, 0, rounding=Rounding.EVEN, **operands
+        Opcode.MULTIPLY, (int(steps.min()), int(steps.max())), above_zero, 0, rounding=Rounding.EVEN, **operands
     )
     if op.output.zero_point:
         builder.release(result)
