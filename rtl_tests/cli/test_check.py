@@ -173,7 +173,7 @@ def test_where_each_operator_goes(tmp_path: Path) -> None:
     writer.add("Abs", "x")
     found = hwgen.check(saved(writer.model(), tmp_path))
     assert [(operator.op, operator.verdict, operator.reason) for operator in found.operators] == [
-        ("QuantizeLinear", "host", "in front of the first integer tensor"),
+        ("QuantizeLinear", "host", "before the first integer tensor"),
         ("DequantizeLinear", "folded", "into the input"),
         ("DequantizeLinear", "folded", "a constant"),
         ("Conv", "built", "layer conv3"),
@@ -182,8 +182,8 @@ def test_where_each_operator_goes(tmp_path: Path) -> None:
         ("DequantizeLinear", "folded", "into layer conv3"),
         ("MaxPool", "built", "layer maxpool7"),
         ("QuantizeLinear", "folded", "into layer maxpool7"),
-        ("DequantizeLinear", "host", "behind the last integer tensor"),
-        ("Softmax", "host", "behind the last integer tensor"),
+        ("DequantizeLinear", "host", "after the last integer tensor"),
+        ("Softmax", "host", "after the last integer tensor"),
         ("Abs", "folded", "no output depends on it"),
     ]
 
@@ -675,9 +675,9 @@ def test_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert part.supported
     assert 0 < part.survey.macs_covered < whole.survey.macs_covered == 1
     for ours, theirs in zip(part.operators, whole.operators, strict=True):
-        assert ours.verdict == theirs.verdict or (ours.verdict, ours.reason) == ("host", f"behind {end}")
+        assert ours.verdict == theirs.verdict or (ours.verdict, ours.reason) == ("host", f"after {end}")
     assert cli.main(["check", digits, "--until", end]) == 0
-    assert f"behind {end}" in capsys.readouterr().out
+    assert f"after {end}" in capsys.readouterr().out
     assert cli.main(["check", digits, "--until", "pool1"]) == 2
     assert "no operator gives a tensor 'pool1'; did you mean 'pool1_out'?" in capsys.readouterr().err
 

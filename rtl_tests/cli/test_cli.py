@@ -404,7 +404,7 @@ def test_help(capfd, arguments):
 
 def test_left_out_is_told(here, capfd):
     assert cli.main(["plan", "light_resnet50:part1", "--board", "vc709"]) == 0
-    assert "left out: a fork behind MaxPool n3 into " in capfd.readouterr().out
+    assert "left out: a fork after MaxPool n3 into " in capfd.readouterr().out
 
 
 def test_doctor(capfd, monkeypatch, tmp_path):

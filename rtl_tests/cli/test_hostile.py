@@ -530,9 +530,9 @@ def agree(model: onnx.ModelProto, folder: Path) -> bool:
 
 WINDOWS: list[tuple[dict[str, Any], str | None]] = [
     ({"kernel_shape": [3, 3]}, None),
-    ({"kernel_shape": [3, 2]}, r"'node': kernel_shape must be that of the weights, 3x3, not 3x2"),
-    ({"auto_pad": "SAME_UPPER", "pads": [1, 1, 1, 1]}, r"'node': has pads beside auto_pad SAME_UPPER"),
-    ({"auto_pad": "VALID", "pads": [0, 0, 0, 0]}, r"'node': has pads beside auto_pad VALID"),
+    ({"kernel_shape": [3, 2]}, r"'node': kernel_shape must be 3x3 like the weights, not 3x2"),
+    ({"auto_pad": "SAME_UPPER", "pads": [1, 1, 1, 1]}, r"'node': has both pads and auto_pad SAME_UPPER"),
+    ({"auto_pad": "VALID", "pads": [0, 0, 0, 0]}, r"'node': has both pads and auto_pad VALID"),
     ({"auto_pad": "NOTSET", "pads": [1, 0, 2, 1]}, None),
     ({"auto_pad": "valid"}, r"auto_pad must be NOTSET, VALID"),
     ({"strides": [100, 100]}, None),
@@ -581,7 +581,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
         "Conv",
         {"w_z": np.zeros((1, 1), np.int8)},
         {},
-        r"zero point must be one number or one a scale, not of shape \(1, 1\)",
+        r"zero point must be one number or one per scale, not of shape \(1, 1\)",
     ),
     (
         "Conv",
@@ -589,7 +589,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
         {},
         None,
     ),
-    ("Conv", {"w_s": np.full(4, 0.0625, np.float32)}, {}, "must have one zero point a scale, that is 4, not 1"),
+    ("Conv", {"w_s": np.full(4, 0.0625, np.float32)}, {}, "must have one zero point per scale, that is 4, not 1"),
     (
         "Conv",
         {"w_s": np.full(4, 0.0625, np.float32), "w_z": np.zeros(4, np.int8)},
@@ -769,7 +769,7 @@ def external(folder: Path, **entries: str) -> Path:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"location": "gone.bin"}, "data of initialiser 'w' are missing: there is no file gone.bin beside the model"),
+        ({"location": "gone.bin"}, "data of initialiser 'w' are missing: there is no file gone.bin next to the model"),
         ({"location": "../outside.bin"}, r"must lie in the model's folder, not outside, in \.\./outside.bin"),
         ({"location": "/dev/zero"}, "must lie in the model's folder, not outside, in /dev/zero"),
         ({"location": "."}, r"\. is not a regular file"),
@@ -1072,7 +1072,7 @@ def _cut(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_reference, "MaxPool 'node': attribute 'kernel_shape' must have a value: only nodes of functions take those"),
+        (_reference, "MaxPool 'node': attribute 'kernel_shape' must have a value: only a node inside a function"),
         (_cut, "initialiser 'm' can't be read: "),
     ],
 )

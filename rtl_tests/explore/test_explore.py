@@ -147,7 +147,7 @@ def test_a_board_too_small_for_one_channel(tmp_path):
 def test_what_is_left_out_is_told(run):
     status, out, _ = run("light_resnet50")
     assert status == 0
-    assert "left out: a fork behind MaxPool n3" in out
+    assert "left out: a fork after MaxPool n3" in out
     assert "left out: 21 other linear parts" in out
 
 

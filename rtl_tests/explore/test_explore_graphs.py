@@ -301,7 +301,7 @@ def test_what_is_no_graph_is_its_first_linear_part():
     sum_node.op_type = "Pow"
     network = model_shapes.whole_of(model, "drawn")
     assert [layer.name for layer in network.layers] == ["stem"]
-    assert network.left_out[0].startswith("a fork behind Relu stem_relu into ")
+    assert network.left_out[0].startswith("a fork after Relu stem_relu into ")
 
 
 def test_groups_that_end_inside_a_block():

@@ -465,7 +465,7 @@ def _count(piece: Piece) -> str:
     return piece.node("Gather", piece.node("Shape", "x"), np.array([0]))
 
 
-_ALONG_0 = "works along axis 0, that of the frames"
+_ALONG_0 = "works along axis 0, which holds the frames"
 MIXING: dict[str, tuple[Callable[[Piece], str], str]] = {
     "Einsum": (
         lambda piece: piece.node("Einsum", "x", "x", equation="nchw,mchw->nchw"),
@@ -493,7 +493,7 @@ MIXING: dict[str, tuple[Callable[[Piece], str], str]] = {
     ),
     "Compress": (lambda piece: piece.node("Compress", "x", np.array([False, True]), axis=0), _ALONG_0),
     "Resize": (lambda piece: piece.node("Resize", "x", "", np.float32([0.5, 1, 1, 1]), mode="nearest"), _ALONG_0),
-    "Trilu": (lambda piece: piece.node("Trilu", _rows(piece)), "works along axis -2, that of the frames"),
+    "Trilu": (lambda piece: piece.node("Trilu", _rows(piece)), "works along axis -2, which holds the frames"),
     "LSTM": (
         lambda piece: piece.node(
             "LSTM",
@@ -502,7 +502,7 @@ MIXING: dict[str, tuple[Callable[[Piece], str], str]] = {
             _weights(1, 16, 4),
             hidden_size=4,
         ),
-        "LSTM: works along another axis than 1 of its input",
+        "LSTM: must have the frames of a batch along axis 1 of its input",
     ),
     "MeanVarianceNormalization": (lambda piece: piece.node("MeanVarianceNormalization", "x"), _ALONG_0),
     "EyeLike": (lambda piece: piece.node("EyeLike", _rows(piece)), "EyeLike: is not known to compute each frame"),
@@ -580,7 +580,7 @@ MIXING: dict[str, tuple[Callable[[Piece], str], str]] = {
     ),
     "rows of a constant": (
         lambda piece: piece.node("Add", "x", _weights(4, 1, 1, 1)),
-        r"Add: its constant 'c0' has 4 rows along axis 0, that of the frames, which are any number; give it one row",
+        r"Add: its constant 'c0' has 4 rows along axis 0, which holds any number of frames; give it one row",
     ),
     "rows to choose from": (
         lambda piece: piece.node("Where", np.array([[[[True]]], [[[False]]]]), "x", np.float32(0)),
@@ -594,9 +594,9 @@ MIXING: dict[str, tuple[Callable[[Piece], str], str]] = {
         lambda piece: piece.node(
             "ReduceMax", piece.node("Squeeze", piece.node("ReduceMax", "x", np.array([2, 3]))), np.array([1])
         ),
-        "ReduceMax: takes what a Squeeze without axes gives",
+        "ReduceMax: takes the output of a Squeeze without axes",
     ),
-    "batches of two": (lambda piece: piece.node("Reshape", "x", np.array([216])), "fits a batch of 2 frames alone"),
+    "batches of two": (lambda piece: piece.node("Reshape", "x", np.array([216])), "fits only a batch of 2 frames"),
 }
 """Operators that mix frames, and a part of the message."""
 

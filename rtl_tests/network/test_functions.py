@@ -499,7 +499,7 @@ def test_products_with_integers_as_they_are_read() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (one("Log"), r"Log node 'n_last': gives no number \(NaN\) where its map is -0.3; a Relu or Clip in front"),
+        (one("Log"), r"Log node 'n_last': gives no number \(NaN\) where its map is -0.3; put a Relu or Clip before"),
         (of_constant("Pow", 0.5), r"Pow node 'n_last': gives no number \(NaN\) where its map is -0.3; "),
         (
             Function([("Mul", ["v", "c"], "last")], {"c": np.arange(256, dtype=np.float32).reshape(1, 1, 16, 16)}),
@@ -538,7 +538,7 @@ def test_refused(function: Function, message: str) -> None:
 def test_wide_values_are_refused() -> None:
     wide = Label("int16", 0.05, 0)
     with pytest.raises(
-        ModelError, match=r"Tanh node 'n_last': takes at most 8 bits, each value of which is tried, not "
+        ModelError, match=r"Tanh node 'n_last': takes at most 8 bits, as a table lists every value, not "
     ):
         to_network(model_of(one("Tanh"), (wide, wide), 21), "function")
     with pytest.raises(ModelError, match=r"'n_last': works on dequantised values; a Conv, Gemm or MatMul must take it"):

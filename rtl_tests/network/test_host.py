@@ -129,7 +129,7 @@ def save(model: onnx.ModelProto, folder: Path, name: str = "net.onnx") -> str:
     return str(folder / name)
 
 
-# Operators behind the last integer tensor.
+# Operators after the last integer tensor.
 
 
 def _softmax(net: Net) -> None:
@@ -336,7 +336,7 @@ def test_batch_that_the_output_does_not_have(operator: str) -> None:
         net.behind("Transpose", perm=_SWAPPED)  # of as many channels as frames
     else:
         net.behind("Flatten", axis=2)
-    message = f"^net: output '{net.tensor}' must have 4 rows, one a frame; move the frames to its first axis, "
+    message = f"^net: output '{net.tensor}' must have 4 rows, one per frame; move the frames to its first axis, "
     with pytest.raises(hwgen.ModelError, match=message) as error:
         to_network(net.model(rank=4 if operator == "Transpose" else 2), "net")
     assert "\n" not in str(error.value)
@@ -484,7 +484,7 @@ def _turned_normalisation(net: Net) -> None:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (_softmax_then_conv, r"Softmax node '\w+': runs on the host; nothing can come behind it but operators without"),
+        (_softmax_then_conv, r"Softmax node '\w+': runs on the host; only operators without weights can"),
         (_sigmoid_then_float_conv, r"Conv node '\w+': must take a quantised input, but '\w+' gives floats"),
         (_float_matrix, r"MatMul node '\w+': weights '\w+' must be quantised"),
         (_relu, r"Relu node '\w+': gives floats; a QuantizeLinear must follow"),
@@ -536,7 +536,7 @@ def _by_all_frames(net: Net) -> None:
 
 _FIRST = np.array([0]), np.array([1]), np.array([0])
 
-ALONG = "works along axis {}, that of the frames; give other axes"
+ALONG = "works along axis {}, which holds the frames; give other axes"
 ACROSS_FRAMES: dict[str, tuple[Callable[[Net], None], str, int]] = {
     "all axes": (lambda net: net.behind("ReduceMax", keepdims=0), ALONG.format(0), 0),
     "axis 0 among others": (lambda net: net.behind("ReduceMean", np.array([0, 2, 3])), ALONG.format(0), 4),
@@ -557,12 +557,12 @@ ACROSS_FRAMES: dict[str, tuple[Callable[[Net], None], str, int]] = {
     "each by all": (_by_all_frames, "takes the frames of a batch along different axes; move them to one axis", 2),
     "a frame by its address": (
         lambda net: net.behind("GatherND", np.array([[0]])),
-        "its indices address axis 0, that of the frames; give indices of other axes",
+        "its indices address axis 0, which holds the frames; give indices of other axes",
         4,
     ),
     "a frame replaced": (
         lambda net: net.behind("ScatterND", np.array([[0]]), np.zeros((1, 4, 4, 5), np.float32)),
-        "its indices address axis 0, that of the frames; give indices of other axes",
+        "its indices address axis 0, which holds the frames; give indices of other axes",
         4,
     ),
     "elements of frames": (
@@ -685,8 +685,8 @@ def _columns_of_a_table(net: Net) -> None:
     ("write", "rank", "message"),
     [
         (_positions_above_zero, 2, "has rows of all 4 frames of a batch, as many as their values make; export the"),
-        (_sizes, 1, "must have 4 rows, one a frame; move the frames to its first axis, or export the model for a"),
-        (_columns_of_a_table, 4, "must have 4 rows, one a frame; move the frames to its first axis, or export the"),
+        (_sizes, 1, "must have 4 rows, one per frame; move the frames to its first axis, or export the model for a"),
+        (_columns_of_a_table, 4, "must have 4 rows, one per frame; move the frames to its first axis, or export the"),
     ],
 )
 def test_outputs_with_as_many_rows_as_frames_by_chance(write, rank: int, message: str) -> None:

@@ -223,7 +223,7 @@ def simulate(model: onnx.ModelProto, folder: Path, simulator: str, **options) ->
             r"divides a pixel into \d.*; at most 4,096 can be$",
         ),
         (resizing(factors(2, 2), (2, 3, 4), antialias=1), "interpolates maps of .* without antialias, not uint8 laid"),
-        (resizing(factors(30_000, 1), (2, 3, 4)), "gives 90,000 pixels a side; 1 to 65,535 can be"),
+        (resizing(factors(30_000, 1), (2, 3, 4)), "gives 90,000 pixels per side; 1 to 65,535 are possible"),
     ],
 )
 def test_what_is_refused(model: onnx.ModelProto, message: str) -> None:

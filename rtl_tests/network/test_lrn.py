@@ -592,7 +592,7 @@ def test_what_must_stand_around_it() -> None:
     wide.opset_import[0].version = 21
     wide.ir_version = 10
     with pytest.raises(
-        ModelError, match=r"LRN node 'lrn': takes at most 8 bits, each value of which is tried, not uint"
+        ModelError, match=r"LRN node 'lrn': takes at most 8 bits, as a table lists every value, not uint"
     ):
         to_network(wide, "model")
     half = model_of((4, 5, 4), ("uint8", 0.5, 0), ("uint16", 0.1, 0), size=3)
@@ -602,7 +602,7 @@ def test_what_must_stand_around_it() -> None:
         to_network(half, "model")
     behind = (helper.make_node("Tanh", ["normal"], ["last"], name="tanh"),)
     chained = model_of((4, 5, 4), ("uint8", 0.5, 0), ("uint8", 0.1, 0), behind, size=3)
-    with pytest.raises(ModelError, match=r"LRN node 'lrn': must be followed by a QuantizeLinear, perhaps behind Relu"):
+    with pytest.raises(ModelError, match=r"LRN node 'lrn': must be followed by a QuantizeLinear, perhaps after Relu"):
         to_network(chained, "model")
     flat = model_of((4, 5, 4), ("uint8", 0.5, 0), ("uint8", 0.1, 0), size=3)
     del flat.graph.input[0].type.tensor_type.shape.dim[3], flat.graph.output[0].type.tensor_type.shape.dim[3]

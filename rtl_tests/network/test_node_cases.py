@@ -260,13 +260,13 @@ REASONS = {
     "frames": "|".join(
         [
             r": axis must be 1 to \d, not -?\d: the batch must not be cut off$|, but its input is laid out as \(N \* ",
-            r": axis must be another than 0, that of the frames$",
+            r": axis must not be 0, which holds the frames$",
             r": must leave all frames of a batch$",
             r" the batch the first dimension, not be \[",
             r": must flatten to \(\d+, \d+\) by shape .* behind the batch, not \[",
         ]
     ),
-    "channels": r": axis must be 1, that of the channels, not |: must be the channels'",
+    "channels": r": axis must be 1, the channels, not |: must be the channels'",
     "types": "|".join(
         [
             r"^input '\w+' must be float, int8, uint8, int16 or uint16, not ",
@@ -279,7 +279,7 @@ REASONS = {
     "NaN": r": gives no number \(NaN\) where its map is ",
     "training": r": training_mode must be (false|0)",
     "scales": r": a feature map must have one scale, not 3 |: blocks of 2: blocked quantisation is not supported",
-    "matrices": r": matrix must have \d+ rows, one an input value, not |: weights must be a kernel or a matrix, not ",
+    "matrices": r": matrix must have \d+ rows, one per input value, not |: weights must be a kernel or a matrix, not ",
     "attributes": r": transA must be 0, as the batch is |: (alpha|beta) must be a positive number, not ",
     "bias": r": bias must have the shape ",
     "repeats": r": must not repeat values: ",
@@ -288,7 +288,7 @@ REASONS = {
     "mode": r": mode must be nearest or linear, not ",
     "factors": "|".join(
         [
-            r": (scales|sizes) must be four, positive, and change rows and columns alone, not ",
+            r": (scales|sizes) must be four, positive, and change only rows and columns, not ",
             r": keep_aspect_ratio_policy must be stretch, not ",
             r": coordinate_transformation_mode 'tf_crop_and_resize' is not supported; crop with a Slice$",
             r": interpolates maps of \(N, C, H, W\) with at most 8 bits, without antialias, not ",

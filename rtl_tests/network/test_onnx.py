@@ -659,8 +659,8 @@ def test_scales_of_eight_bits(scale: float) -> None:
 @pytest.mark.parametrize(
     ("scales", "message"),
     [
-        ((1e20, 1e15, 1e33), r"scales are so large that sums, up to [\d.e+]*, overflow float32, in which ONNX Runtime"),
-        ((1e36, 1e-30, 1e12), "scale 1e\\+36 is so large that its inputs overflow float32, in which ONNX Runtime"),
+        ((1e20, 1e15, 1e33), r"scales are so large that sums, up to [\d.e+]*, overflow float32; ONNX Runtime"),
+        ((1e36, 1e-30, 1e12), "scale 1e\\+36 is so large that its inputs overflow float32; ONNX Runtime"),
         ((1e-20, 1e-20, 1e-36), "scales are so small that products, in steps of 9.99995e-41, lose bits in float32"),
     ],
 )
@@ -700,7 +700,7 @@ def _domain(graph: onnx.GraphProto) -> None:
         (_constant("s", np.float32(0)), r"scale must be positive and finite, not 0.0"),
         (_constant("s", np.float32(np.nan)), r"scale must be positive and finite, not nan"),
         (_constant("s", np.ones(2, np.float32)), r"(one scale, not 2|scale)"),
-        (_constant("w_z", np.zeros(2, np.int8)), r"must have one zero point a scale, that is 1, not 2"),
+        (_constant("w_z", np.zeros(2, np.int8)), r"must have one zero point per scale, that is 1, not 2"),
         (_float_tail, r"Relu node 'node1': gives floats; a QuantizeLinear must follow"),
         (_two_inputs, r"input 's' must be \(batch, channels, height, width\) or .*, not \(\)$"),
         (_domain, r"operator my.own.Swish is not supported|not a valid ONNX model"),
@@ -882,7 +882,7 @@ def test_nodes_that_are_not_sorted() -> None:
     model.graph.node.extend(nodes)
     with pytest.raises(
         ModelError,
-        match=r"^model: QuantizeLinear '\w+' takes 'Conv2', which Conv 'Conv2' behind it gives; nodes must be",
+        match=r"^model: QuantizeLinear '\w+' takes 'Conv2', which Conv 'Conv2' computes later; nodes must be",
     ):
         check(model, "model")
 

@@ -379,7 +379,7 @@ def test_a_frame_that_a_narrow_map_can_not_hold(of_integers: bool) -> None:
         wide = piece.dequantise(integers, 0.7, 5)
     else:
         wide = piece.node("Pad", clipped(piece, "x", 0.7, 5, 0, 15), pads, np.float32(10.5))
-    message = "Pad node 'Pad[0-9]': value 20 is none of uint4, to which its input is clipped; it must be one of these"
+    message = "Pad node 'Pad[0-9]': value 20 is outside uint4, which its input is clipped to; pad with a value inside"
     with pytest.raises(hwgen.ModelError, match=message):
         to_network(piece.model(piece.quantise(piece.conv(wide), 3.1)), "network")
 
@@ -572,9 +572,9 @@ def test_truncations_in_hardware(tmp_path) -> None:
 OTHERWISE = ".*; or quantise the average or the sum before it again, by a Quant with ROUND$"
 REFUSED = {
     _signed_half_up: "Trunc node 'trunc1': rounding_mode HALF_UP of numbers below 0 is not supported; FLOOR, CEIL and ",
-    _other_scale: "Trunc node 'trunc1': scale must be that of the integers in front, 0.0713, not 0.05" + OTHERWISE,
+    _other_scale: "Trunc node 'trunc1': scale must be 0.0713, the scale of its input's integers, not 0.05" + OTHERWISE,
     _zero_point: "Trunc node 'trunc1': must have one scale, and no zero point" + OTHERWISE,
-    _mean: "Trunc node 'trunc2': scale must be that of the integers in front, 0.00198056, not 0.0713" + OTHERWISE,
+    _mean: "Trunc node 'trunc2': scale must be 0.00198056, the scale of its input's integers, not 0.0713" + OTHERWISE,
     _sum_of_maps: "Trunc node 'trunc2': must follow a Quant without zero point, or an average of one that is "
     + OTHERWISE,
     _uncounted: "AveragePool node 'averagepool1': before a Trunc must count padding, and have ceil_mode 0" + OTHERWISE,

@@ -486,7 +486,7 @@ def test_check_and_simulation(tmp_path, capsys) -> None:
     assert report["until"] is None
     assert report["macs_covered"] == 1
     (concat,) = [each for each in report["operators"] if each["op"] == "Concat"]
-    assert (concat["verdict"], concat["reason"]) == ("host", "behind the last integer tensor")
+    assert (concat["verdict"], concat["reason"]) == ("host", "after the last integer tensor")
     np.save(tmp_path / "x.npy", writer.frames(2))
     few = ["--multipliers", "dsp", "--dsp", "40"]
     assert cli.main(["plan", str(path), "--board", "zedboard", *few, "-o", str(tmp_path / "plan.json")]) == 0

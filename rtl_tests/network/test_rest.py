@@ -418,7 +418,7 @@ def test_verdicts(tmp_path) -> None:
     onnx.save(model, tmp_path / "model.onnx")
     verdicts = {verdict.op: verdict for verdict in hwgen.check(tmp_path / "model.onnx").operators}
     assert verdicts["Div"].verdict == "host"
-    assert verdicts["Div"].reason == "in front of the first integer tensor"
+    assert verdicts["Div"].reason == "before the first integer tensor"
 
 
 def test_layers_in_front_are_refused(tmp_path) -> None:

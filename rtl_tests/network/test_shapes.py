@@ -169,7 +169,7 @@ def test_every_light_model_has_a_linear_part(name):
 def test_parts_of_a_residual_network():
     first, second = shapes.load("light_resnet50"), shapes.load("light_resnet50:part2")
     assert [layer.kind for layer in first.layers] == ["conv", "maxpool"]
-    assert any(text.startswith("a fork behind MaxPool n3 into Conv n4, Conv") for text in first.left_out)
+    assert any(text.startswith("a fork after MaxPool n3 into Conv n4, Conv") for text in first.left_out)
     assert [(layer.channels, layer.outputs, layer.window.kernel) for layer in second.layers] == [
         (64, 64, (1, 1)),
         (64, 64, (3, 3)),
@@ -265,7 +265,7 @@ def test_average_pools(tmp_path):
         ([node("Conv", "x", "a", "w"), node("Sigmoid", "a", "b"), node("LpPool", "b", "c", kernel_shape=[2, 2])],
          ("Sigmoid b: planned as if free", "LpPool c and what follows")),
         ([node("Conv", "x", "a", "w"), node("Relu", "a", "b"), node("Add", "a", "c", "b")],
-         ("a fork behind Conv a into Relu b, Add c",)),
+         ("a fork after Conv a into Relu b, Add c",)),
         ([node("Conv", "x", "a", "w"), node("Conv", "a", "b", "full"), node("Relu", "b", "c")],
          ("b and what follows: fully connected",)),
     ],

@@ -520,7 +520,9 @@ def test_the_nearest_tensors_are_named(tmp_path: Path) -> None:
     floats = next(node.output[0] for node in writer.nodes[5:] if node.op_type == "Conv")
     with pytest.raises(ModelError) as error:
         hwgen.load(path, until=floats)
-    assert str(error.value).startswith(f"{path}: the hardware can't end at {floats!r}: it is no map of integers that a")
+    assert str(error.value).startswith(
+        f"{path}: the hardware can't end at {floats!r}: it is not a map of integers that"
+    )
     assert str(error.value).endswith(f"the nearest that would do: {one!r} or {two!r}")
 
 
@@ -567,12 +569,12 @@ def test_a_rest_that_mixes_frames(tmp_path: Path, capsys: pytest.CaptureFixture[
     turned = writer.add("ReduceMean", writer.add("Transpose", real, perm=[2, 3, 0, 1]), axes=[-2])
     writer.give(writer.add("Transpose", turned, perm=[2, 3, 0, 1]))
     path = saved(writer.model(), tmp_path)
-    with pytest.raises(hwgen.ModelError, match=r"ReduceMean node '\w+': works along axis -2, that of the frames; "):
+    with pytest.raises(hwgen.ModelError, match=r"ReduceMean node '\w+': works along axis -2, which holds the frames; "):
         hwgen.load(path, until="auto")
     assert cli.main(["check", path]) == 1
     said = capsys.readouterr().out
     assert "--until auto builds nothing: ReduceMean node" in said
-    assert "works along axis -2, that of the frames" in said
+    assert "works along axis -2, which holds the frames" in said
 
 
 @pytest.mark.parametrize("operator", ["Einsum", "Compress"])
@@ -594,7 +596,7 @@ def test_a_rest_of_operators_that_hwgen_does_not_build(operator: str, tmp_path: 
                 hwgen.load(path, until="auto").golden(x), next(iter(by_onnxruntime(model, x).values())), rtol=1e-6
             )
         else:
-            with pytest.raises(ModelError, match=rf"{operator} node '\w+': works along .*, that of the frames; "):
+            with pytest.raises(ModelError, match=rf"{operator} node '\w+': works along .*, which holds the frames; "):
                 hwgen.load(path, until="auto")
 
 

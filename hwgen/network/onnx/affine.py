@@ -289,7 +289,7 @@ def _less(build: Builder, node: onnx.NodeProto) -> None:
         functions.apply(build, node)
         return
     if not build.constants.holds(node.input[1]) or state.chosen is not None:
-        raise build.refusal(node, "must compare a feature map with a constant")
+        raise build.refusal(node, "must compare a feature map with a constant, its second input")
     functions.follow_sums(build, node, state)
 
 

@@ -817,9 +817,7 @@ class Builder:
             )
         kernel = tuple(attribute(node, "kernel_shape", weights.shape[2:]))
         if kernel != weights.shape[2:]:
-            raise self.refusal(
-                node, f"kernel_shape must be that of the weights, {by(weights.shape[2:])}, not {by(kernel)}"
-            )
+            raise self.refusal(node, f"kernel_shape must be {by(weights.shape[2:])} like the weights, not {by(kernel)}")
         if len(weights) > MAX_SIDE:
             raise self.refusal(node, f"must have at most {MAX_SIDE:,} output channels, not {len(weights):,}")
         window, size = self._window(node, kernel, (self.map.height, self.map.width), axes)

@@ -85,11 +85,11 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
     The batch can be symbolic.
     """
     if not model.graph.output:
-        raise ModelError(f"{name}: has no output, so that nothing of it would be computed")
+        raise ModelError(f"{name}: has no output, so nothing would be computed")
     for what, values in (("input", data_inputs(model)), ("output", model.graph.output)):
         for value in values:
             if not value.type.HasField("tensor_type"):
-                raise ModelError(f"{name}: {what} {value.name!r} must be a tensor with a type of its elements")
+                raise ModelError(f"{name}: {what} {value.name!r} must be a tensor with an element type")
             if value.type.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
                 element_type = value.type.tensor_type.elem_type
                 raise ModelError(f"{name}: {what} {value.name!r}: there is no element type {element_type}")
@@ -139,8 +139,8 @@ def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
         for entry in node.attribute:
             if entry.ref_attr_name:
                 raise ModelError(
-                    f"{name}: {_title(node)}: attribute {entry.name!r} must have a value: only nodes of functions take "
-                    "those of a caller"
+                    f"{name}: {_title(node)}: attribute {entry.name!r} must have a value: only a node inside a "
+                    "function can refer to an attribute of the caller"
                 )
 
 
@@ -167,7 +167,7 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
         if later is not None:
             _check_cycles(graph, source, name)
             raise ModelError(
-                f"{name}: {_title(node)} takes {later!r}, which {_title(source[later])} behind it gives; "
+                f"{name}: {_title(node)} takes {later!r}, which {_title(source[later])} computes later; "
                 "nodes must be in topological order"
             )
         provided.update(node.output)

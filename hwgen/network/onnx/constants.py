@@ -224,7 +224,7 @@ class Constants:
         dtype = values.dtype if node.op_type == "DequantizeLinear" else np.dtype(np.uint8)
         scale, zero = self.scale_and_zero(node, 1, dtype)
         if zero.size != scale.size:
-            raise self.refusal(node, f"must have one zero point a scale, that is {scale.size}, not {zero.size}")
+            raise self.refusal(node, f"must have one zero point per scale, that is {scale.size}, not {zero.size}")
         return values, scale, zero.reshape(scale.shape)
 
     @staticmethod
@@ -267,7 +267,7 @@ class Constants:
         if len(node.input) > first + 1 and node.input[first + 1]:
             zero = self.read(node, first + 1, "zero point")
             if zero.ndim > 1:
-                raise self.refusal(node, f"zero point must be one number or one a scale, not of shape {zero.shape}")
+                raise self.refusal(node, f"zero point must be one number or one per scale, not of shape {zero.shape}")
         else:
             output = int(attribute(node, "output_dtype", 0))
             if output and output not in ELEMENTS:
@@ -325,7 +325,7 @@ class Constants:
         for what, array in (("scale", scale), ("zero point", zero)):
             if array.size not in (1, outputs):
                 raise self.refusal(
-                    node, f"weights must have 1 {what} or {outputs}, one an output channel, not {array.size}"
+                    node, f"weights must have 1 {what} or {outputs}, one per output channel, not {array.size}"
                 )
         shape = [1] * values.ndim
         shape[axis] = -1
@@ -343,8 +343,8 @@ class Constants:
             advice = "quantise this operator, too, or end the hardware before it (--until)"
             if node.op_type == "ConvTranspose":  # ONNX Runtime has no integer kernel for it
                 advice = (
-                    "ONNX Runtime's quantiser does so in its form QDQ; in QOperator, a DequantizeLinear right in front "
-                    "and a QuantizeLinear right behind would do"
+                    "ONNX Runtime's quantiser does so in QDQ format; in QOperator format, put a DequantizeLinear "
+                    "directly before it and a QuantizeLinear directly after it"
                 )
             raise self.refusal(node, f"weights {node.input[1]!r} must be quantised ({NAMED}), not {form}; {advice}")
         if constant.scale.size > 1 and constant.axis != axis % constant.values.ndim:

@@ -40,7 +40,9 @@ def emit_depth_to_space(build: Builder, node: onnx.NodeProto, blocks: tuple[int,
     here, (down, right) = build.map, blocks
     sizes = here.height * down, here.width * right
     if max(sizes) > MAX_SIDE:
-        raise build.refusal(node, f"gives {sizes[0]:,} x {sizes[1]:,} pixels; at most {MAX_SIDE:,} a side can be")
+        raise build.refusal(
+            node, f"gives {sizes[0]:,} x {sizes[1]:,} pixels; at most {MAX_SIDE:,} per side are possible"
+        )
     if blocks != (1, 1):
         output = here.sized(here.channels // (down * right), *sizes)
         build.emit(node, DepthToSpace, Window(kernel=(1, 1)), output, blocks=blocks)

@@ -98,8 +98,8 @@ def _reshape(tensor: _Tensor) -> View:
     array, size = tensor.constants.read(tensor.node, 1, "shape"), tensor.view.size
     shape = array.tolist()
     refusal = ConfigError(
-        f"must flatten to ({tensor.batch or 'batch'}, {size}) by shape [0, -1] or [-1, {size}], or give another shape "
-        f"of as many values behind the batch, not {shape}"
+        f"must flatten to ({tensor.batch or 'batch'}, {size}) by shape [0, -1] or [-1, {size}], or have another shape "
+        f"with as many values per frame, not {shape}"
     )
     if array.ndim != 1 or not shape:
         raise refusal
@@ -154,7 +154,7 @@ def _expand(tensor: _Tensor) -> View:
     known = [tensor.view.all_sizes[0] * (tensor.batch or 1), *tensor.view.all_sizes[1:]]
     pairs = zip(shape[::-1], known[::-1], strict=False)
     if len(shape) > len(known) or any(size not in (1, here) for size, here in pairs):
-        raise ConfigError(f"must not repeat values: shape must be of ones, or that of its input, not {shape}")
+        raise ConfigError(f"must not repeat values: sizes in shape must be 1, or equal its input's, not {shape}")
     return tensor.view
 
 

@@ -48,7 +48,7 @@ def read(path: Path) -> onnx.ModelProto:
         if stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
             raise ModelError(
                 f"{path}: {status.st_size:,} bytes are more than an ONNX file may have ({LARGEST_FILE:,}); "
-                "weights can lie beside it as external data"
+                "store the weights in a separate file as external data"
             )
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             raise ModelError(f"{path}: can't be read: it is not a regular file")
@@ -370,7 +370,7 @@ def _check(tensor: TensorProto, folder: Path, where: str) -> None:
             raise ModelError(f"{where}: {location} is not a regular file")
         size = status.st_size
     except FileNotFoundError:
-        raise ModelError(f"{where} are missing: there is no file {location} beside the model") from None
+        raise ModelError(f"{where} are missing: there is no file {location} next to the model") from None
     except (OSError, ValueError) as error:  # e.g. a name that is too long, or a loop of symbolic links
         raise ModelError(f"{where} can't be read: {getattr(error, 'strerror', None) or error}") from None
     begin, needed = _number(entries, "offset", where) or 0, _bytes(tensor, where)

@@ -182,7 +182,7 @@ def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
     """Return a dequantised map and a table of the function applied to it, as a leaf of an expression."""
     integer_type = build.map.frozen().type
     if state.for_sums or integer_type.bits > MAX_BITS:
-        raise build.refusal(node, f"takes at most {MAX_BITS} bits, each value of which is tried, not {integer_type}")
+        raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {integer_type}")
     here = build.map
     low, high = build.range()
     reals = build.function(state).reals() if state.by_runtime else build.table(state)
@@ -199,7 +199,7 @@ def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
 def _emit_sums(build: Builder, state: AccumulatorState, step: float) -> None:
     """Append a convolution whose output is its sums in fixed point, and the max pools after it."""
     if state.chosen is not None:
-        raise build.refusal(state.node, "must be quantised behind Less and Where")
+        raise build.refusal(state.node, "must be quantised after Less and Where")
     unit = state.unit
     is_exact = state.affine is None and not state.residue.any() and bool((np.frexp(unit)[0] == 0.5).all())
     if is_exact:

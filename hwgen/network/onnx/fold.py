@@ -264,7 +264,7 @@ class _Folding:
         if (columns := column_bytes(node, inputs, results)) > MAX_BYTES:
             raise self._at.refusal(
                 node,
-                f"needs {columns:,} bytes while it is computed, and at most {MAX_BYTES:,} are taken on import; "
+                f"needs {columns:,} bytes while it is computed, and import allows at most {MAX_BYTES:,}; "
                 "put its values in its place",
             )
         if node.op_type in ("Div", "Mod"):
@@ -342,7 +342,7 @@ class _Folding:
         operands += [self._value(name) for name in dict.fromkeys(node.input[1:]) if name]
         tensors = self._evaluated(single, operands)
         if not tensors:
-            raise self._at.refusal(node, "makes a constant whose size can't be told")
+            raise self._at.refusal(node, "computes a constant whose size is not known before it runs")
         return numpy_helper.to_array(tensors[node.output[0]])
 
     # Sizes of feature maps.

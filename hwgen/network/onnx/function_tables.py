@@ -64,14 +64,14 @@ class Function:
         last = self.state.steps[-1]
         if integer_type.bits > MAX_BITS:
             raise self.constants.refusal(
-                node, f"gives at most {MAX_BITS} bits behind {title(last)!r}, not {integer_type}"
+                node, f"gives at most {MAX_BITS} bits after {title(last)!r}, not {integer_type}"
             )
         reals = self.reals()
         if np.isnan(reals).any():
             first = int(np.argwhere(np.isnan(reals))[0][1])
             (value,) = Label(float(self.state.scale), self.state.zero).reals(self.values[first : first + 1])
             raise self.constants.refusal(
-                last, f"gives no number (NaN) where its map is {value:g}; a Relu or Clip in front would help"
+                last, f"gives no number (NaN) where its map is {value:g}; put a Relu or Clip before it"
             )
         return np.clip(
             self._tabulate((scale, zero, integer_type)).astype(np.int64), integer_type.minimum, integer_type.maximum

@@ -63,7 +63,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     if len({value.view for value in build.operands}) > 1:
         raise build.refusal(node, "must take values of one shape")
     if build.map.type.bits > MAX_BITS:
-        raise build.refusal(node, f"takes at most {MAX_BITS} bits, each value of which is tried, not {build.map.type}")
+        raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {build.map.type}")
     states = [value.state for value in build.operands]
     state.in_floats = any(isinstance(each, Reals) and each.in_floats for each in states)
     state.formula = applied(build, node, [each.formula for each in states if isinstance(each, Reals)])

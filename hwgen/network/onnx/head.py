@@ -53,7 +53,7 @@ def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None
         operators=tuple(node.op_type for node in nodes if node.op_type != "Identity"),
     )
     removed: dict[str, tuple[str, str]] = dict.fromkeys(graph.producers, ("folded", "no output depends on it"))
-    removed |= dict.fromkeys(sorted(made), ("host", "in front of the first integer tensor"))
+    removed |= dict.fromkeys(sorted(made), ("host", "before the first integer tensor"))
     for name in (name for node in kept for name in node.output):
         removed.pop(name, None)
     return GraphIndex(rest), head, removed

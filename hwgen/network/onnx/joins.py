@@ -89,7 +89,7 @@ def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
         if not isinstance(value.state, Reals) or value.state.steps:
             raise build.refusal(
                 node,
-                "must take quantised inputs (QuantizeLinear, DequantizeLinear in front of each)"
+                "must take quantised inputs (QuantizeLinear, DequantizeLinear before each)"
                 f"{_what_gives_floats(value.state)}",
             )
     return _with_open_blocks(build, node, build.operands)
@@ -176,7 +176,7 @@ def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]
         usual = 1 + max(
             0, next((p for p, dim in enumerate(operands[0].view.dims) if dim and dim[0].axis == CHANNELS), 0)
         )
-        raise build.refusal(node, f"axis must be {usual}, that of the channels, not {axis}{laid}")
+        raise build.refusal(node, f"axis must be {usual}, the channels, not {axis}{laid}")
     (view,) = views_of_output
     assert view is not None
     return view

@@ -237,7 +237,7 @@ class Ledger:
             reason, _, help_ = why.partition("; ")
             return "unsupported", reason, help_
         if key in self._same:
-            return "unsupported", f"takes a constant for which {named(self._same[key])} is refused", ""
+            return "unsupported", f"takes the same constant as {named(self._same[key])}, which is refused", ""
         if key not in needed:
             return "folded", "no output depends on it", ""
         if key in folded:
@@ -251,9 +251,9 @@ class Ledger:
         if key in self.absorbed:
             return "folded", _fold_target(self.absorbed[key]), ""
         if key in self.starts_after:
-            return "host", f"begins a new feature map behind {self.starts_after[key]}", ""
+            return "host", f"begins a new feature map after {self.starts_after[key]}", ""
         if any(node is other for other in self.host_before):
-            return "host", "in front of the first integer tensor", ""
+            return "host", "before the first integer tensor", ""
         if key in self.left:
             floats, layer = self.left[key]
             if floats is not None and floats is not node and (id(floats) in self.layers or id(floats) in self.absorbed):
@@ -262,7 +262,7 @@ class Ledger:
                 return "unsupported", "gives floats, which no QuantizeLinear takes before what can't be built", ""
             return "folded", _fold_target(layer), ""
         if key in self.host_after:
-            return "host", "behind the last integer tensor", ""
+            return "host", "after the last integer tensor", ""
         reason, _, help_ = self.unfolded.get(key, "gives nothing that a layer takes").partition("; ")
         return "unsupported", reason, help_
 

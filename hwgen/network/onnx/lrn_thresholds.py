@@ -170,7 +170,7 @@ def _lrn(build: Builder, node: onnx.NodeProto) -> None:
         if not low <= value <= high:
             raise build.refusal(node, f"{name} must be from {low:g} to {high:g}, not {value:g}")
     if build.map.type.bits > MAX_BITS:
-        raise build.refusal(node, f"takes at most {MAX_BITS} bits, each value of which is tried, not {build.map.type}")
+        raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {build.map.type}")
     operand = build.value
 
     def make(joined: Joined, y_scale: np.float32, zero: int, integer_type: IntegerType) -> None:

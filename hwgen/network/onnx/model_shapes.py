@@ -250,7 +250,7 @@ class _Graph:
             if not consumers:
                 return _Part(tuple(layers), tuple(ignored), "")
             if len(consumers) > 1:
-                end = f"a fork behind {_described(current)} into " + ", ".join(map(_described, consumers))
+                end = f"a fork after {_described(current)} into " + ", ".join(map(_described, consumers))
                 return _Part(tuple(layers), tuple(ignored), end)
             current = consumers[0]
             operands = [name for name in current.input if name in self.variable]

@@ -28,7 +28,7 @@ class Effect(Enum):
     PARTS = "join several tensors, or cut one into several"
     RESIZE = "interpolate pixels, or repeat them"
     PLACE = "read or write values at places that other tensors give"
-    SIZES = "make values from shapes alone"
+    SIZES = "make values only from shapes"
     RANDOM = "draw values"
     REDUCTION = "reduce axes to one value each"
     SOFTMAX = "compute a Softmax, or its logarithm"

@@ -116,7 +116,7 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(build.state, Joined) and node.op_type not in _AFTER_JOINS:
         raise build.refusal(
             build.state.node,
-            f"must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by {title(node)!r}",
+            f"must be followed by a QuantizeLinear, perhaps after Relu or Clip, not by {title(node)!r}",
         )
     state = build.state
     if isinstance(state, Reals) and state.pools and node.op_type not in _AFTER_JOINS:
@@ -181,7 +181,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
     if not build.steps:
         raise build.refusal(node, "comes before any layer: no convolution, matrix product or pool")
-    raise build.refusal(node, "runs on the host; nothing can come behind it but operators without weights")
+    raise build.refusal(node, "runs on the host; only operators without weights can follow it")
 
 
 OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {

@@ -69,7 +69,7 @@ def _pad_from_inside(
         raise build.refusal(node, f"mode must be constant, {' or '.join(_FROM_INSIDE)}, not {mode}")
     here = build.map
     if list(index) != list(range(here.channels)):
-        raise build.refusal(node, f"must pad rows and columns alone with mode {mode}")
+        raise build.refusal(node, f"must pad only rows and columns with mode {mode}")
     top, left, bottom, right = padding
     indices = []
     for size, before, after in ((here.height, top, bottom), (here.width, left, right)):
@@ -138,8 +138,8 @@ def _check_clipped(build: Builder, node: onnx.NodeProto, value: int) -> None:
         if not narrow.minimum <= value <= narrow.maximum:
             raise build.refusal(
                 node,
-                f"value {value} is none of {narrow}, to which its input is clipped; it must be one of these, or the "
-                "Clip come behind the Pad",
+                f"value {value} is outside {narrow}, which its input is clipped to; pad with a value inside, or "
+                "clip after the Pad",
             )
 
 
@@ -206,7 +206,7 @@ def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int,
     for dimension, both in pads_of_axis.items():
         if any(both):
             if dimension == 0:
-                raise build.refusal(node, "must pad channels, rows and columns alone, not frames")
+                raise build.refusal(node, "must pad only channels, rows and columns, not frames")
             axis, order = map_axis(build, node, dimension)
             if axis == CHANNELS:
                 index = _channels(build, node, order.tolist(), both)

@@ -138,9 +138,7 @@ def survey_part(model: onnx.ModelProto, name: str, where: str, options: ModelOpt
         network = part_network(whole, walk, name, maps)
         ends = ", ".join([until] if isinstance(until, str) else until)
         operators = [
-            replace(operator, verdict="host", reason=f"behind {ends}")
-            if operator.verdict == "unsupported"
-            else operator
+            replace(operator, verdict="host", reason=f"after {ends}") if operator.verdict == "unsupported" else operator
             for operator in walk.operators()
         ]
         return Survey(
@@ -216,8 +214,8 @@ def _end_refusal(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) ->
         return [output for node in graph.readers(name) for output in filter(None, node.output)]
 
     proposals = [*_nearest(tensor, sources, good), *_nearest(tensor, results, good)]
-    nearest = f"the nearest that would do: {_listed(proposals)}" if proposals else "there is none at which it can"
-    what = "is given before any layer" if tensor in before else "is no map of integers that a layer gives"
+    nearest = f"the nearest that would do: {_listed(proposals)}" if proposals else "there is no tensor where it can"
+    what = "is given before any layer" if tensor in before else "is not a map of integers that a layer computes"
     maker = named(graph.producers[tensor])
     return ModelError(f"{whole.where}: the hardware can't end at {tensor!r}: it {what} ({maker} gives it); {nearest}")
 

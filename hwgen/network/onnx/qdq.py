@@ -42,7 +42,7 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
     """Import a Clip or Relu of a feature map's integers: ``min(max(x, low), high)``."""
     integer_type = build.map.type
     if integer_type.bits > 16:
-        raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
+        raise build.refusal(node, "takes accumulators, where the hardware ends; no layer can follow")
     lower, upper = (int(np.minimum(np.maximum(end, low), high)) for end in (integer_type.minimum, integer_type.maximum))
     source = build.computing_layer()
     made = build.computed_map()
@@ -101,7 +101,7 @@ def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
     if not isinstance(build.state, Integers):
         raise build.refusal(node, "must take integers")
     if build.map.type == INT32:  # a DequantizeLinear of accumulators can only be at the end, on the host
-        raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
+        raise build.refusal(node, "takes accumulators, where the hardware ends; no layer can follow")
     scale, zero, _ = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.label(node, scale, zero)
     build.state = Reals(node, scale, zero, node.output[0])

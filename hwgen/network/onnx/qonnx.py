@@ -343,7 +343,7 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
     if abs(step / float(truncation.scale) - 1) * np.abs(ends).max() > _MAX_DISTANCE:
         raise at.refusal(
             node,
-            f"scale must be that of the integers in front, {step:g}, not {truncation.scale:g}; {_OTHERWISE}",
+            f"scale must be {step:g}, the scale of its input's integers, not {truncation.scale:g}; {_OTHERWISE}",
         )
     label, offset = _truncated(at, node, truncation, ends)
     weights, ones = _window_weights(at, node, (shape[1], 1, *kernel), scale, truncation)

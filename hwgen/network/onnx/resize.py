@@ -135,7 +135,7 @@ def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int
     """Return the position between input pixels, along one axis, of each output pixel of a Resize, in input pixels."""
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
     if not 1 <= count <= MAX_SIDE:
-        raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MAX_SIDE:,} can be")
+        raise build.refusal(node, f"gives {count:,} pixels per side; 1 to {MAX_SIDE:,} are possible")
     factor = Fraction(count, size) if resizing.are_sizes else Fraction(float(axis_number)).limit_denominator(_MAX_PARTS)
     transformation = text(node, "coordinate_transformation_mode", "half_pixel")
     if node.op_type == "Upsample" or len(node.input) == 2:
@@ -221,7 +221,7 @@ def _emit_truncated(build: Builder, node: onnx.NodeProto, between: Sequence[Sequ
         raise build.refusal(
             node,
             f"interpolates integers at parts of a pixel that must be powers of two, not {rows}x{columns}; quantise it "
-            "in the form QDQ, with DequantizeLinear before and QuantizeLinear behind it",
+            "in the form QDQ, with DequantizeLinear before and QuantizeLinear after it",
         )
     output = here.sized(here.channels, len(between[0]), len(between[1]))
     _emit(build, node, between, output, (rows, columns), x_scale=1.0, y_scale=1.0, in_floats=False, truncated=True)
@@ -297,7 +297,7 @@ def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _R
     if not fit or (values[:2] != resizing.neutral[:2]).any():
         shown = ", ".join(f"{value:g}" for value in values.ravel()[:8])
         count = {3: "three", 4: "four"}[rank]
-        raise build.refusal(node, f"{what} must be {count}, positive, and change rows and columns alone, not [{shown}]")
+        raise build.refusal(node, f"{what} must be {count}, positive, and change only rows and columns, not [{shown}]")
     return resizing
 
 
@@ -332,7 +332,7 @@ def _sources(
         return np.arange(size)
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
     if not 1 <= count <= MAX_SIDE:
-        raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MAX_SIDE:,} can be")
+        raise build.refusal(node, f"gives {count:,} pixels per side; 1 to {MAX_SIDE:,} are possible")
     # ONNX Runtime copies a tensor whose size stays the same, so the other axis doubles.
     numbers = np.array([1, 1, axis_number, 2], np.int64 if resizing.are_sizes else np.float32)
     single = copied(node)

@@ -118,7 +118,7 @@ def _split(build: Builder, node: onnx.NodeProto) -> None:
     check_operand(build, node)
     axis = axis_of(build, node, int(attribute(node, "axis", 0)))
     if axis == 0:
-        raise build.refusal(node, "axis must be another than 0, that of the frames")
+        raise build.refusal(node, "axis must not be 0, which holds the frames")
     ends = np.cumsum([0, *_parts(build, node, axis_size(build, axis))]).tolist()
     build.leave_in_floats()
     whole, build.results = build.value, []
@@ -193,7 +193,7 @@ def _gather(build: Builder, node: onnx.NodeProto) -> None:
     axis = axis_of(build, node, int(attribute(node, "axis", 0)))
     indices = build.constants.read(node, 1, "indices")
     if axis == 0:
-        raise build.refusal(node, "axis must be another than 0, that of the frames")
+        raise build.refusal(node, "axis must not be 0, which holds the frames")
     if indices.ndim != 1:
         raise build.refusal(node, f"indices must be a list, which keeps the axis, not of shape {indices.shape}")
     size = axis_size(build, axis)

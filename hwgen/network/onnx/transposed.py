@@ -154,9 +154,7 @@ def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
         raise build.refusal(node, f"weights must be for {channels} channels, not {len(weights)}")
     kernel = tuple(attribute(node, "kernel_shape", weights.shape[2:]))
     if kernel != weights.shape[2:]:
-        raise build.refusal(
-            node, f"kernel_shape must be that of the weights, {by(weights.shape[2:])}, not {by(kernel)}"
-        )
+        raise build.refusal(node, f"kernel_shape must be {by(weights.shape[2:])} like the weights, not {by(kernel)}")
     return groups
 
 

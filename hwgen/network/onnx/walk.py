@@ -188,7 +188,7 @@ class ImportWalk:
             if depending.isdisjoint(taken) and not self.ledger.is_refused(node):
                 cause = next((causes[name] for name in taken if name in causes), node)
                 causes |= dict.fromkeys(filter(None, node.output), cause)
-                why = why_unfolded(node) if cause is node else f"takes what {named(cause)} gives, which is no constant"
+                why = why_unfolded(node) if cause is node else f"takes the output of {named(cause)}, not a constant"
                 self.ledger.unfolded[id(node)] = why
         return causes
 
@@ -502,12 +502,12 @@ class ImportWalk:
             )
         if is_ragged and declares_rows(self.graph.model, output):
             return (
-                "is declared as one row a frame, but it is not known which of its values belong to which frame; export "
+                "is declared with one row per frame, but its values can't be assigned to frames; export "
                 "the model for a batch of 1"
             )
         if batch is not None:
             return (
-                f"must have {batch} rows, one a frame; move the frames to its first axis, or export the model for a "
+                f"must have {batch} rows, one per frame; move the frames to its first axis, or export the model for a "
                 "batch of 1"
             )
         if here is None and search.depends_on_count(output):

@@ -114,7 +114,7 @@ def _recurrent(operands: FrameOperands) -> list[Frames]:
     axes = {index: 0 if index == 4 else first for index in with_states}
     holding = {index: position for index in with_states if (position := operands.frames(index)) is not None}
     if 0 not in holding or any(position != Frames(axes[index]) for index, position in holding.items()):
-        raise MixedError(f"works along another axis than {first} of its input, that of a batch; move the frames{HELP}")
+        raise MixedError(f"must have the frames of a batch along axis {first} of its input; move them there{HELP}")
     for index in with_states:
         if index not in holding:
             operands.check_alike(index, axes[index], holding[0], whole=True)

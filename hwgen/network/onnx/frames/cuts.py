@@ -25,7 +25,7 @@ def _unchanged(position: Frames, entries: Sequence[Mapping[int, object]], wholes
     """
     for effects, allowed in zip(entries, wholes, strict=True):
         if position.axis in effects and effects[position.axis] not in allowed:
-            raise MixedError(f"works along axis {position.axis}, that of the frames; give other axes{HELP}")
+            raise MixedError(f"works along axis {position.axis}, which holds the frames; give other axes{HELP}")
     others = [{axis: effect for axis, effect in effects.items() if axis != position.axis} for effects in entries]
     if any(effects != others[0] for effects in others):
         raise MixedError(COUNTED)
@@ -100,7 +100,7 @@ def _resized(operands: FrameOperands) -> Frames:
     ]
     if sizes and any(sizes):
         if axes is None and text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise MixedError(f"keeps the ratio of all axes, that of the frames included; give it axes{HELP}")
+            raise MixedError(f"keeps the ratio of all axes, also of the frames' axis; give it axes{HELP}")
         return _unchanged(position, entries, [[position.size(count)] for count in operands.counts])
     return _unchanged(position, entries, [[1.0]] * len(entries))
 

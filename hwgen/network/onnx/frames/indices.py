@@ -65,7 +65,7 @@ def _addressed_axes(operands: FrameOperands) -> range:
     """Return the axes of the data that the indices of a GatherND or ScatterND address."""
     width = operands.shape(1)[-1]
     if not width:
-        raise MixedError(f"addresses axes of which the number is not known; give constant indices{HELP}")
+        raise MixedError(f"addresses an unknown number of axes; give constant indices{HELP}")
     first = attribute(operands.node, "batch_dims", 0)
     return range(first, first + width)
 
@@ -97,7 +97,7 @@ def _listing_axis(operands: FrameOperands, axes: range, position: Frames) -> int
             common = common if np.array_equal(once, same) else set()
     if not common or (position.before, position.behind) != (1, 1):
         raise MixedError(
-            f"its indices address axis {position.axis}, that of the frames; give indices of other axes{HELP}"
+            f"its indices address axis {position.axis}, which holds the frames; give indices of other axes{HELP}"
         )
     return min(common)
 

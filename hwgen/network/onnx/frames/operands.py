@@ -100,7 +100,7 @@ class Special(Enum):
     """Contents of a tensor that depends on the frames of a batch but does not hold them along an axis."""
 
     ONE_FRAME = "tensor of a model that ONNX Runtime can compute for one frame at a time only"
-    MIXED = "tensor behind a refused node"
+    MIXED = "tensor after a refused node"
     RAGGED = "rows of all frames, as many as the frames' values make"
     ADDRESSES = "ragged rows, sorted by frame, that begin with the frame's index"
     SIZES = "sizes of a tensor of ragged rows"
@@ -208,7 +208,7 @@ class FrameOperands:
             )
         if known is None:
             raise MixedError(
-                f"takes {name!r}, of which no shape is known; run onnx.shape_inference.infer_shapes on the model{HELP}"
+                f"takes {name!r}, whose shape is not known; run onnx.shape_inference.infer_shapes on the model{HELP}"
             )
         return known
 
@@ -281,7 +281,7 @@ class FrameOperands:
         assert position is not None
         for axis in axes:
             if (axis if axis >= 0 else axis + self.rank(index)) == position.axis:
-                raise MixedError(f"works along axis {axis}, that of the frames; give other axes{HELP}")
+                raise MixedError(f"works along axis {axis}, which holds the frames; give other axes{HELP}")
         return position
 
     def check_constants(self, with_frames: Collection[int] = (0,)) -> None:
@@ -354,8 +354,8 @@ class FrameOperands:
             raise MixedError(self.not_as_long(index, axis))
         if rows != 1:
             raise MixedError(
-                f"its constant {self.name(index)!r} has {rows} rows along axis {axis}, that of the frames, which are "
-                f"any number; give it one row, or the model a batch of {rows}"
+                f"its constant {self.name(index)!r} has {rows} rows along axis {axis}, which holds any number of "
+                f"frames; give it one row, or the model a batch of {rows}"
             )
 
 

@@ -121,7 +121,7 @@ def _einsum(operands: FrameOperands) -> Frames:
         if (here := operands.frames(index)) is not None:
             letter = term[here.axis]
             if letter not in right or term.count(letter) > 1:
-                raise MixedError(f"works along {letter!r} of {equation!r}, that of the frames; keep it{HELP}")
+                raise MixedError(f"works along {letter!r} of {equation!r}, which holds the frames; keep it{HELP}")
             positions.append(replace(here, axis=right.index(letter)))
     position = operands.common(positions)
     letter = right[position.axis]

@@ -115,7 +115,7 @@ def _check_one_frame(operands: FrameOperands, lists: Sequence[Sequence[int]], va
         return
     count, left = divmod(prod(sizes), values)
     if count > 1 and not left:
-        raise MixedError(f"its shape {sizes} fits a batch of {count} frames alone; begin it with 0{HELP}")
+        raise MixedError(f"its shape {sizes} fits only a batch of {count} frames; begin it with 0{HELP}")
     raise OneFrameError
 
 

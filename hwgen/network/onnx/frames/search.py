@@ -205,7 +205,7 @@ class FrameSearch:
             return rule(operands)
         except OneFrameError:
             if self.batch is not None:
-                raise MixedError(f"fits one frame alone, not a batch of {self.batch}; reshape each{HELP}") from None
+                raise MixedError(f"fits only one frame, not a batch of {self.batch}; reshape each{HELP}") from None
             return Special.ONE_FRAME
 
     def _branch(self, operands: FrameOperands) -> list[Position | None]:
@@ -233,7 +233,7 @@ class FrameSearch:
             return
         if not is_elementwise(node.op_type) and attribute(node, "axis", 0) != -1:
             raise MixedError(
-                f"takes what a Squeeze without axes gives, whose number of dimensions depends on that of the frames; "
+                f"takes the output of a Squeeze without axes, whose rank depends on the number of frames; "
                 f"give the Squeeze its axes{HELP}"
             )
 
