@@ -14,7 +14,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.onnx.lrn_thresholds import falls
+from hwgen.network.onnx.lrn_thresholds import tabulate_falls
 from hwgen.network.ops import (
     LRN,
     Add,
@@ -60,7 +60,7 @@ def normalisation(channels: int, size: int, alpha: float, x_scale: float, y_scal
     """Return the tables of a local response normalisation of 8-bit maps with these scales."""
     x = np.arange(256, dtype=np.float32) * np.float32(x_scale)
     scale = Scale(bias=1.0, size=size, channels=channels, terms=np.float32(alpha / size) * (x * x))
-    return scale, falls(scale, 0.75, np.float32(x_scale), np.float32(y_scale), 255)
+    return scale, tabulate_falls(scale, 0.75, np.float32(x_scale), np.float32(y_scale), 255)
 
 
 class Maker:

@@ -201,7 +201,7 @@ def first_reals(sums: AccumulatorState) -> Affine:
     return own if sums.affine is None else sums.affine.after(own)
 
 
-def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
+def refuse_pool_of_arithmetic(build: Builder, node: onnx.NodeProto) -> None:
     """Refuse a MaxPool after arithmetic that only the next convolution could include (``Reals.for_sums``)."""
     state = build.state
     if isinstance(state, Reals) and state.for_sums:

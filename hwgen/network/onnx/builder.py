@@ -24,7 +24,7 @@ from hwgen.network.onnx.file import attribute, by, named, title
 from hwgen.network.onnx.function_tables import Function
 from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import RefusalError
-from hwgen.network.onnx.levels import fitting
+from hwgen.network.onnx.levels import bias_fitter
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Addend,
@@ -315,7 +315,7 @@ class Builder:
         """Reserve ``names``, so that no layer is given one of them."""
         self._names.update(names)
 
-    def _unique(self, node: onnx.NodeProto) -> str:
+    def _unique_name(self, node: onnx.NodeProto) -> str:
         """Return a name for a layer of an ONNX node that no other layer has, with a number appended if needed."""
         name = base = title(node)
         count = 1
@@ -327,8 +327,8 @@ class Builder:
 
     def _convolution(self, sums: AccumulatorState, output: Map) -> PendingLayer:
         """Return the unfinished layer of a convolution with the output map ``output``, without requantisation."""
-        self._count(sums.node, sums.weights.size)
-        step = PendingLayer(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
+        self._count_weights(sums.node, sums.weights.size)
+        step = PendingLayer(self._unique_name(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
         step.groups, step.fraction = sums.groups, sums.fraction
         return step
 
@@ -336,7 +336,7 @@ class Builder:
         """Append a convolution layer whose accumulators are requantised to integers from ``low`` to ``high``."""
         scale, zero, integer_type = to
         step = self._convolution(sums, Map(len(sums.weights), *sums.size, integer_type, zero, scale))
-        bound = self.bound(step)
+        bound = self.accumulator_bound(step)
         factor = sums.x_scale * sums.w_scale / scale if sums.factor is None else sums.factor
         if not np.isfinite(factor).all():
             raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
@@ -354,7 +354,7 @@ class Builder:
         )
         step.low, step.high = low, high
         if sums.first is not None and (sums.chosen is not None or not self.optimised):
-            step.fit = fitting(self.constants, sums, (scale, zero))
+            step.fit = bias_fitter(self.constants, sums, (scale, zero))
         self._check_reals(step, sums, scale, factor)
         self._note_floats(step, sums, factor)
         if rule.float32 and self.optimised:
@@ -365,7 +365,7 @@ class Builder:
         """Append a convolution layer that outputs its int32 accumulators; refuse one that can leave int32."""
         step = self._convolution(sums, Map(len(sums.weights), *sums.size, INT32, 0))
         self._append(sums.node, step)
-        if self.bound(step) > INT32.maximum:
+        if self.accumulator_bound(step) > INT32.maximum:
             raise self.refusal(sums.node, "accumulators must fit int32; its kernel has too many values")
 
     def _check_reals(self, step: PendingLayer, sums: AccumulatorState, scale: np.float32, factor: np.ndarray) -> None:
@@ -400,7 +400,7 @@ class Builder:
         for what, size in large.items():
             raise self.refusal(sums.node, f"scale {size:g} is so large that its {what} overflow float32{_FLOATS}")
         step_sizes = factor.astype(np.float64) * float(scale)
-        if (largest := float(step_sizes.max()) * 2.0**-sums.fraction * self.bound(step)) > _FLOAT32.max:
+        if (largest := float(step_sizes.max()) * 2.0**-sums.fraction * self.accumulator_bound(step)) > _FLOAT32.max:
             raise self.refusal(
                 sums.node, f"scales are so large that sums, up to {largest:g}, overflow float32{_FLOATS}"
             )
@@ -437,7 +437,7 @@ class Builder:
                 "int32, and ONNX Runtime would wrap them; biases must be smaller, or weights fewer",
             )
 
-    def _count(self, node: onnx.NodeProto, weights: int) -> None:
+    def _count_weights(self, node: onnx.NodeProto, weights: int) -> None:
         """Add a new layer's weights to the network's count, and refuse the layer if the sum exceeds `MAX_WEIGHTS`."""
         self._weights += weights
         if self._weights > MAX_WEIGHTS:
@@ -447,7 +447,7 @@ class Builder:
                 f"at most {MAX_WEIGHTS:,} are supported",
             )
 
-    def bound(self, step: PendingLayer) -> int:
+    def accumulator_bound(self, step: PendingLayer) -> int:
         """Return an upper bound on the accumulators' magnitude, in LSBs, of the unfinished convolution ``step``."""
         return step.convolution(step.input.frozen()).accumulator_bound
 
@@ -460,7 +460,7 @@ class Builder:
 
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
         """Append a layer of the class ``kind`` without weights that reads the current map."""
-        step = PendingLayer(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
+        step = PendingLayer(self._unique_name(node), self.map, output, window, kind=kind, parameters=parameters)
         step.low, step.high = output.type.minimum, output.type.maximum
         self._append(node, step)
 
@@ -497,7 +497,7 @@ class Builder:
         ``parameters`` belong to its operator class ``kind``, ``low`` and ``high`` among them if it has bounds.
         """
         step = PendingLayer(
-            self._unique(node), operands[0].map, output, Window(kernel=(1, 1)), kind=kind, parameters=parameters
+            self._unique_name(node), operands[0].map, output, Window(kernel=(1, 1)), kind=kind, parameters=parameters
         )
         step.low, step.high = parameters.get("low", output.type.minimum), parameters.get("high", output.type.maximum)
         step.more = tuple(value.map for value in operands[1:])
@@ -516,7 +516,7 @@ class Builder:
         # A selection has the bounds of the layer before it, which other nodes may read.
         self.map, self.source, self.shared = step.output, step, self.shared and step.kind.selects
 
-    def take_back(self, count: int) -> None:
+    def remove_layers_from(self, count: int) -> None:
         """Remove all layers after the first ``count`` layers, with all that was noted of them."""
         gone = {step.name for step in self.steps[count:]}
         del self.steps[count:]
@@ -592,8 +592,8 @@ class Builder:
         groups: int = 1,
     ) -> None:
         """Append a convolution that the importer adds (it is not a node of the model), with its requantisation."""
-        self._count(node, weights.size)
-        step = PendingLayer(self._unique(node), self.map, output, window, weights, bias, rule, rule.low, rule.high)
+        self._count_weights(node, weights.size)
+        step = PendingLayer(self._unique_name(node), self.map, output, window, weights, bias, rule, rule.low, rule.high)
         step.groups = groups
         self._append(node, step)
 
@@ -620,9 +620,9 @@ class Builder:
 
         ``unit``: real value of a step of the accumulators, float32 ``(M,)`` or ``(1,)``.
         """
-        return self.as_by_kernel(node, self.constants.bias(node, 2, outputs, unit), unit)
+        return self.as_kernel_adds(node, self.constants.bias(node, 2, outputs, unit), unit)
 
-    def as_by_kernel(self, node: onnx.NodeProto, bias: Bias, unit: np.ndarray) -> Bias:
+    def as_kernel_adds(self, node: onnx.NodeProto, bias: Bias, unit: np.ndarray) -> Bias:
         """Convert a bias of another scale to accumulator steps if ONNX Runtime's kernel adds its integers unscaled.
 
         A warning says so if the steps differ by more than `_MAX_OFF`.
@@ -655,7 +655,7 @@ class Builder:
         elif isinstance(self.state, Pending) and self.state.in_floats is not None:
             self.state = replace(self.state, make=self.state.in_floats)
 
-    def follow(self, node: onnx.NodeProto) -> None:
+    def note_moved_quantisers(self, node: onnx.NodeProto) -> None:
         """Note that ONNX Runtime moves the DequantizeLinear or QuantizeLinear past the current node.
 
         The node must not change values.
@@ -785,7 +785,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> AccumulatorState:
-        """Return the accumulators of a Conv-like node over the current map as a state, and set the output's layout.
+        """Return the accumulators of a Conv-like node over the current map as an importer state; set the layout.
 
         Parameters
         ----------
@@ -850,7 +850,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> AccumulatorState:
-        """Return the accumulators of a matrix product along the last dimension as a state; set the output's layout.
+        """Return the accumulators of a product along the last dimension as an importer state; set the layout.
 
         The product becomes a convolution. Its kernel covers the whole map if the value has two dimensions, and
         otherwise the part of the map that the last dimension holds.

@@ -27,7 +27,7 @@ _LONGEST = 6
 def check(model: onnx.ModelProto, name: str) -> None:
     """Raise ModelError unless the ONNX model ``model`` is valid; the message begins with ``name``.
 
-    The checks are those of this module, ONNX's checker and ONNX's shape inference. Shape inference is left out for
+    This module's own checks, ONNX's checker and ONNX's shape inference are run. Shape inference is left out for
     pools with ``ceil_mode``. There it counts windows that begin after the map's end. ONNX's text, its reference
     implementation and ONNX Runtime leave these windows out (as of onnx 1.23).
     """

@@ -190,12 +190,12 @@ def _import_move(build: Builder, node: onnx.NodeProto) -> None:
     """Import a node that only renames or reorders dimensions: change the layout of the builder's current value."""
     build.view = moved(build.constants, node, build.view, build.batch)
     if node.op_type in INTEGER_MOVES:
-        build.follow(node)
+        build.note_moved_quantisers(node)
     else:
         build.leave_in_floats()
 
 
 INTEGER_MOVES = frozenset(MOVES) - _FLOATS
-"""ONNX operators on dimensions that ONNX Runtime computes in integers next to a quantiser."""
+"""ONNX operators on dimensions that ONNX Runtime moves a neighbouring quantiser past, so that they move integers."""
 OPERATORS = dict.fromkeys(MOVES, _import_move)
 """Functions that import operators which rename or reorder dimensions, by the ONNX operator's name."""

@@ -31,7 +31,7 @@ _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Qua
 DOMAINS = {"", "ai.onnx", "com.microsoft"}
 """Domains of ONNX operators that hwgen knows."""
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
-"""Endings that quantisers add to the names of nodes and tensors."""
+"""Suffixes that quantiser tools add to the names of nodes and tensors; `title` removes them."""
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -40,7 +40,7 @@ def read(path: Path) -> onnx.ModelProto:
     Raises
     ------
     ModelError
-        If the file can't be read or is no ONNX file, or if its external data are missing, cut short or outside its
+        If the file can't be read or is not an ONNX file, or if its external data are missing, cut short or outside its
         folder.
     """
     try:

@@ -43,7 +43,7 @@ _MAX_SEGMENTS = 1 << 11
 _POSITION_BITS = 17
 """Width, in bits, of a position within a curve's segment whose products fit a DSP slice."""
 _FLOAT_ERROR = 2.0**-21
-"""Accepted error of a polynomial relative to results of at least 1, as large as ONNX Runtime's float32 error."""
+"""Accepted error of a polynomial (relative for results above 1): as large as ONNX Runtime's error in float32."""
 _TESTS = 8
 """Number of points per segment at which a fitted polynomial is compared with its function."""
 
@@ -283,7 +283,7 @@ class FixedPointProgram:
         raise ConfigError("is too steep or too long for polynomials")
 
     def _fitted(self, value: FixedValue, level: _RampedFunction) -> tuple[int, Curve] | None:
-        """Return polynomials for ``level`` and the fraction bits of their operand; ``None`` for too many segments.
+        """Return a piecewise polynomial for ``level`` and its operand's fraction bits; ``None`` if segments run out.
 
         The polynomials are constant at both ends.
         """
@@ -501,4 +501,4 @@ RULES: Mapping[str, Callable[..., FixedValue]] = {
 }
 """Functions that append an operator's steps to a fixed-point program, by the ONNX operator's name."""
 JOINING = {"Add", "Max", "Mean", "Min", "Mul", "Sub", "Sum"}
-"""ONNX operators of `RULES` that can have several variable operands."""
+"""ONNX operators that a fixed-point program can compute with several variable operands."""

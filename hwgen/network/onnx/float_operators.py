@@ -25,7 +25,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Quantisation
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.fixed_program import JOINING, RULES, FixedPointProgram, is_pixel, leaves, split_unit
-from hwgen.network.onnx.functions import applied
+from hwgen.network.onnx.functions import expression_of
 from hwgen.network.onnx.joins import check_sizes, concatenated
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.qdq import bounds_of
@@ -73,7 +73,7 @@ def is_float(build: Builder) -> bool:
 
 
 def apply(build: Builder, node: onnx.NodeProto, ordinary: Import) -> None:
-    """Import a node whose inputs are floats in fixed point, or become so.
+    """Import a node in fixed point, because its inputs are floats that no integer layer quantises.
 
     ``ordinary``: import of the node's operator on a map.
 
@@ -239,7 +239,7 @@ def _interval(build: Builder, sums: AccumulatorState, scale: np.float32) -> tupl
 def _emit_wide(
     build: Builder, node: onnx.NodeProto, formula: Applied | Leaf, unit: float, *, exactly: bool = False
 ) -> None:
-    """Append the layer of an expression whose output stays in fixed point.
+    """Append a layer that computes an expression and keeps its output in fixed point.
 
     ``exactly``: whether its steps must be ``unit``, and not larger.
     """
@@ -346,13 +346,13 @@ def _extend(build: Builder, node: onnx.NodeProto, names: Sequence[str]) -> None:
     if node.op_type in AFFINE and len(values) == 1:
         affine_of(build, node, build.view.sizes[0])  # raises an error if constants make no numbers
     if node.op_type == "Clip":
-        bounds_of(build, node)  # raises an error if they are no numbers
+        bounds_of(build, node)  # raises an error if they are not numbers
     first = whole[0].state.node if len(values) == 1 and isinstance(whole[0].state, Expression) else node
-    build.state = Expression(first, applied(build, node, map(_formula_of, values)))
+    build.state = Expression(first, expression_of(build, node, map(_formula_of, values)))
 
 
 def _formula_of(value: Value) -> Applied | Leaf:
-    """Return the expression in the state of a value."""
+    """Return the expression that a value's state holds."""
     assert isinstance(value.state, Expression)
     return value.state.formula
 

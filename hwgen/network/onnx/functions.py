@@ -66,23 +66,23 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {build.map.type}")
     states = [value.state for value in build.operands]
     state.in_floats = any(isinstance(each, Reals) and each.in_floats for each in states)
-    state.formula = applied(build, node, [each.formula for each in states if isinstance(each, Reals)])
+    state.formula = expression_of(build, node, [each.formula for each in states if isinstance(each, Reals)])
     state.by_runtime = True
     state.steps.append(node)
 
 
 def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
     """Append an ONNX node to a dequantised map's expression; the state's ``table`` must already include the node."""
-    state.formula = applied(build, node, [state.formula])
+    state.formula = expression_of(build, node, [state.formula])
     state.steps.append(node)
 
 
 def follow_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState) -> None:
     """Append an ONNX node to the expression that is computed from a convolution's sums."""
-    state.formula = applied(build, node, [state.formula])
+    state.formula = expression_of(build, node, [state.formula])
 
 
-def applied(build: Builder, node: onnx.NodeProto, formulas: Iterable[Operand]) -> Applied:
+def expression_of(build: Builder, node: onnx.NodeProto, formulas: Iterable[Operand]) -> Applied:
     """Return an ONNX node with its operands (constants, or the expressions ``formulas``) as an expression."""
     remaining = iter(formulas)
     operands: list[Operand] = []

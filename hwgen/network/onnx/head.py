@@ -116,7 +116,7 @@ def _find_head(graph: GraphIndex) -> tuple[list[onnx.NodeProto], list[str]]:
 
 
 def _declared_inputs(graph: GraphIndex, names: Sequence[str]) -> list[onnx.ValueInfoProto] | None:
-    """Return tensors, with types and shapes, as declared model inputs; ``None`` if one is unknown, or without any."""
+    """Return tensors as declared model inputs with types and shapes; ``None`` if a type or size is unknown."""
     values = []
     for name in names:
         tensor = graph.shapes.of(name)

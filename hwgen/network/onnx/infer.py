@@ -297,7 +297,7 @@ def _attention(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
     return (*inputs[0][:2], sizes[2] if sizes else columns // 3)
 
 
-def _heads(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
+def _multi_head_attention(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
     """Return the output shape of a MultiHeadAttention: the query's tokens, and the value's channels."""
     shapes: list[Shape] = [*inputs, (), (), ()]
     query, key, value = shapes[:3]
@@ -347,7 +347,7 @@ _RUNTIME: dict[str, Callable[[onnx.NodeProto, Sequence[Shape]], Shape | None]] =
     "FusedMatMul": _fused_product,
     "MatMulBnb4": _packed_product,
     "MatMulNBits": _packed_product,
-    "MultiHeadAttention": _heads,
+    "MultiHeadAttention": _multi_head_attention,
     "QAttention": _attention,
     "QLinearReduceMean": _mean,
     "TransposeMatMul": _fused_product,

@@ -50,7 +50,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _join(build: Builder, node: onnx.NodeProto, layer: type[Join], operands: Sequence[Value], view: View) -> None:
-    """Make the floats that a node combines several maps into the builder's current value; quantising appends a layer.
+    """Make a node's float result, from several maps, the builder's current value; its quantiser will append the layer.
 
     ``layer``: operator class of the layer that the next QuantizeLinear appends. ``view``: layout of its output.
     """
@@ -110,7 +110,7 @@ def _what_gives_floats(state: State) -> str:
 
 
 def _with_open_blocks(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
-    """Append DepthToSpace and SpaceToDepth layers for operands laid out in blocks, unless all have one layout."""
+    """Return operands after appending layers for DepthToSpace or SpaceToDepth layouts, unless all have one layout."""
     views = {value.view for value in operands}
     if len(views) == 1 or not any(view.in_blocks for view in views):
         return operands

@@ -63,8 +63,8 @@ class Ledger:
         """
         self.host_after: set[int] = set()
         """Nodes, by ``id``, that the host runs after the last integer tensor."""
-        self.left: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Node whose unquantised floats a node's output holds, and the name of the map's layer, by the node's ``id``.
+        self.float_origins: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
+        """Node whose unquantised floats a node's output holds, with the name of the map's layer, by the node's ``id``.
 
         The node is ``None`` if the output is quantised, and the layer's name if an input of the model is before it.
         """
@@ -75,7 +75,7 @@ class Ledger:
         self._merged: dict[int, str] = {}
         """Texts that name the later layer that includes a node's work, by the node's ``id``."""
         self._refused: dict[int | str, HwgenError] = {}
-        self._same: dict[int, onnx.NodeProto] = {}
+        self._repeated: dict[int, onnx.NodeProto] = {}
         """Earlier node that was refused for the same constant, by a refused node's ``id``."""
         self._constants = {*graph.initialisers}
 
@@ -88,7 +88,7 @@ class Ledger:
             node = error.node
             for other in self._refused.values():
                 if isinstance(other, RefusalError) and other.node is not node and self._are_one(error, other):
-                    self._same.setdefault(id(node), other.node)
+                    self._repeated.setdefault(id(node), other.node)
                     return node
         self._refused.setdefault(str(error) if node is None else id(node), error)
         return node
@@ -96,7 +96,7 @@ class Ledger:
     def replace(self, errors: Iterable[HwgenError]) -> None:
         """Replace all noted reasons why the model can't be built by ``errors``."""
         self._refused.clear()
-        self._same.clear()
+        self._repeated.clear()
         for error in errors:
             self.refuse(error)
 
@@ -109,7 +109,7 @@ class Ledger:
             Nodes by ``id``, and refusals of the model by their text. The refusals of these go, others stay.
         """
         for key in gone:
-            refused = self._refused.pop(key, None) or (self._same.pop(key, None) if isinstance(key, int) else None)
+            refused = self._refused.pop(key, None) or (self._repeated.pop(key, None) if isinstance(key, int) else None)
             if refused is not None and isinstance(key, int):
                 self.after_refused[key] = named(node)
         self._refused[id(node)] = error
@@ -122,7 +122,7 @@ class Ledger:
 
     def is_refused(self, node: onnx.NodeProto) -> bool:
         """Return whether an ONNX node has been refused."""
-        return id(node) in self._refused or id(node) in self._same
+        return id(node) in self._refused or id(node) in self._repeated
 
     @property
     def obstacles(self) -> list[tuple[onnx.NodeProto | None, HwgenError]]:
@@ -170,9 +170,9 @@ class Ledger:
 
     # Verdicts.
 
-    def became_something(self, node: onnx.NodeProto) -> bool:
+    def became_layer(self, node: onnx.NodeProto) -> bool:
         """Return whether an ONNX node became a layer, or part of the layer before it."""
-        floats, _ = self.left.get(id(node), (node, None))
+        floats, _ = self.float_origins.get(id(node), (node, None))
         return id(node) in self.layers or floats is None
 
     def note_merged(self, layers: Collection[str], merged: Mapping[str, onnx.NodeProto]) -> None:
@@ -187,7 +187,7 @@ class Ledger:
             left = [name for name in made if name in layers]
             taker = None if left or not made else merged[made[-1]]
             if taker is None or taker is node:  # a node's second selection can undo its first one
-                _, before = self.left.get(id(node), (None, ""))
+                _, before = self.float_origins.get(id(node), (None, ""))
                 return _fold_target(left[0] if left else before)
             return taken_by(taker)
 
@@ -236,8 +236,8 @@ class Ledger:
             why = error.why if isinstance(error, RefusalError | OtherNetworkError) else str(error)
             reason, _, help_ = why.partition("; ")
             return "unsupported", reason, help_
-        if key in self._same:
-            return "unsupported", f"takes the same constant as {named(self._same[key])}, which is refused", ""
+        if key in self._repeated:
+            return "unsupported", f"takes the same constant as {named(self._repeated[key])}, which is refused", ""
         if key not in needed:
             return "folded", "no output depends on it", ""
         if key in folded:
@@ -254,8 +254,8 @@ class Ledger:
             return "host", f"begins a new feature map after {self.starts_after[key]}", ""
         if any(node is other for other in self.host_before):
             return "host", "before the first integer tensor", ""
-        if key in self.left:
-            floats, layer = self.left[key]
+        if key in self.float_origins:
+            floats, layer = self.float_origins[key]
             if floats is not None and floats is not node and (id(floats) in self.layers or id(floats) in self.absorbed):
                 layer = self.layers.get(id(floats), [self.absorbed.get(id(floats), "")])[-1]
             elif floats is not None:

@@ -27,10 +27,10 @@ _MAX_FRACTION = 20
 """Maximum number of fraction bits of a bias that is moved to meet thresholds."""
 
 
-def fitting(
+def bias_fitter(
     constants: Constants, sums: AccumulatorState, label: tuple[np.float32, int]
 ) -> Callable[[PendingLayer, FeatureMap], None]:
-    """Return a function that moves a convolution's biases until its outputs change at the same sums as the model's.
+    """Return a function that moves a convolution's biases so that its outputs change at the same sums as the model's.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _outputs(
 
 @dataclass
 class _BiasSearch:
-    """Search for a convolution's biases that make each output begin at the same sum as in the model.
+    """Search for a convolution's biases that make each output value start at the same sum as in the model.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class _BiasSearch:
         self._levels = np.arange(self.step.low + 1, self.step.high + 1)[None, :]
 
     def run(self) -> None:
-        """Move the convolution's biases until each output begins at the model's sum, or use thresholds instead."""
+        """Move the convolution's biases until each output value starts at the model's sum, or use thresholds."""
         first = self._first_sums()
         wrong = self._is_inexact(first)
         if wrong.any():
@@ -118,7 +118,7 @@ class _BiasSearch:
             step.bias, step.fraction = np.zeros(len(first), np.int64), 0
 
     def _move_biases(self, first: np.ndarray, wrong: np.ndarray) -> None:
-        """Move the biases of the channels ``wrong``, if biases exist whose outputs begin at the sums ``first``."""
+        """Move the biases of the channels ``wrong`` so that output values start at the sums ``first``, if possible."""
         rule = self.step.requantisation
         assert isinstance(rule, Requantisation)
         factor = np.ldexp(rule.significand.astype(np.float64), self.step.fraction - rule.shift)[:, None]
@@ -148,7 +148,7 @@ class _BiasSearch:
         return first
 
     def _is_inexact(self, first: np.ndarray) -> np.ndarray:
-        """Return, per channel, whether any output of the convolution begins at another sum than ``first``."""
+        """Return, per channel, whether an output value of the convolution starts at another sum than ``first``."""
         reached = (self._computed(first) >= self._levels) | (first > self._highest)
         missed = (self._computed(first - 1) < self._levels) | (first <= self._lowest)
         return np.logical_not((reached & missed).all(axis=1))

@@ -35,8 +35,8 @@ _OPSET = 17
 """Version of ONNX's operator set in the small LRN models that are run to tabulate LRN's outputs."""
 
 
-def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
-    """Tabulate the bases of LRN's power where the output changes, by an input's distance from its zero point.
+def tabulate_falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
+    """Tabulate the normalisation sums (bases of LRN's power) where LRN's output changes, per magnitude of the input.
 
     The output is its distance from the zero point, which saturates at ``limit``.
 
@@ -47,7 +47,7 @@ def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, l
     """
     x = np.arange(len(scale.terms)).astype(np.float32) * x_scale
     outputs = _Outputs(x, y_scale, limit, _Power(beta))
-    # Scales at which ONNX Runtime's power can be off by a unit, to either side, are within half of this distance.
+    # Scales where ONNX Runtime's power can be off by a unit, to either side, are within half of this distance.
     reach = int(np.ceil(8 / beta))
     low, high = scale.ranges[0] - reach, scale.ranges[1] + reach
     lowest, highest = (outputs.of(np.arange(len(x)), end) for end in (high, low))
@@ -185,7 +185,7 @@ def _lrn(build: Builder, node: onnx.NodeProto) -> None:
         try:
             terms = alpha / np.float32(size) * (x * x)
             scale = Scale(bias=float(bias), size=size, channels=here.channels, terms=terms)
-            output_falls = falls(scale, float(beta), state.scale, y_scale, max(high - zero, zero - low))
+            output_falls = tabulate_falls(scale, float(beta), state.scale, y_scale, max(high - zero, zero - low))
         except ConfigError as error:
             raise build.refusal(node, str(error)) from None
         _emit(build, node, output, scale, output_falls, low, high)

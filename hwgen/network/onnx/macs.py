@@ -175,7 +175,7 @@ def _attention_of_domain(node: _Node) -> int:
     return (_projected_attention(4) if node.node.domain == "com.microsoft" else _attention)(node)
 
 
-def _heads(node: _Node) -> int:
+def _multi_head_attention(node: _Node) -> int:
     """Return the MACs of ONNX Runtime's MultiHeadAttention: queries by keys, and weights by values."""
     query = node.input(0)
     if len(query) == 5:  # (batch, tokens, heads, 3, channels)
@@ -199,7 +199,7 @@ _COUNTS: Mapping[str, Callable[[_Node], int]] = {
     "Attention": _attention_of_domain,
     "CDist": _distances,
     "Einsum": _einsum,
-    "MultiHeadAttention": _heads,
+    "MultiHeadAttention": _multi_head_attention,
     "QAttention": _projected_attention(8),
 }
 """Functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""

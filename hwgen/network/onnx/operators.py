@@ -20,7 +20,7 @@ from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
 from hwgen.network.onnx import select as onnx_select
 from hwgen.network.onnx import transposed as onnx_transposed
-from hwgen.network.onnx.affine import note_step, refuse_falling, step_of
+from hwgen.network.onnx.affine import note_step, refuse_pool_of_arithmetic, step_of
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import DOMAINS, title
 from hwgen.network.onnx.ledger import RefusalError
@@ -47,7 +47,7 @@ _SEVERAL = {"Split"}
 """ONNX operators that may have several outputs."""
 
 
-def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:
+def importer_of(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:
     """Return the function that imports a node's operator into a builder, or refuse the node if there is none.
 
     Raises
@@ -81,7 +81,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     ModelError
         If the node can't be built.
     """
-    known(build, node)
+    importer_of(build, node)
     if build.view.holds_batch and node.op_type not in _ON_ROWS:
         raise build.refusal(node, f"takes {build.view}; a Reshape must give the batch a dimension of its own before it")
     if onnx_floats.is_float(build):
@@ -100,7 +100,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
         try:
             onnx_floats.apply(build, node, _apply)
         except RefusalError:
-            build.take_back(count)
+            build.remove_layers_from(count)
             raise error from None
 
 
@@ -151,11 +151,11 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
 def _emit_or_follow(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> None:
     """Append a max pool layer, or note the pool if the layer must follow the next QuantizeLinear."""
     state = build.state
-    refuse_falling(build, node)
+    refuse_pool_of_arithmetic(build, node)
     if isinstance(state, Joined | AccumulatorState) or (isinstance(state, Reals) and _may_fall(build, state)):
         # Quantising keeps the order, so the pool can follow it.
         state.pools.append((node, axes))
-        build.follow(node)
+        build.note_moved_quantisers(node)
         return
     build.emit_pool(node, axes)
 

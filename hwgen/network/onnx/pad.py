@@ -219,7 +219,7 @@ def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int,
 
 
 def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tuple[int, int]) -> list[int | None]:
-    """Return the channels ``order`` with ``both`` (before, after) channels of padding, ``None``, added around them.
+    """Return a Pad's output channels: those in ``order``, with ``None`` for each padding channel before and after.
 
     Negative numbers leave channels out. A channel that is padding is ``None``.
     """

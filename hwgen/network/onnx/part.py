@@ -93,7 +93,7 @@ def _part_warning(whole: ImportWalk, part: ModelPart) -> str:
 
 
 def _last_maps(whole: ImportWalk) -> Sequence[str]:
-    """Return the tensors that end the part with all layers before the first obstacles."""
+    """Return the tensors where the hardware ends if it holds all layers before the first unsupported operators."""
     tensors = rest_after(whole, whole.maps()).maps
     if not tensors:
         raise ModelError(f"{whole.where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")

@@ -322,7 +322,7 @@ def _add_to_sums(
     steps = build.constants.in_steps(node, reals, unit)
     added = Bias(steps, reals - steps * unit.astype(np.float64), may_round=False, stated=constant)
     if state.node.op_type == "MatMul" and not state.added:
-        added = build.as_by_kernel(state.node, added, unit)
+        added = build.as_kernel_adds(state.node, added, unit)
     state.bias, state.residue = state.bias + added.steps, state.residue + added.residue
     state.added = True
     if np.abs(state.bias).max() > MAX_BIAS:

@@ -59,7 +59,7 @@ _MAX_SUM = 1 << 20
 _MAX_DISTANCE = 1 / 8
 """Maximum distance from an integer, in steps, of the real numbers that a Trunc reads."""
 _MIN_PART = 3 * 2.0**-15
-"""Smallest part of a step that rounding modes other than ROUND tell apart; a bias of sums is known to 2**-15 steps."""
+"""Smallest part of a step that rounding modes other than ROUND distinguish; sums' biases are known to 2**-15 steps."""
 _MAX_EXACT = 8
 """Maximum width, in bits, of a feature map that is rounded by a mode other than ROUND."""
 _MAX_BITS = 16

@@ -22,7 +22,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.depth import emit_depth_to_space
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.qdq import plain_operand
-from hwgen.network.onnx.values import AccumulatorState, Opened
+from hwgen.network.onnx.values import AccumulatorState, PhaseChannels
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import Crop
@@ -139,7 +139,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
     sums.rounded = build.optimised and bias.may_round and not operand.in_floats and kernels.scale.size in (1, outputs)
     sizes = [count * axis.stride - sum(axis.skipped) for count, axis in zip(sums.size, (rows, columns), strict=True)]
     emit = partial(_open, build, node, channels, rows, columns)
-    sums.opened = Opened(channels, emit)
+    sums.opened = PhaseChannels(channels, emit)
     build.state, build.view = sums, View.channels_first((outputs, sizes[0], sizes[1]))
 
 
@@ -217,7 +217,7 @@ def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Seque
 
 
 def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights of a convolution that computes all phases of a ConvTranspose, and each output's node channel.
+    """Return weights of a convolution that computes all phases of a ConvTranspose, and its outputs' node channels.
 
     The second array has, for each channel of the convolution, the node's output channel. The weights are ``(channels,
     C // groups, Kh, Kw)``; the phases of a group are neighbours.

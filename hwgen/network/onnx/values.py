@@ -66,7 +66,7 @@ class Map:
         return Map(channels, height, width, self.type, self.zero_point, self.scale)
 
     def frozen(self) -> FeatureMap:
-        """Return this map, which import can no longer change, as a `FeatureMap`.
+        """Return this map as a finished `FeatureMap`, which import can no longer change.
 
         If the model clips the integers, the map has the narrowest type that holds all of them and the zero point.
         """
@@ -323,7 +323,7 @@ class Reals:
     ONNX Runtime computes no other node since the DequantizeLinear in floats.
     """
     formula: Applied | None = None
-    """Expression of the dequantised map that the nodes in ``steps`` compute; ``None`` if there are no nodes."""
+    """Expression of the map that pointwise nodes since the DequantizeLinear compute; ``None`` if there is none yet."""
     by_runtime: bool = False
     """Whether ONNX Runtime must be run for the float of each integer, because ``table`` does not hold it."""
     for_sums: bool = False
@@ -375,8 +375,8 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """Position of a ConvTranspose's output channels in its convolution, and the function that appends later layers.
+class PhaseChannels:
+    """ConvTranspose output channel of each channel of its convolution, and the function that appends later layers.
 
     ``channels``: for each channel of the sums, the channel of the map. ``make`` appends the layers after the
     convolution.
@@ -407,7 +407,7 @@ class AccumulatorState:
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
     """Max pools after the convolution, each with the map axes that its window covers."""
     groups: int = 1
-    opened: Opened | None = None
+    opened: PhaseChannels | None = None
     residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
     """Rounding error of the integer ``bias``: the model's real bias minus ``bias``, float64 ``(M,)`` or ``(1,)``."""
     rounding: np.ndarray = field(default_factory=lambda: np.zeros(1))

@@ -142,7 +142,7 @@ class ImportWalk:
         self.refused_inputs: list[str] = []
         """Error messages about the model inputs that were refused."""
         self.reached_ends: dict[str, tuple[OutputEnd, PendingLayer]] = {}
-        """Hardware output, and the layer that computes it, from which each model output is computed, by output name."""
+        """Hardware output that each model output is computed from, with its layer, by the model output's name."""
         self._elsewhere: dict[int, PendingLayer] = {}
         """Stand-ins for the missing layers of feature maps that no layer computes, by the ``id`` of the stand-in."""
         self._guessed: dict[int, str] = {}
@@ -241,7 +241,7 @@ class ImportWalk:
                 if self._is_size(node, operands) or not wanted or not operands:
                     return
                 lost = self._refuse_unfolded(node, operands)
-                if not lost and self._step(node, operands):
+                if not lost and self._apply_operator(node, operands):
                     self._note_outputs(node)
                     return
                 cause = lost or next(value.state.cause for value in operands if isinstance(value.state, Foreign))
@@ -283,7 +283,7 @@ class ImportWalk:
         self.constant.add(id(node))
         return True
 
-    def _step(self, node: onnx.NodeProto, operands: list[Value]) -> bool:
+    def _apply_operator(self, node: onnx.NodeProto, operands: list[Value]) -> bool:
         """Import an ONNX node into the builder; return false if it reads a tensor that no layer can compute.
 
         It can't be imported if it reads a tensor that no layer can compute, and begins no new feature map.
@@ -293,7 +293,7 @@ class ImportWalk:
         build.enter(operands[0])
         if foreign and not _starts_new_map(node, operands):
             if node.op_type != "Shape" and (any(state.real for state in foreign) or not may_run(node)):
-                operators.known(build, node)
+                operators.importer_of(build, node)
             return False
         if isinstance(build.state, Floats) and not foreign:
             self.ledger.host_before.append(node)
@@ -308,7 +308,7 @@ class ImportWalk:
         """Note in the ledger which node's unquantised floats the output of ``node`` holds, and its map's layer."""
         state, source = self.build.state, self.build.source
         floats = state.node if isinstance(state, Expression | Joined | Pending | AccumulatorState) else None
-        self.ledger.left[id(node)] = floats, None if source is None else source.name
+        self.ledger.float_origins[id(node)] = floats, None if source is None else source.name
 
     def _take_foreign(self, tensor: str, cause: str, *, constant: bool = False) -> None:
         """Note that no layer can compute the tensor ``tensor``; a new feature map may begin with it.
@@ -456,7 +456,7 @@ class ImportWalk:
     def host_frames(
         self, sources: Collection[str], nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
     ) -> HostFrames:
-        """Return where the frames of a batch are in the outputs of nodes that the host runs.
+        """Return which axis holds the frames of a batch in the outputs of nodes that the host runs.
 
         Parameters
         ----------
@@ -576,7 +576,7 @@ class ImportWalk:
     def _steps(self) -> list[PendingLayer]:
         """Return all unfinished layers, except those that other layers include and that no layer reads."""
         steps = self.build.steps
-        merged = {id(step) for step, node in self.build.merged if self.ledger.became_something(node)}
+        merged = {id(step) for step, node in self.build.merged if self.ledger.became_layer(node)}
         ends = {id(step) for _, step in self.reached_ends.values()}
         while True:
             read = ends | {id(source) for step in steps for source in step.sources}
@@ -654,7 +654,7 @@ class ImportWalk:
 
 @dataclass(frozen=True)
 class HostFrames:
-    """Position of a batch's frames in the outputs of nodes that the host runs, with errors about mixed frames.
+    """Axes of a batch's frames in the outputs of nodes that the host runs, with errors about mixed frames.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Position of a batch's frames after operators that work along some axes of their first operand."""
+"""Axis that holds a batch's frames after operators that work along some axes of their first operand."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _of_rows(*indices: int) -> Rule:
 
 
 def _pooled(operands: FrameOperands) -> Frames:
-    """Return the position of the frames after a max pool; refuse its second output, which indexes across frames."""
+    """Return the axis of the batch's frames after a max pool; refuse its second output, which indexes across frames."""
     if len(operands.node.output) > 1 and operands.node.output[1]:
         raise MixedError(f"its second output counts in all frames; leave it out{HELP}")
     return operands.check_axes(range(2, MAX_AXES))
@@ -107,7 +107,7 @@ def _batch_normalised(operands: FrameOperands) -> Position | Sequence[Position]:
 
 
 def _recurrent(operands: FrameOperands) -> list[Frames]:
-    """Return the positions of the frames in the outputs of an RNN, GRU or LSTM, whose inputs have a batch axis."""
+    """Return the axes of the batch's frames in the outputs of an RNN, GRU or LSTM, whose inputs have a batch axis."""
     first = 0 if attribute(operands.node, "layout", 0) else 1
     with_states = [index for index in (0, 4, 5, 6) if operands.name(index)]
     operands.check_constants(with_states)
@@ -131,7 +131,7 @@ def _reversed(operands: FrameOperands) -> Frames:
 
 
 def _compressed(operands: FrameOperands) -> Position | Sequence[Position]:
-    """Return the position of the frames after a Compress, which selects as many values as its condition says."""
+    """Return the axis of the batch's frames after a Compress, which selects as many values as its condition says."""
     if operands.frames(0) is None or operands.name(1) in operands.tensors.frames:
         return Special.RAGGED
     return _along(lambda _: [attribute(operands.node, "axis", None)] if _has_axis(operands) else range(MAX_AXES))(
@@ -172,4 +172,4 @@ RULES: Mapping[str, Rule] = {
     "ReverseSequence": _reversed,
     "Compress": _compressed,
 }
-"""Rules for the frames' position after operators that work along axes, by ONNX operator."""
+"""Rules for the axis of a batch's frames after operators that work along axes, by ONNX operator."""

@@ -1,4 +1,4 @@
-"""Position of a batch's frames after operators that cut, repeat or resize axes."""
+"""Axis that holds a batch's frames after operators that cut, repeat or resize axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_VALUES = (1 << 31) - 1
 
 
 def _unchanged(position: Frames, entries: Sequence[Mapping[int, object]], wholes: Sequence[Sequence[object]]) -> Frames:
-    """Return the position of the frames after a node, or refuse the node if it changes the frames' axis.
+    """Return the axis of the batch's frames after a node, or refuse the node if it changes the frames' axis.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _expanded(operands: FrameOperands) -> Frames:
 
 
 def _resized(operands: FrameOperands) -> Frames:
-    """Return the position of the frames after a Resize or Upsample, which must not resize the frames' axis."""
+    """Return the axis of the batch's frames after a Resize or Upsample, which must not resize the frames' axis."""
     position, node = data_position(operands), operands.node
     if text(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize":
         raise MixedError(f"crops and resizes at once; crop with a Slice{HELP}")
@@ -112,4 +112,4 @@ RULES: Mapping[str, Rule] = {
     "Expand": _expanded,
     **dict.fromkeys(("Resize", "Upsample"), _resized),
 }
-"""Rules for the frames' position after operators that cut, repeat or resize axes, by ONNX operator."""
+"""Rules for the axis of a batch's frames after operators that cut, repeat or resize axes, by ONNX operator."""

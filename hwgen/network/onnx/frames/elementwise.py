@@ -1,4 +1,4 @@
-"""Position of a batch's frames after elementwise and other operators that align all operands at the last dimension."""
+"""Axis that holds a batch's frames after operators that align operands at the last dimension (also elementwise)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _broadcast(operands: FrameOperands, indices: Sequence[int]) -> Frames:
 
 
 def _quantised(operands: FrameOperands) -> Frames:
-    """Return the position of the frames after a QuantizeLinear or DequantizeLinear: the same as in its first input."""
+    """Return the axis of the batch's frames after a QuantizeLinear or DequantizeLinear: the same as in its input."""
     operands.check_constants()
     position = operands.check_axes([])
     for index in operands.present_inputs[1:]:
@@ -62,7 +62,7 @@ RULES: Mapping[str, Rule] = {
     for name, traits in TRAITS.items()
     if traits.effect in (*POINTWISE, Effect.SAME)
 } | dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantised)
-"""Rules for the frames' position after operators that align all operands at the last dimension, by ONNX operator."""
+"""Rules for the axis of a batch's frames after operators that align operands at the last dimension, by operator."""
 
 
 def is_elementwise(operator: str) -> bool:

@@ -1,4 +1,4 @@
-"""Position of a batch's frames after operators that select or write values by indices."""
+"""Axis that holds a batch's frames after operators that select or write values by indices."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _gathered_nd(operands: FrameOperands) -> Frames:
 
 
 def _scattered_nd(operands: FrameOperands) -> Position:
-    """Return the position of the frames after a ScatterND: the same as in its data."""
+    """Return the axis of the batch's frames after a ScatterND: the same as in its data."""
     axes, position = _addressed_axes(operands), operands.frames(0)
     if operands.frames(1) is not None:
         raise MixedError(f"gives values to frames by indices that depend on frames; give constant indices{HELP}")
@@ -152,4 +152,4 @@ RULES: Mapping[str, Rule] = {
     "GatherND": _gathered_nd,
     "ScatterND": _scattered_nd,
 }
-"""Rules for the frames' position after operators that select or write by indices, by ONNX operator."""
+"""Rules for the axis of a batch's frames after operators that select or write by indices, by ONNX operator."""

@@ -186,7 +186,7 @@ class FrameOperands:
         return self.node.input[index] if index < len(self.node.input) else ""
 
     def frames(self, index: int) -> Frames | None:
-        """Return the position of the frames in an input; ``None`` if the input does not depend on the frames."""
+        """Return the axis of the batch's frames in an input; ``None`` if the input does not depend on the frames."""
         position = self.tensors.frames.get(self.name(index))
         assert not isinstance(position, Special)
         return position

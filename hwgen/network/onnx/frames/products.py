@@ -1,4 +1,4 @@
-"""Position of a batch's frames after matrix products."""
+"""Axis that holds a batch's frames after matrix products."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _transposed(operands: FrameOperands, first: int, second: int) -> tuple[bool,
 
 
 def _without_vectors(position: Frames, rank: int, ranks: tuple[int, int]) -> Frames:
-    """Return the position of the frames after a product, whose result lacks a dimension for each vector operand."""
+    """Return the axis of the batch's frames after a product, whose result lacks a dimension for each vector operand."""
     dropped = [rank - 2] * (ranks[0] == 1) + [rank - 1] * (ranks[1] == 1)
     return replace(position, axis=position.axis - sum(axis < position.axis for axis in dropped))
 
@@ -110,7 +110,7 @@ def _explicit(equation: str, ranks: Callable[[int], int]) -> tuple[list[str], st
 
 
 def _einsum(operands: FrameOperands) -> Frames:
-    """Return the position of the frames after an Einsum, if one letter stands for them in all operands."""
+    """Return the axis of the batch's frames after an Einsum, if one letter stands for them in all operands."""
     equation = text(operands.node, "equation", "")
     terms, right = _explicit(equation, operands.rank)
     positions = []
@@ -143,4 +143,4 @@ RULES: Mapping[str, Rule] = {
     "QGemm": _general_product(0, 3, addend=6),
     "Einsum": _einsum,
 }
-"""Rules for the frames' position after matrix products, by ONNX operator."""
+"""Rules for the axis of a batch's frames after matrix products, by ONNX operator."""

@@ -1,4 +1,4 @@
-"""Position of a batch's frames after operators that rename, reorder or join dimensions."""
+"""Axis that holds a batch's frames after operators that rename, reorder or join dimensions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _transposed(operands: FrameOperands) -> Frames:
 
 
 def _squeezed(operands: FrameOperands) -> Frames:
-    """Return the position of the frames after a Squeeze, which must keep the frames' axis.
+    """Return the axis of the batch's frames after a Squeeze, which must keep the frames' axis.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def _flattened(operands: FrameOperands) -> Frames:
 
 
 def _reshaped(operands: FrameOperands) -> Frames:
-    """Return the position of the frames after a Reshape, or refuse one that divides a frame between dimensions.
+    """Return the axis of the batch's frames after a Reshape, or refuse one that divides a frame between dimensions.
 
     Raises
     ------
@@ -173,4 +173,4 @@ RULES: Mapping[str, Rule] = {
     "Concat": _concat_rule(0, 1),
     "QLinearConcat": _concat_rule(2, 3),
 }
-"""Rules for the frames' position after operators that rename, reorder or join dimensions, by ONNX operator."""
+"""Rules for the axis of a batch's frames after operators that rename, reorder or join dimensions, by ONNX operator."""

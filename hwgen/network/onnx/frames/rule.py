@@ -18,7 +18,7 @@ MAX_AXES = 64
 
 
 def data_position(operands: FrameOperands) -> Frames:
-    """Return the position of the frames in a node's first input; refuse a node with frames in other inputs."""
+    """Return the axis of the batch's frames in a node's first input; refuse a node with frames in other inputs."""
     position = operands.frames(0)
     if position is None or any(
         operands.name(index) in operands.tensors.frames for index in operands.present_inputs[1:]
@@ -28,5 +28,5 @@ def data_position(operands: FrameOperands) -> Frames:
 
 
 def nonnegative_axes(axes: Sequence[int], operands: FrameOperands) -> list[int]:
-    """Return axes of a node's first input with negative ones counted from the first dimension."""
+    """Return axes of a node's first input as non-negative indices of its dimensions."""
     return [axis if axis >= 0 else axis + operands.rank(0) for axis in axes]

@@ -41,7 +41,7 @@ RULES: Mapping[str, Rule] = {
     for family in (elementwise, along, cuts, reshapes, indices, products)
     for operator, rule in family.RULES.items()
 }
-"""Rules for the position of a batch's frames in a node's outputs, by operator of ONNX or com.microsoft."""
+"""Rules for the axis of a batch's frames in a node's outputs, by operator of ONNX or com.microsoft."""
 
 
 RAGGED: Mapping[str, Special] = {
@@ -106,7 +106,7 @@ class FrameSearch:
 
     @property
     def frames(self) -> dict[str, Frames]:
-        """Position of the frames in each tensor that holds them along a known axis, by name."""
+        """Axis that holds the batch's frames in each tensor that has one, by tensor name."""
         positions = self.tensors.frames.items()
         return {name: position for name, position in positions if isinstance(position, Frames)}
 
@@ -136,7 +136,7 @@ class FrameSearch:
         return mixing
 
     def _note_outputs(self, node: onnx.NodeProto) -> None:
-        """Note the position of the frames in a node's outputs, or evaluate outputs without frames.
+        """Note the axis of the batch's frames in a node's outputs, or evaluate outputs without frames.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class FrameSearch:
             self.tensors.frames |= {name: here for name, here in outputs if name and here is not None}
 
     def of(self, tensor: str) -> Frames | Special | None:
-        """Return the position of the frames in a tensor; ``None`` if the tensor does not depend on the frames."""
+        """Return the axis of the batch's frames in a tensor; ``None`` if the tensor does not depend on the frames."""
         return Frames(0) if self.batch == 1 else self.tensors.frames.get(tensor)
 
     def depends_on_count(self, tensor: str) -> bool:
@@ -175,7 +175,7 @@ class FrameSearch:
             tensors.unknown |= {*filter(None, node.output)}
 
     def _frames_in_outputs(self, node: onnx.NodeProto) -> Position | Sequence[Position | None] | None:
-        """Return the position of the frames in a node's outputs; ``None`` if these depend only on their number.
+        """Return the axis of the batch's frames in a node's outputs; ``None`` if these depend only on their number.
 
         Raises
         ------
@@ -209,7 +209,7 @@ class FrameSearch:
             return Special.ONE_FRAME
 
     def _branch(self, operands: FrameOperands) -> list[Position | None]:
-        """Follow the branch that an If always takes, and return the positions of the frames in its outputs.
+        """Follow the branch that an If always takes, and return the axes of the batch's frames in its outputs.
 
         Raises
         ------
