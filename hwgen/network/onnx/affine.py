@@ -137,7 +137,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """Return the affine function per channel that a node applies to the current map; ``None`` if it is not affine."""
+    """Return the affine function per channel that a node applies to the builder's current map, or ``None``."""
     if node.op_type not in AFFINE or not any(build.constants.holds(name) for name in node.input):
         return None
     try:

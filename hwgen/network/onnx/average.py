@@ -121,7 +121,7 @@ def refuse_uncounted(build: Builder, node: onnx.NodeProto, geometry: Geometry) -
 
 
 def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, geometry: Geometry) -> AccumulatorState:
-    """Append layers that sum a function of the current map per channel, and return its mean as a convolution's sums.
+    """Append layers that sum a function of the builder's current map; return its mean as a convolution's sums.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, g
 
 
 def _mean(build: Builder, node: onnx.NodeProto, x_scale: np.float32, geometry: Geometry) -> AccumulatorState:
-    """Return the mean of the current map, or its sum for a ReduceSum, as sums of a convolution whose weights are 1.
+    """Return the mean of the builder's current map (its sum for a ReduceSum) as sums of a convolution with unit weights.
 
     If sums over a whole map fit 16 bits, a separate layer computes them, and the convolution's window is 1x1.
     """
@@ -164,7 +164,7 @@ def _mean(build: Builder, node: onnx.NodeProto, x_scale: np.float32, geometry: G
 def _sums(
     build: Builder, node: onnx.NodeProto, geometry: Geometry, weights: np.ndarray, unit: float
 ) -> AccumulatorState:
-    """Return the accumulators of a depthwise convolution of the current map, as the builder's state.
+    """Return, as an importer state, the accumulators of a depthwise convolution of the builder's current map.
 
     ``unit``: real value of one step of the sums.
     """
@@ -176,7 +176,7 @@ def _sums(
 
 
 def _covers(build: Builder, window: Window) -> bool:
-    """Return whether a window covers exactly the current map, without padding."""
+    """Return whether a window covers exactly the builder's current map, without padding."""
     return window.kernel == (build.map.height, build.map.width) and not any(window.padding)
 
 
@@ -191,7 +191,7 @@ def _digit_bits(build: Builder, node: onnx.NodeProto, pixels: int) -> int:
 
 
 def _emit_digits(build: Builder, node: onnx.NodeProto, digits: Digits) -> None:
-    """Append a lookup layer per digit of a function of the current map, and concatenate them, lowest digits first."""
+    """Append a lookup layer per digit of a function of the builder's current map, and a Concat, lowest digit first."""
     whole, digit = build.value, IntegerType(bits=digits.bits, signed=True)
     maps = []
     for table in digits.values:
@@ -206,7 +206,7 @@ def _emit_digits(build: Builder, node: onnx.NodeProto, digits: Digits) -> None:
 
 
 def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> Window:
-    """Append a layer that sums each channel of the current map into one 16-bit pixel; return the 1x1 window left."""
+    """Append a layer that sums each channel of the current map to one 16-bit value; return the 1x1 window left."""
     channels = build.map.channels
     significand, shift = multiplier(np.ones(channels, np.float32), 1 << INT16.bits)
     rule = Requantisation(significand=significand, shift=shift, zero_point=0, low=INT16.minimum, high=INT16.maximum)
@@ -415,7 +415,7 @@ def _emit_mean(
     integer_type: IntegerType,
     clips: Sequence[tuple[float, float]],
 ) -> None:
-    """Append a layer that averages windows of the current map's integers exactly and rounds each mean once.
+    """Append a layer that averages windows of integers of the current map exactly and rounds each mean once.
 
     Means of whole maps are a global average pool. Others are a depthwise convolution with equal weights.
     """

@@ -29,7 +29,7 @@ def _depth_to_space(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def emit_depth_to_space(build: Builder, node: onnx.NodeProto, blocks: tuple[int, int]) -> None:
-    """Append a DepthToSpace layer, which turns each pixel of the current map into a block of pixels.
+    """Append a DepthToSpace layer, which turns each pixel of the builder's current map into a block of pixels.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def _space_to_depth(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _emit_space_to_depth(build: Builder, node: onnx.NodeProto, blocks: tuple[int, int]) -> None:
-    """Append a SpaceToDepth layer, which turns each block of pixels of the current map into one pixel."""
+    """Append a SpaceToDepth layer, which turns each block of pixels of the builder's current map into one pixel."""
     here, (down, right) = build.map, blocks
     channels = here.channels * down * right
     if channels > MAX_SIDE:
@@ -68,7 +68,7 @@ def _emit_space_to_depth(build: Builder, node: onnx.NodeProto, blocks: tuple[int
 
 
 def open_blocks(build: Builder, node: onnx.NodeProto) -> None:
-    """Append a DepthToSpace or SpaceToDepth layer if one turns the current value into channels, rows and columns.
+    """Append the DepthToSpace or SpaceToDepth layer, if any, that turns the current value into a plain map (C, H, W).
 
     Exporters write both as a Reshape, a Transpose and another Reshape, which are only another view of the map.
     """

@@ -68,7 +68,7 @@ Import = Callable[[Builder, onnx.NodeProto], None]
 
 
 def is_float(build: Builder) -> bool:
-    """Return whether the current node reads a value that the hardware holds, or will hold, in fixed point."""
+    """Return whether the builder's current node reads a value that the hardware holds, or will hold, in fixed point."""
     return any(isinstance(value.state, Expression | Wide) for value in build.operands)
 
 

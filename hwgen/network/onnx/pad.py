@@ -131,7 +131,7 @@ def _emit(build: Builder, node: onnx.NodeProto, window: Window, index: Sequence[
 
 
 def _check_clipped(build: Builder, node: onnx.NodeProto, value: int) -> None:
-    """Refuse a padding value outside the bounds that the model clips the current map to."""
+    """Refuse a padding value outside the bounds that the model clips the builder's current map to."""
     made = build.computed_map()
     if made.bounds is not None and build.map.zero_point is not None:
         narrow = build.map.type.narrowed(*made.bounds, build.map.zero_point)
@@ -157,14 +157,14 @@ def _emit_window(build: Builder, node: onnx.NodeProto, window: Window, value: in
 
 
 def _emit_selection(build: Builder, node: onnx.NodeProto, index: Sequence[int | None]) -> None:
-    """Append a layer that selects the channels ``index``, unless they are all channels of the current map in order."""
+    """Append a layer that selects the channels ``index``, unless these are the current map's channels in order."""
     channels = [channel for channel in index if channel is not None]
     if channels != list(range(build.map.channels)):
         build.emit_select(node, channels)
 
 
 def _emit_channels(build: Builder, node: onnx.NodeProto, index: Sequence[int | None], value: int) -> None:
-    """Append a 1x1 convolution that copies channels of the current map, and sets other channels to ``value``.
+    """Append a 1x1 convolution that copies channels of the builder's current map, and sets other channels to ``value``.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def _integer_range(source: Map) -> tuple[int, int]:
 
 
 def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> None:
-    """Append a 1x1 convolution whose only effect is to clip each channel of the current map.
+    """Append a 1x1 convolution whose only effect is to clip each channel of the builder's current map.
 
     Other nodes read the map without the clip.
     """
@@ -97,7 +97,7 @@ def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> Non
 
 
 def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a DequantizeLinear of a feature map: the current value becomes real numbers."""
+    """Import a DequantizeLinear of a feature map: the builder's current value becomes real numbers."""
     if not isinstance(build.state, Integers):
         raise build.refusal(node, "must take integers")
     if build.map.type == INT32:  # a DequantizeLinear of accumulators can only be at the end, on the host
@@ -108,7 +108,7 @@ def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QuantizeLinear: append the layers that compute its integers from the current value."""
+    """Import a QuantizeLinear: append the layers that compute its integers from the builder's current value."""
     state = build.state
     to = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     if isinstance(state, Ended | Integers):
@@ -149,7 +149,7 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Conv of a dequantised map: the current value becomes the convolution's sums."""
+    """Import an ONNX Conv of a dequantised map: the builder's current value becomes the convolution's sums."""
     operand = _operand(build, node)
     if operand.is_padded_by(node) and not build.shared:
         operand.in_floats = False
@@ -160,7 +160,7 @@ def _conv(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Gemm of a dequantised map: the current value becomes the product's sums."""
+    """Import an ONNX Gemm of a dequantised map: the builder's current value becomes the product's sums."""
     operand = _operand(build, node)
     transposed, alpha, beta = _general_product(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 0 if transposed else 1)

@@ -93,7 +93,7 @@ def _crop(sizes: tuple[int, int], *selected: Sequence[int]) -> Window | None:
 
 
 def axis_of(build: Builder, node: onnx.NodeProto, axis: int) -> int:
-    """Return a node's axis as a non-negative index of the current value's dimensions; 0 is the batch."""
+    """Return a node's axis as a non-negative index of dimensions of the builder's current value; 0 is the batch."""
     rank = 1 + len(build.view.dims)
     if not -rank <= axis < rank:
         raise build.refusal(node, f"axis must be {-rank} to {rank - 1}, not {axis}")

@@ -102,7 +102,7 @@ class Phases:
 
 
 def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX ConvTranspose: set the current value to a convolution's sums, one output channel per phase."""
+    """Import an ONNX ConvTranspose as sums of a convolution with one output channel per phase and output channel."""
     operand = plain_operand(build, node)
     if build.spatial_axes(node) != (ROWS, COLUMNS):
         raise build.refusal(node, f"must take (N, C, H, W), but its input is laid out as {build.view}")
