@@ -29,7 +29,7 @@ AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
 _CLOSE = 2.0**-15
 """Maximum accepted rounding error of a convolution's bias, as a fraction of one output step."""
 _SATURATING = np.float32(32)
-"""Requantisation factor at which a sum half a step from its threshold already saturates a 4-bit output."""
+"""Requantisation factor that saturates a 4-bit output for a sum only half a step from its threshold."""
 _MAX_DISTANCE = 14
 """Maximum distance, in output steps, between the two values that a Where chooses from: both must fit 4 bits."""
 _MAX_FRACTION = 20

@@ -146,7 +146,7 @@ def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, g
 
 
 def _mean(build: Builder, node: onnx.NodeProto, x_scale: np.float32, geometry: Geometry) -> AccumulatorState:
-    """Return the mean of the builder's current map (its sum for a ReduceSum) as sums of a convolution with unit weights.
+    """Return the mean of the builder's current map (its sum for a ReduceSum) as sums of a convolution of unit weights.
 
     If sums over a whole map fit 16 bits, a separate layer computes them, and the convolution's window is 1x1.
     """

@@ -46,7 +46,7 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
-"""Maximum float32 distance of a Clip's bounds from its quantiser's range at which ONNX Runtime drops the Clip."""
+"""Maximum float32 distance of a Clip's bounds from its quantiser's range for ONNX Runtime to drop the Clip."""
 _RELU = (0.0, math.inf)
 """Bounds of a Relu, which ONNX Runtime drops only if the quantiser's range begins at 0."""
 _MAX_OFF = 0.01
@@ -86,7 +86,7 @@ class Builder:
         self.operands: list[Value] = []
         """Values of all tensors that the current node reads, the builder's current value first."""
         self.results: list[Value] = []
-        """Values of all outputs, unused ones included, of the current node if it has several outputs."""
+        """Values of all outputs of the current node (unused ones included) if it has several outputs."""
         self.warnings: list[str] = []
         """Warnings about parts of the ONNX model that can be built, but are hardly intended."""
         self.float_layers: list[FloatLayer] = []
@@ -289,7 +289,7 @@ class Builder:
         return self.computed_map().bounds or (self.map.type.minimum, self.map.type.maximum)
 
     def computed_map(self) -> Map:
-        """Return the feature map from which the last layers derive the current map by only selecting values.
+        """Return the feature map that the current map is derived from by layers that only select values.
 
         If no layer only selects, the result is the current map itself.
         """

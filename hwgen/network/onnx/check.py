@@ -134,7 +134,7 @@ def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
-    """Refuse a model in which a node outside functions refers to an attribute of a function."""
+    """Refuse a model with a node outside functions that refers to an attribute of a function."""
     for node in graph.node:
         for entry in node.attribute:
             if entry.ref_attr_name:

@@ -242,7 +242,7 @@ def with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 DEFAULT_DOMAINS = {"", "ai.onnx"}
-"""Names of the domain of ONNX's own operators, for which ONNX Runtime ignores a model's functions."""
+"""Names of the domain of ONNX's own operators; ONNX Runtime ignores functions of a model in this domain."""
 _RUNTIME_DOMAIN = "com.microsoft"
 """Domain of ONNX Runtime's own operators, which take precedence over functions of the same name."""
 _Name = tuple[str, str]

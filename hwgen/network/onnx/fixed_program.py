@@ -45,7 +45,7 @@ _POSITION_BITS = 17
 _FLOAT_ERROR = 2.0**-21
 """Accepted error of a polynomial (relative for results above 1): as large as ONNX Runtime's error in float32."""
 _TESTS = 8
-"""Number of points per segment at which a fitted polynomial is compared with its function."""
+"""Number of points per segment where a fitted polynomial is compared with its function."""
 
 
 @dataclass(frozen=True)

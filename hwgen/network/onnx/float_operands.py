@@ -106,7 +106,7 @@ def as_runtime_quantises(weights: np.ndarray) -> tuple[np.ndarray, np.float32, n
 
 
 def _interpolates(node: onnx.NodeProto) -> bool:
-    """Return whether a node computes values between those of its input, so that quantising its input changes them."""
+    """Return whether a node computes values between its input's values, so that quantising its input changes them."""
     return node.op_type in with_effect(Effect.RESIZE) and text(node, "mode", "nearest") != "nearest"
 
 
@@ -187,7 +187,7 @@ class _OperandRewrite:
         return labels[0] if len({tuple(node.input[1:]) for node in labels}) == 1 else None
 
     def _is_quantised(self, tensor: str, *, functions: bool) -> bool:
-        """Return whether a tensor is a quantised map to which only moves are applied, or does not depend on a map.
+        """Return whether a tensor is a quantised map, perhaps moved, or does not depend on a map.
 
         With ``functions``, functions of one value may be applied to the map, too.
         """

@@ -73,7 +73,7 @@ def is_float(build: Builder) -> bool:
 
 
 def apply(build: Builder, node: onnx.NodeProto, ordinary: Import) -> None:
-    """Import a node in fixed point, because its inputs are floats that no integer layer quantises.
+    """Import a node whose float inputs the hardware holds, or will hold, in fixed point.
 
     ``ordinary``: import of the node's operator on a map.
 

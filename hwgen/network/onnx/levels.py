@@ -133,7 +133,7 @@ class _BiasSearch:
                 return
 
     def _first_sums(self) -> np.ndarray:
-        """Return the smallest sum for which the model outputs at least each level, int64 ``(M, levels)``.
+        """Return the smallest sum that makes the model output at least each level, int64 ``(M, levels)``.
 
         If no sum has the output, the result is one more than the largest sum.
         """

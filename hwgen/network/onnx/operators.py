@@ -1,4 +1,4 @@
-"""Import of ONNX nodes: the function that imports each operator, and the rules for which operators can follow which."""
+"""Import of ONNX nodes: the function that imports each operator, and which operators can follow each other."""
 
 from __future__ import annotations
 

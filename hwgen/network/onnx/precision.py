@@ -24,7 +24,7 @@ _GATES = {"HardSigmoid", "Sigmoid", "Softmax", "Tanh"}
 _MOVED = with_effect(Effect.POOL, Effect.GLOBAL_POOL, Effect.RENAMING, Effect.RESIZE, Effect.SAME, Effect.SELECTION)
 """ONNX operators whose results have the same fixed-point step as their input."""
 _ENDS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.QUANTISER)
-"""ONNX operators at which the search for a later QuantizeLinear stops, because they don't read fixed-point floats."""
+"""ONNX operators that end the search for a later QuantizeLinear, because they don't read fixed-point floats."""
 
 
 def units(graph: GraphIndex) -> Mapping[str, float]:
@@ -72,7 +72,7 @@ def _lower_step(steps: dict[str, float], name: str, step: float) -> None:
 
 
 def _gain(graph: GraphIndex, node: onnx.NodeProto, index: int, scale: float) -> float:
-    """Estimate the factor, at least 1, by which an error in a node's input ``index`` grows in its output.
+    """Estimate how much an error in a node's input ``index`` grows in its output, as a factor of at least 1.
 
     ``scale``: scale of the QuantizeLinear that follows.
     """

@@ -18,7 +18,7 @@ import numpy as np
 _UNSIGNED = {"DOWN": "FLOOR", "UP": "CEIL"}
 """Equivalent for numbers of 0 and more of the rounding modes towards zero and away from it, by mode."""
 _HALVES = {"HALF_UP": 1, "HALF_DOWN": -1, "HALF_EVEN": 0, "ROUND": 0}
-"""Direction (1 up, -1 down, 0 to even) in which each rounding mode to the nearest integer rounds positive halves."""
+"""Direction (1 up, -1 down, 0 to even) of rounding positive halves, by name of the mode to the nearest integer."""
 _MAX_SHIFT = 16
 """Maximum number of bits that a Trunc may drop."""
 
@@ -65,7 +65,7 @@ class Truncation:
         return 0 <= self.shift <= _MAX_SHIFT
 
     def offset(self, *, negative: bool) -> float | None:
-        """Return the offset with which rounding ``(k + offset) / 2**shift`` to even truncates an integer ``k``.
+        """Return the offset that makes rounding ``(k + offset) / 2**shift`` to even truncate an integer ``k``.
 
         It is a multiple of a half, so that no integer meets a tie that the mode rounds in another direction. The result
         is ``None`` if there is no such offset. With ``negative``, ``k`` can be below 0.

@@ -141,7 +141,7 @@ class PendingLayer:
 
 
 def steps_before(sources: Iterable[PendingLayer | None]) -> Iterator[PendingLayer]:
-    """Yield, once each, the unfinished layers ``sources`` and all layers on which they depend.
+    """Yield, once each, the unfinished layers ``sources`` and all layers that they depend on.
 
     ``None`` stands for an input of the model.
     """
@@ -437,7 +437,7 @@ class AccumulatorState:
     formula: Applied | None = None
     """Expression of the convolution's real output that later nodes compute; ``None`` without such nodes."""
     signs: np.ndarray | None = None
-    """Sign (1, 0 or -1) by which each output channel's weights of the model were multiplied, int64 ``(M,)``."""
+    """Sign (1, 0 or -1) that each output channel's weights of the model were multiplied by, int64 ``(M,)``."""
     averages: bool = False
     """Whether the sums are a mean that ONNX Runtime computes in floats, rounding each operator's result to float32."""
     chosen: tuple[float, float] | None = None

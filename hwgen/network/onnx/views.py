@@ -400,7 +400,7 @@ def _size(atoms: Atoms) -> int:
 
 
 def _merge_factors(atoms: Atoms) -> Atoms:
-    """Return a dimension's map-axis factors without those of size 1, and with contiguous neighbours merged."""
+    """Return a dimension's map-axis factors without size-1 factors, and with contiguous neighbours merged."""
     joined: list[Atom] = []
     for atom in atoms:
         if atom.size == 1:

@@ -348,7 +348,7 @@ class ImportWalk:
             self._guessed[id(step)] = cause
 
     def _note_tensor(self, tensor: str) -> None:
-        """Note what is known of a tensor, and the model outputs for which the hardware ends at this tensor."""
+        """Note what is known of a tensor, and which model outputs the hardware ends for at this tensor."""
         build, readers = self.build, self._consumers.get(tensor, [])
         if tensor in self._float_tensors:
             build.leave_in_floats()
@@ -600,7 +600,7 @@ class ImportWalk:
         return tuple(layers)
 
     def _macs(self) -> dict[int, int | None]:
-        """Return the multiply-accumulates per frame, by node ``id``, of all nodes that outputs and inputs depend on.
+        """Return the multiply-accumulates per frame, by node ``id``, of the nodes that outputs and inputs depend on.
 
         The keys are the nodes' ``id``. The count is ``None`` if it is not known.
         """
@@ -676,7 +676,7 @@ class HostFrames:
 
 @dataclass(frozen=True)
 class _OpenOutput:
-    """Model output for which no hardware output has been found yet, with the ``id`` of all nodes before it."""
+    """Model output without a known hardware output yet, with the ``id`` of all nodes before it."""
 
     ends: TailSearch | None
     """Search for the tensor where the hardware ends; ``None`` if it must end at the output itself."""

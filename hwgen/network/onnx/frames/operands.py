@@ -21,14 +21,14 @@ from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shape
 
 _COUNTS = (1, 2, 3, 7, 65)
-"""Batch sizes, in frames, for which tensors are evaluated if the model takes any batch.
+"""Batch sizes, in frames, that tensors are evaluated for if the model takes any batch.
 
 There are small ones, and one beyond limits such as ``min(frames, 8)``.
 """
 _MAX_VALUES = 1 << 23
 """Maximum number of values of a tensor that is evaluated for several batch sizes."""
 _SMALL = 64
-"""Maximum total number of values of a node's operands up to which it is evaluated even if all are constants."""
+"""Maximum total number of operand values of a node that is evaluated even if all operands are constants."""
 
 
 class BatchValues:
@@ -47,7 +47,7 @@ class BatchValues:
 
     def __init__(self, constants: Mapping[str, np.ndarray], batch: int | None) -> None:
         self.counts = _COUNTS if batch is None else (batch,)
-        """Batch sizes, in frames, for which tensors are evaluated."""
+        """Batch sizes, in frames, that tensors are evaluated for."""
         self._constants = constants
         self._values: dict[str, Sequence[np.ndarray]] = {}
 
@@ -158,7 +158,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class FrameOperands:
-    """Operands of an ONNX node, of which at least one holds the frames of a batch along a known axis.
+    """Operands of an ONNX node; at least one of them holds the frames of a batch along a known axis.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class FrameOperands:
 
     @property
     def counts(self) -> Sequence[int]:
-        """Batch sizes, in frames, for which tensors that depend on the batch size are known."""
+        """Batch sizes, in frames, that tensors are evaluated for if they depend on the batch size."""
         return self.tensors.values.counts
 
     @property
