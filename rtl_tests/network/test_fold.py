@@ -253,7 +253,7 @@ def test_a_factor_of_zero() -> None:
     ("net", "message"),
     [
         (Net().normalise(4).conv(), "Conv.*different factors, which can't be folded into integer weights"),
-        (Net().apply("Add", 1.0).apply("Mul", 2.0).conv(pads=1), "Conv.*is not added to its padding, which is zero"),
+        (Net().apply("Add", 1.0).apply("Mul", 2.0).conv(pads=1), "Conv.*is not added to its padding of zeros"),
         (Net().apply("Mul", -1.0).apply("MaxPool", kernel_shape=[2, 2]).conv(), "Conv.*can't follow 'MaxPool2'"),
         (Net().conv().apply("Div", 0.0), "Div.*must hold finite numbers, and none of 0 to divide by"),
         (Net().conv().apply("Mul", np.arange(12.0)), "Mul.*one value for each of 8 channels"),
