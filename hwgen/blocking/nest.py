@@ -168,7 +168,7 @@ class Nest:
         return reached
 
     def blocks(self, dim: str, position: int) -> Blocks:
-        """Return all blocks of dimension ``dim`` that the loops around the ``position`` innermost ones iterate over."""
+        """Return all blocks of ``dim`` that the loops outside the ``position`` innermost ones iterate over."""
         size = self.problem.size(dim)
         blocks = Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64))
         for step in self.steps(dim, position, len(self.loops)):

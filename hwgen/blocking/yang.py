@@ -65,7 +65,7 @@ def diannao(width: int | None = None) -> Private:
 
 
 def baseline(name: str) -> PricedBlocking:
-    """Return the priced blocking of a benchmark layer in DianNao's loop order, with inputs in DRAM (section 5.2)."""
+    """Return a benchmark layer's blocking and energy in DianNao's loop order, with inputs in DRAM (section 5.2)."""
     problem = layer(name)
     text = f"C0=16 K0=16 X0={BASELINE_X[name]} Fw Fh C1={problem.C} K1={problem.K} X1={problem.X} Y0={problem.Y}"
     memories = {**diannao().memories, "input": []}

@@ -257,7 +257,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
 def _search_all(
     arguments: argparse.Namespace, what: str, function: Callable[[Layer], Any], layers: Sequence[Layer]
 ) -> list[Any]:
-    """Call ``function`` to search the best blocking of each layer, maybe in parallel; return the results in order.
+    """Search the best blocking of each layer with ``function``, many layers in parallel; return the results in order.
 
     Equal layers are searched once. On a cluster, and with many layers on this machine, the searches run in parallel.
     """

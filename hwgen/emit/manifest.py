@@ -82,7 +82,7 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
-    """Return the names of files that ``contents`` would overwrite although hwgen did not write them as they are.
+    """Return the names of files in ``contents`` that exist, and that hwgen did not write or that were changed since.
 
     Symbolic links and special files are included, folders are not.
     """

@@ -18,7 +18,8 @@ MAX_BIAS = (1 << 47) - 1
 With 16 bits, usual biases can exceed int32.
 """
 RARELY = 200
-"""Minimum number of a channel's table entries per entry that `fit_table` lets differ by 1, with over 8 bits."""
+"""Reciprocal of the largest share of a channel's outputs that `fit_table` lets differ by 1 (1 in 200), with over 8
+bits."""
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
 _MAX_SUMS = 1 << 16

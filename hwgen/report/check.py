@@ -27,7 +27,7 @@ _NAMED = 4
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """Verdict on each operator of a model, and whether a board can hold the model.
+    """Result of a check: a verdict on each operator of a model, and whether a board's memory can hold the weights.
 
     Parameters
     ----------

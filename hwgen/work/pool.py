@@ -300,7 +300,7 @@ def run(
             for index, task in enumerate(tasks):
                 have(index, function(*shared, task))
         else:
-            _led_through(pool, function, tasks, shared, have)
+            _run_tasks(pool, function, tasks, shared, have)
     except BaseException:
         try:
             ended()
@@ -311,7 +311,7 @@ def run(
     return [results[index] for index in range(len(tasks))]
 
 
-def _led_through(
+def _run_tasks(
     pool: TaskPool,
     function: Callable[..., T],
     tasks: Sequence[Any],

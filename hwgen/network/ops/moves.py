@@ -128,7 +128,7 @@ class Select(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
+        """Padding value of the input map; no output depends on it, because the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
@@ -171,7 +171,7 @@ class Upsample(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
+        """Padding value of the input map; no output depends on it, because the window is 1x1."""
         return self.input.type.minimum
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
@@ -232,7 +232,7 @@ class Resample(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
+        """Padding value of the input map; no output depends on it, because the window is 1x1."""
         return self.input.type.minimum
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
@@ -298,7 +298,7 @@ class _Blocks(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
+        """Padding value of the input map; no output depends on it, because the window is 1x1."""
         return self.input.type.minimum
 
 
