@@ -527,7 +527,7 @@ class AcceleratorDesign(Design):
             interval=run.interval,
             predicted_latency=prediction.latency,
             predicted_interval=self.interval if prediction.interval is None else prediction.interval,
-            stalled=stalls is not None or options.memory.limits,
+            stalled=stalls is not None or options.memory.may_stall,
             read_bytes=run.read_bytes,
             written_bytes=run.written_bytes,
             wall_s=run.wall_s,
