@@ -106,7 +106,7 @@ def window_model(layer: LayerConfig, site: Site) -> ControlModel:
 
 
 def _has_one_step(layer: LayerConfig) -> bool:
-    """Return whether each output fold of a layer takes a single step, so that no mark of a last step is needed."""
+    """Return whether a layer accumulates each output fold in one step, so that every step is the last of its fold."""
     return layer.window.steps == 1 and not isinstance(layer.window, WholeMapConfig)
 
 

@@ -52,7 +52,7 @@ class PairTables(ValueTables):
     rounding: tuple[int, ...]
 
     def check_tables(self, fraction: int) -> None:
-        """Raise ConfigError unless both tables have an entry per input value, and ``rounding`` has 256 fractions.
+        """Raise ConfigError unless tables have an entry per input value, and ``rounding`` 256 values in range.
 
         The fractions have ``fraction`` bits.
 

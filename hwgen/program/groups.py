@@ -134,7 +134,7 @@ class Grouping:
         self._tries_between = False
 
     def moved(self, locations: Sequence[Mapping[str, MapLocation]]) -> Grouping:
-        """Return a search for other memory locations of the maps, which shares all results of this search."""
+        """Return a copy of this search for groups with the maps at other addresses; it shares cached results."""
         moved = copy(self)
         moved._locations = locations
         return moved

@@ -159,7 +159,8 @@ def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: FixedValue) -
         raise ModelError(
             f"{op.name}: the engine can't round the sums of this interpolation exactly; use --template stream"
         )
-    operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": builder.add_constant(significand, shift)}
+    index = builder.add_constant(np.array(significand), shift)
+    operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
     builder.release(above_zero)
     result = builder.add(
         Opcode.MULTIPLY, (int(steps.min()), int(steps.max())), above_zero, 0, rounding=Rounding.EVEN, **operands

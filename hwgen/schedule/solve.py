@@ -228,7 +228,7 @@ class Schedule:
         return sequences | {("taken", stream_index): (self._beats(stream), 1)}
 
     def _ports(self, layer: int) -> layer_events.Ports:
-        """Return the keys of the event sequences at a layer's inputs and outputs."""
+        """Return the keys of a layer's event sequences: beats in and out of each port, and output fold starts."""
         return layer_events.Ports(
             tuple(("taken", stream) for stream in self._streams_into[layer]),
             tuple(self._offers(stream) if self._fifo_of(stream) >= 0 else None for stream in self._streams_into[layer]),
@@ -606,7 +606,7 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
 
 
 def with_few_rows(config: AcceleratorConfig, frames: int | None, compute: Callable[[int | None], T]) -> T:
-    """Return the result of ``compute`` for the fewest map rows whose schedule proves the result for all rows.
+    """Run ``compute`` on schedules cut to few map rows until one proves the omitted rows' times; return its result.
 
     Parameters
     ----------

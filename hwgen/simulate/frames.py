@@ -63,7 +63,7 @@ class FrameRuns:
 
 
 def predict(program: Program, timing: MemoryTiming) -> Prediction:
-    """Predict the exact cycles and bytes of one run of a program by its schedule, for a memory without gaps.
+    """Return the exact cycles and the bytes read and written in one run of a program, for a memory that never stalls.
 
     Raises
     ------

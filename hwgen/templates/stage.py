@@ -50,7 +50,7 @@ def weight_block_rams(memories: Memories, products: Any, lane_bits: Any, chain: 
 
 
 def block_rams(memories: Memories, width: Any, depth: Any) -> Any:
-    """Return the number of 36-kbit block RAMs of a memory, 0 if its depth suits LUTs; sizes can be arrays.
+    """Return the number of block RAMs (in halves) of a memory, 0 if shallow enough for LUTs; takes arrays.
 
     Parameters
     ----------

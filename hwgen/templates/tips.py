@@ -101,7 +101,7 @@ class PyramidWork:
 
 
 def largest(axis: TiledAxis, what: str) -> int:
-    """Return the maximum over tiles along an axis of their ``windows``, ``new`` pixels or all pixels (``size``)."""
+    """Return the maximum over an axis's tiles of the `Span` attribute ``what``, in pixels."""
     return max(getattr(span, what) for span in axis.spans)
 
 

@@ -314,7 +314,7 @@ class Compute(JobPart):
     in_columns: int = _bits(16)
     """Number of columns of the input map part in the map buffer; pixels outside are padding."""
     origin_row: int = _bits(16, signed=True)
-    """Row of the first output pixel's first kernel tap in the map part in the buffer; negative in padding."""
+    """Row of the first window's top left tap, counted from the first buffered row; negative in the padding."""
     origin_column: int = _bits(16, signed=True)
     """Column of the first output pixel's first kernel tap in the map part in the buffer; negative in padding."""
     start_words: int = _bits(16, signed=True)

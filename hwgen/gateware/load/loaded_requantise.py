@@ -126,7 +126,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def blank(self) -> LoadedRequantiseConfig:
-        """Copy of this configuration with neutral constants, which describes the hardware without loaded contents."""
+        """Copy with placeholder constants, to compare hardware regardless of the loaded contents."""
         ones = (1 << (SIGNIFICAND_BITS - 1),) * self.channels
         zeros = (0,) * self.channels
         return replace(self, bias=zeros, significand=ones, shift=zeros, zero_point=0, low=0, high=0)

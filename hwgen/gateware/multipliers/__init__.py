@@ -66,7 +66,7 @@ LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (
     NarrowMultiplier(),
     BoothMultiplier(),
 )
-"""Multipliers that build products from LUTs; the first that can compute a layer's products is used."""
+"""Instances of all multipliers in LUTs; the first that can compute a layer's products is used."""
 
 
 def multiplier_of(name: int | str) -> Multiplier:

@@ -448,7 +448,7 @@ class _Layout:
 
 @dataclass(frozen=True)
 class _ChainCircuit:
-    """Circuit of a chain of Booth rows in an output channel whose sums have ``sum_bits`` bits."""
+    """Chain of adders of radix-4 Booth partial products, for one output channel with ``sum_bits``-bit sums."""
 
     m: Module
     group: _Group

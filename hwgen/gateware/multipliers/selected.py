@@ -231,7 +231,7 @@ class _Tables:
         return self.graph.add_to(m, products, f"{names[0]}_shared", names)
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the LUTs and flip-flops of the product tables, the adders and the delayed step index."""
+        """Add to ``cost`` the product tables (ROMs addressed by activation bits and step), adders and step delays."""
         cost.add(self._cost)
         self.graph.count(cost)
 

@@ -67,7 +67,7 @@ class Recipe:
         return self.operand_bits - piece * PIECE if piece == pieces - 1 else PIECE
 
     def factor_name(self, piece: int) -> str:
-        """Return the name of the table that stores piece ``piece`` of all channels' factors."""
+        """Return the name of the table of all channels' factors, or of 17-bit slice ``piece`` of split factors."""
         return f"factor_{piece}" if self.split_factor else "factor"
 
     @property

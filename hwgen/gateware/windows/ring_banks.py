@@ -109,7 +109,7 @@ class RingBanks:
             count_pieces(cost, self.parameters.word_bits, self.depth, self.parameters.memory_in)
 
     def add_to(self, m: Module) -> list[RingBank]:
-        """Add the memories of all banks to a module; return the banks' signals as a flat list, row by row."""
+        """Add the memories of all banks to a module; return a `RingBank` per bank, row by row."""
         return [self._add_bank(m, row, column) for row in range(self.rows) for column in range(self.columns)]
 
     def _add_bank(self, m: Module, row: int, column: int) -> RingBank:

@@ -43,7 +43,7 @@ class Function:
     state: Reals
 
     def reals(self) -> np.ndarray:
-        """Compute the function's value for each integer of the map, float32 ``(channels or 1, integers)``."""
+        """Return the real results for each integer that a map's value can take, float32 ``(channels or 1, n)``."""
         return self._tabulate(None)
 
     @property

@@ -22,7 +22,7 @@ from hwgen.network.onnx.operator_traits import CONVOLUTIONS, PRODUCTS, TRAITS, E
 from hwgen.processes import workplace
 
 _IN_FLOATS = {name for name in with_effect(Effect.CONVOLUTION, Effect.PRODUCT) if not TRAITS[name].in_integers}
-"""Operators of ONNX Runtime's optimised graph that output float32, rounded before a QuantizeLinear reads it."""
+"""ONNX Runtime's convolution and matrix product operators that compute in float32."""
 _WITH_BIAS = {"QGemm", "QLinearConv"}
 """Operators of ONNX Runtime's optimised graph that add a bias's integers to integer sums."""
 _LABEL = re.compile(r"hwgen#(\d+)#")

@@ -110,7 +110,7 @@ class _Outputs:
 
 @dataclass(frozen=True)
 class _Power:
-    """Function ``scale ** -beta`` of LRN's base ``scale``, as ONNX Runtime's LRN of three channels computes it.
+    """Function ``scale ** -beta`` in float32, computed bit for bit by running ONNX Runtime's LRN with ``size`` 3.
 
     The middle channel is almost 0.
     """

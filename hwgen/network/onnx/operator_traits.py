@@ -45,7 +45,7 @@ class Effect(Enum):
 
 
 POINTWISE = (Effect.FUNCTION, Effect.CONVERSION, Effect.ARITHMETIC)
-"""Effects of operators that keep the position of each value."""
+"""`Effect` members of elementwise operators, which keep the position of each value."""
 MOVES = (Effect.SAME, Effect.RENAMING, Effect.REPEAT, Effect.SELECTION)
 """Effects of operators that only change the positions of their first input's values."""
 
