@@ -30,7 +30,7 @@ from hwgen.network.ops import Conv, FixedPoint, Lookup, MaxPool, Op, SumPool
 from hwgen.network.ops import fixed_point as steps
 from hwgen.network.ops.fixed_point import Range
 from hwgen.program.array_pass import FixedProgram, LookupTables, Pass, unscaled_pass
-from hwgen.program.fixed_builder import FixedProgramBuilder, FixedValue
+from hwgen.program.fixed_builder import FixedProgramBuilder, RegisterValue
 from hwgen.program.layout import offset, value_bytes
 
 
@@ -91,7 +91,7 @@ def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]
     last_uses = {operand: index for index, step in enumerate(op.steps) for operand in step.operands}
     spread = len(op.inputs) - op.spread
     order = [*range(spread, len(op.inputs)), *range(spread)]  # a pixel for all pixels first
-    values: dict[int, FixedValue] = {}
+    values: dict[int, RegisterValue] = {}
     operands = []
     for index in order:
         source, is_pixel = op.inputs[index], index >= spread
@@ -111,7 +111,9 @@ def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]
     return (operands_pass(operands, writer.finish(result, op.output.type), op.output.type),)
 
 
-def _add_operation(writer: FixedProgramBuilder, step: steps.Operation, values: Sequence[FixedValue]) -> FixedValue:
+def _add_operation(
+    writer: FixedProgramBuilder, step: steps.Operation, values: Sequence[RegisterValue]
+) -> RegisterValue:
     """Add the instructions of one operation of a `FixedPoint` layer to its program; return the result."""
     match step:
         case steps.Table():

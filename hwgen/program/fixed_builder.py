@@ -35,7 +35,7 @@ OTHER_ROUNDING = (
 )
 
 
-class FixedValue:
+class RegisterValue:
     """Value in a fixed-point program: its register slot, its range, and whether one pixel's value serves all pixels."""
 
     def __init__(self, slot: int, ends: Range, is_pixel: bool = False):
@@ -63,9 +63,9 @@ class FixedProgramBuilder:
         """Return the error that the fixed-point unit can't compute the layer, with a reason, to be raised."""
         return ModelError(f"{self._name}: {reason}; use --template stream")
 
-    def arrive(self, ends: Range, *, is_pixel: bool = False) -> FixedValue:
+    def arrive(self, ends: Range, *, is_pixel: bool = False) -> RegisterValue:
         """Add an operand that the unit receives before the program begins, in a register slot; return it."""
-        return FixedValue(self._free_slot(), ends, is_pixel)
+        return RegisterValue(self._free_slot(), ends, is_pixel)
 
     def _free_slot(self) -> int:
         """Reserve the first free register slot and return its index; refuse the layer if there is none."""
@@ -78,7 +78,7 @@ class FixedProgramBuilder:
             )
         return slot
 
-    def release(self, value: FixedValue) -> None:
+    def release(self, value: RegisterValue) -> None:
         """Free the register slot of a value that no later instruction reads."""
         self._used.discard(value.slot)
 
@@ -93,14 +93,14 @@ class FixedProgramBuilder:
         return len(self._constants) - 1
 
     def add(
-        self, code: Opcode, ends: Range, first: FixedValue, second: FixedValue | int | np.ndarray, **extra: int
-    ) -> FixedValue:
+        self, code: Opcode, ends: Range, first: RegisterValue, second: RegisterValue | int | np.ndarray, **extra: int
+    ) -> RegisterValue:
         """Add an instruction with two operands (the second one can be a constant), and return its result.
 
         ``ends`` are the smallest and the largest possible result.
         """
         operand = {"first": first.slot, "first_is_pixel": first.is_pixel}
-        if isinstance(second, FixedValue):
+        if isinstance(second, RegisterValue):
             operand |= {"second": second.slot, "second_is_pixel": second.is_pixel}
         elif "constant" not in extra:
             operand |= {"second_is_constant": 1, "constant": self.add_constant(np.array(second))}
@@ -108,20 +108,20 @@ class FixedProgramBuilder:
             raise self.refuse(
                 f"the engine's fixed-point unit computes values of {VALUE_BITS} bits, and this layer needs more"
             )
-        result = FixedValue(self._free_slot(), ends)
+        result = RegisterValue(self._free_slot(), ends)
         self._words.append(instruction_word(code=code, target=result.slot, **operand, **extra))
         return result
 
     def plus(
-        self, first: FixedValue, second: FixedValue | int | np.ndarray, sign: int = 1, ends: Range | None = None
-    ) -> FixedValue:
+        self, first: RegisterValue, second: RegisterValue | int | np.ndarray, sign: int = 1, ends: Range | None = None
+    ) -> RegisterValue:
         """Add an instruction that adds or subtracts a value or a constant; ``ends`` bound the result, if known."""
-        low, high = second.ends if isinstance(second, FixedValue) else (int(np.min(second)), int(np.max(second)))
+        low, high = second.ends if isinstance(second, RegisterValue) else (int(np.min(second)), int(np.max(second)))
         added_low, added_high = sorted((sign * low, sign * high))
         ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
         return self.add(Opcode.ADD if sign > 0 else Opcode.SUBTRACT, ends, first, second)
 
-    def limit(self, value: FixedValue, low: int, high: int) -> FixedValue:
+    def limit(self, value: RegisterValue, low: int, high: int) -> RegisterValue:
         """Add the instructions that clamp a value to constant bounds, if it can exceed them; return the result."""
         for code, bound, acts in (
             (Opcode.MAXIMUM, low, value.ends[0] < low),
@@ -135,10 +135,14 @@ class FixedProgramBuilder:
         return value
 
     def times(
-        self, first: FixedValue, second: FixedValue | np.ndarray, shift: int = 0, rounding: Rounding = Rounding.UPWARDS
-    ) -> FixedValue:
+        self,
+        first: RegisterValue,
+        second: RegisterValue | np.ndarray,
+        shift: int = 0,
+        rounding: Rounding = Rounding.UPWARDS,
+    ) -> RegisterValue:
         """Add the instructions for ``first * second / 2**shift``, rounded; ``second`` is a value or constants."""
-        if not isinstance(second, FixedValue):
+        if not isinstance(second, RegisterValue):
             ends = int(second.min()), int(second.max())
             if signed_bits(*ends) > FACTOR_BITS:
                 raise self.refuse(f"the engine's fixed-point unit multiplies by factors of {FACTOR_BITS} bits")
@@ -157,7 +161,9 @@ class FixedProgramBuilder:
         ends = _quotient_range(first.ends, second.ends, shift, rounding)
         return self.add(Opcode.MULTIPLY, ends, first, second, shift=shift, rounding=rounding)
 
-    def _times_in_halves(self, first: FixedValue, second: FixedValue, shift: int, rounding: Rounding) -> FixedValue:
+    def _times_in_halves(
+        self, first: RegisterValue, second: RegisterValue, shift: int, rounding: Rounding
+    ) -> RegisterValue:
         """Add the instructions for ``first * second / 2**shift``, with ``second`` as ``upper * 2**half + lower``.
 
         Rounded down, ``first * lower / 2**half`` does not change the quotient.
@@ -182,13 +188,13 @@ class FixedProgramBuilder:
         self.release(total)
         return self.times(total, np.array(1), shift - half, rounding)
 
-    def scale(self, value: FixedValue, bits: int) -> FixedValue:
+    def scale(self, value: RegisterValue, bits: int) -> RegisterValue:
         """Add an instruction that divides a value by ``2**bits``, rounded; negative ``bits`` multiply it."""
         if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
             raise self.refuse(f"the engine's fixed-point unit shifts by {-bits} bits in several steps only")
         return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
 
-    def look_up(self, value: FixedValue, words: Sequence[int], low: int) -> FixedValue:
+    def look_up(self, value: RegisterValue, words: Sequence[int], low: int) -> RegisterValue:
         """Add a lookup of a value in the table ``words``, whose first entry is for the value ``low``."""
         base = len(self._lookups)
         self._lookups += words
@@ -199,7 +205,7 @@ class FixedProgramBuilder:
             )
         return self.add(Opcode.LOOK_UP, (min(words), max(words)), value, 0, constant=0, base=(base - low) % MAX_LOOKUPS)
 
-    def curve(self, value: FixedValue, step: steps.Curve) -> FixedValue:
+    def curve(self, value: RegisterValue, step: steps.Curve) -> RegisterValue:
         """Add the instructions that compute a piecewise quadratic function of a value; return the result."""
         size, (first, last) = step.segment_bits, _varying_segments(step)
         place = self.plus(value, -step.low - (first << size))
@@ -221,7 +227,9 @@ class FixedProgramBuilder:
         self.release(total)
         return self.times(total, np.array(1), size + step.guard, Rounding.DOWN)
 
-    def _line(self, slope: FixedValue, place: FixedValue, shift: int, start: FixedValue, ends: Range) -> FixedValue:
+    def _line(
+        self, slope: RegisterValue, place: RegisterValue, shift: int, start: RegisterValue, ends: Range
+    ) -> RegisterValue:
         """Add the instructions for ``(slope * place >> shift) + start``, and free the slots of slope and start."""
         self.release(slope)
         moved = self.times(slope, place, shift, Rounding.DOWN)
@@ -229,7 +237,9 @@ class FixedProgramBuilder:
         self.release(start)
         return self.plus(moved, start, ends=ends)
 
-    def _look_up_pair(self, index: FixedValue, upper: np.ndarray, lower: np.ndarray) -> tuple[FixedValue, FixedValue]:
+    def _look_up_pair(
+        self, index: RegisterValue, upper: np.ndarray, lower: np.ndarray
+    ) -> tuple[RegisterValue, RegisterValue]:
         """Add one lookup whose table words hold two entries, and return ``upper[index]`` and ``lower[index]``."""
         base = int(lower.min())
         bits = int(lower.max() - base).bit_length()
@@ -242,7 +252,7 @@ class FixedProgramBuilder:
         self.release(rest)
         return high, self.plus(rest, base)
 
-    def requantise(self, value: FixedValue, rule: OutputRule | None) -> FixedValue:
+    def requantise(self, value: RegisterValue, rule: OutputRule | None) -> RegisterValue:
         """Add the instructions that requantise a value by a layer's rule, and free the value's register slot."""
         if rule is None:
             return value
@@ -263,7 +273,7 @@ class FixedProgramBuilder:
             value = self.plus(value, rule.zero_point)
         return self.limit(value, rule.low, rule.high)
 
-    def weighted_sum(self, terms: Sequence[tuple[IntegerType, int]]) -> FixedValue:
+    def weighted_sum(self, terms: Sequence[tuple[IntegerType, int]]) -> RegisterValue:
         """Add operands and the instructions for the sum of the operands times constant weights; return the sum.
 
         ``terms`` are the type and the weight of each value, in the order of arrival.
@@ -280,7 +290,7 @@ class FixedProgramBuilder:
         assert total is not None
         return total
 
-    def finish(self, value: FixedValue, kind: IntegerType) -> FixedProgram:
+    def finish(self, value: RegisterValue, kind: IntegerType) -> FixedProgram:
         """Add the instructions that write the bytes of the output value, highest first, and return the program."""
         size = value_bytes(kind)
         for row in range(size):

@@ -19,9 +19,9 @@ from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
 from hwgen.network.ops import Interpolate
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, repeat_weights, unscaled_pass
 from hwgen.program.fixed import operand_pass, operands_pass
-from hwgen.program.fixed_builder import FixedProgramBuilder, FixedValue
+from hwgen.program.fixed_builder import FixedProgramBuilder, RegisterValue
 from hwgen.program.layout import by_value, offset, value_bytes
-from hwgen.program.resample import Run, even_runs
+from hwgen.program.resample import EvenRun, even_runs
 
 #: Maximum number of bits of a weighted sum of input rows, as the engine's memory stores it.
 _MAX_SUM_BITS = 32
@@ -79,7 +79,7 @@ def _pixel_copies(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(passes)
 
 
-def _runs(op: Interpolate, axis: int) -> Iterator[tuple[Run, tuple[int, ...]]]:
+def _runs(op: Interpolate, axis: int) -> Iterator[tuple[EvenRun, tuple[int, ...]]]:
     """Yield runs of evenly spaced output rows (axis 0) or columns, with the weights of their one or two inputs."""
     indices, weights = ((op.rows, op.row_weights), (op.columns, op.column_weights))[axis]
     parts, last = op.axis_parts[axis], (op.height, op.width)[axis] - 1
@@ -92,7 +92,7 @@ def _runs(op: Interpolate, axis: int) -> Iterator[tuple[Run, tuple[int, ...]]]:
             yield run, of_inputs
 
 
-def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: Run, weights: tuple[int, ...]) -> Pass:
+def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, weights: tuple[int, ...]) -> Pass:
     """Return the pass that computes a run of interpolated rows: sums of an input row and the next times ``weights``."""
     size = value_bytes(op.input.type)
     operands = [
@@ -116,7 +116,7 @@ def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: Run
     return replace(task, target=(name, 0), lattice=PixelGrid(step=(run.step, 1), first=(run.first, 0)))
 
 
-def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: Run, weights: tuple[int, ...]) -> Pass:
+def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, weights: tuple[int, ...]) -> Pass:
     """Return the pass that interpolates a run of columns of the stored sums of rows, and requantises the results."""
     edge, stored = sums
     size = value_bytes(stored.type)
@@ -141,7 +141,7 @@ def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: Run, weight
     return replace(task, lattice=PixelGrid(step=(1, run.step), first=(0, run.first)))
 
 
-def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: FixedValue) -> FixedValue:
+def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue) -> RegisterValue:
     """Add the instructions that requantise an interpolation's sums exactly as the model does; return the result."""
     parts = op.axis_parts[0] * op.axis_parts[1]
     ends = [parts * (end - op.offset) for end in (op.input.type.minimum, op.input.type.maximum)]

@@ -73,10 +73,8 @@ from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.resample import resample_passes
 from hwgen.program.unfold import UnfoldedConv
-from hwgen.program.wide_moves import MOVES, byte_passes
+from hwgen.program.wide_moves import concat_of_bytes, passes_of_all_bytes, passes_of_each_byte
 
-#: Layer types of pools that may have inputs of more than 8 bits: the fixed-point unit computes them.
-WIDE_POOLS = (SumPool, GlobalAveragePool, MaxPool)
 #: Maximum kernel size, in taps, and maximum dilation: the fields of a job have 8 bits.
 MAX_TAPS = 255
 
@@ -104,14 +102,9 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
     for layer in ops:
         _check_bits(layer)
     _check_window(op)
-    make: Callable[..., tuple[Pass, ...]] = _RULES[type(op)].passes
-    if is_wide(op.input) and type(op) in WIDE_POOLS:
-        make = max_pool_passes if type(op) is MaxPool else sum_pool_passes
-    inputs = (takes[0], inside) if op.concatenates else (takes[0],)
-    if is_wide(op.input) and type(op) in MOVES:
-        layer_passes = byte_passes(op, lambda stored: make(stored, *inputs))
-    else:
-        layer_passes = make(op, *inputs)
+    rule = _RULES[type(op)]
+    make = rule.wide_passes if rule.wide_passes and is_wide(op.input) else rule.passes
+    layer_passes = make(op, takes[0], inside) if op.concatenates else make(op, takes[0])
     for later_op, edges in zip(fused, takes[1:], strict=True):
         fuse = _RULES[type(later_op)].fuse
         assert fuse is not None
@@ -121,9 +114,10 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
 
 def _check_bits(op: Op) -> None:
     """Refuse a layer whose maps have more bits than the engine computes for such a layer."""
-    is_taken = type(op) in (FixedPoint, *WIDE_POOLS, *MOVES)
+    rule = _RULES[type(op)]
     for feature_map in (*op.inputs, op.output):
-        if is_wide(feature_map) and not (is_taken or (type(op) in (Conv, UnfoldedConv) and feature_map is op.output)):
+        is_taken = rule.wide_passes or (rule.has_wide_outputs and feature_map is op.output)
+        if is_wide(feature_map) and not is_taken:
             raise ModelError(
                 f"{op.name}: the engine computes {op.kind} with values of at most 8 bits, not with a map of "
                 f"{feature_map}; use --template stream"
@@ -137,7 +131,7 @@ def can_fuse(before: Sequence[Op], op: Op) -> bool:
     kind, first, last = (_RULES[type(layer)] for layer in (op, before[0], before[-1]))
     if kind.fuse is None or scratch_maps(before[0]) or type(op) in last.never_before or is_wide(before[-1].output):
         return False
-    if _needs_fixed_unit(before[0]):
+    if first.needs_fixed_unit(before[0]):
         return False
     return not (kind.needs_whole_map and first.in_parts(before[0])) and kind.fusible(before, op)
 
@@ -305,11 +299,9 @@ def _conv_factors(op: Conv) -> Factors | None:
     return _fit_rule(op, rule, steps, op.bias, op.fraction)
 
 
-def _needs_fixed_unit(op: Op) -> bool:
-    """Whether only the engine's fixed-point unit can compute a layer exactly, although its outputs have 8 bits."""
-    if isinstance(op, Lookup):
-        return op.by_channel and scaled_lookup(op) is None
-    return isinstance(op, Conv) and op.requantisation is not None and _conv_factors(op) is None
+def _lacks_factors(op: Conv) -> bool:
+    """Whether no factors let the engine requantise a convolution's sums exactly."""
+    return op.requantisation is not None and _conv_factors(op) is None
 
 
 def _fit_rule(
@@ -489,16 +481,33 @@ class _LayerRule:
     """Function that tells whether a layer of this type can be fused onto the output of given earlier layers."""
     needs_whole_map: bool = True
     """Whether a layer of this type can only be fused onto a pass that computes all pixels of its map."""
+    wide_passes: Callable[..., tuple[Pass, ...]] | None = None
+    """Function that makes a layer's passes if its maps have more than 8 bits; ``None`` if the engine has none."""
+    has_wide_outputs: bool = False
+    """Whether the output can have more than 8 bits, and the inputs not."""
+    needs_fixed_unit: Callable[[Any], bool] = lambda op: False
+    """Function that tells whether only the fixed-point unit computes a layer with outputs of 8 bits."""
+
+
+def _by_byte(make: Callable[..., tuple[Pass, ...]]) -> Callable[..., tuple[Pass, ...]]:
+    """Return the function that makes a layer's passes of wide maps, from the one for maps of 8 bits."""
+    return lambda op, edges: passes_of_each_byte(make(op, edges), op)
 
 
 _SUM = _LayerRule(add_passes, never_before=(Add, Sub), fuse=_fuse_sum, fusible=lambda before, op: len(before) == 1)
 _EXTREME = _LayerRule(extreme_passes, scratch=extreme_scratch)
 _RULES: dict[type[Op], _LayerRule] = {
-    Conv: _LayerRule(_conv),
-    UnfoldedConv: _LayerRule(_unfolded),
-    MaxPool: _LayerRule(_max_pool, never_before=(MaxPool, Lookup), fuse=_fuse_pool, fusible=_is_halving),
+    Conv: _LayerRule(_conv, has_wide_outputs=True, needs_fixed_unit=_lacks_factors),
+    UnfoldedConv: _LayerRule(_unfolded, has_wide_outputs=True, needs_fixed_unit=_lacks_factors),
+    MaxPool: _LayerRule(
+        _max_pool,
+        never_before=(MaxPool, Lookup),
+        fuse=_fuse_pool,
+        fusible=_is_halving,
+        wide_passes=max_pool_passes,
+    ),
     AveragePool: _LayerRule(_average_pool, in_parts=lambda op: len(divisor_regions(op)) > 1),
-    GlobalAveragePool: _LayerRule(_global_average),
+    GlobalAveragePool: _LayerRule(_global_average, wide_passes=sum_pool_passes),
     Add: _SUM,
     Sub: _SUM,
     Mul: _LayerRule(product_passes, never_before=(Add, Sub)),
@@ -512,21 +521,29 @@ _RULES: dict[type[Op], _LayerRule] = {
         fuse=_fuse_lookup,
         fusible=lambda before, op: not op.by_channel,
         needs_whole_map=False,
+        needs_fixed_unit=lambda op: op.by_channel and scaled_lookup(op) is None,
     ),
-    Crop: _LayerRule(_copy_pass),
-    Pad: _LayerRule(_copy_pass),
-    Select: _LayerRule(_select),
-    Upsample: _LayerRule(_upsample, in_parts=lambda op: True),
+    Crop: _LayerRule(_copy_pass, wide_passes=_by_byte(_copy_pass)),
+    Pad: _LayerRule(_copy_pass, wide_passes=_by_byte(_copy_pass)),
+    Select: _LayerRule(_select, wide_passes=lambda op, edges: passes_of_all_bytes(_select(op, edges), op)),
+    Upsample: _LayerRule(_upsample, in_parts=lambda op: True, wide_passes=_by_byte(_upsample)),
     Interpolate: _LayerRule(
         interpolate_passes,
         scratch=interpolate_scratch,
         in_parts=lambda op: True,
         never_before=(Add, Sub, Lookup, MaxPool),
     ),
-    Resample: _LayerRule(resample_passes, in_parts=lambda op: True),
-    DepthToSpace: _LayerRule(_depth_to_space, in_parts=lambda op: True),
-    SpaceToDepth: _LayerRule(_space_to_depth),
-    FixedPoint: _LayerRule(fixed_point_passes, never_before=(Add, Sub, Lookup, MaxPool)),
-    SumPool: _LayerRule(sum_pool_passes, never_before=(Add, Sub, Lookup, MaxPool)),
-    Concat: _LayerRule(_concat, scratch=_concat_scratch, never_before=(Add, Sub, Lookup, MaxPool)),
+    Resample: _LayerRule(resample_passes, in_parts=lambda op: True, wide_passes=_by_byte(resample_passes)),
+    DepthToSpace: _LayerRule(_depth_to_space, in_parts=lambda op: True, wide_passes=_by_byte(_depth_to_space)),
+    SpaceToDepth: _LayerRule(_space_to_depth, wide_passes=_by_byte(_space_to_depth)),
+    FixedPoint: _LayerRule(
+        fixed_point_passes, never_before=(Add, Sub, Lookup, MaxPool), wide_passes=fixed_point_passes
+    ),
+    SumPool: _LayerRule(sum_pool_passes, never_before=(Add, Sub, Lookup, MaxPool), wide_passes=sum_pool_passes),
+    Concat: _LayerRule(
+        _concat,
+        scratch=_concat_scratch,
+        never_before=(Add, Sub, Lookup, MaxPool),
+        wide_passes=lambda op, edges, inside: _concat(concat_of_bytes(op), edges, inside),
+    ),
 }

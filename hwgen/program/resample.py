@@ -16,7 +16,7 @@ _MAX_PASSES = 256
 
 
 @dataclass(frozen=True)
-class Run:
+class EvenRun:
     """Evenly spaced rows (or columns) of an output that copy evenly spaced rows (or columns) of the input.
 
     Parameters
@@ -55,7 +55,7 @@ def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(_copy(task, row, column) for row, column in runs)
 
 
-def _copy(task: Pass, row: Run, column: Run) -> Pass:
+def _copy(task: Pass, row: EvenRun, column: EvenRun) -> Pass:
     """Return a copy of a pass that copies only given evenly spaced rows and columns of the input to the output."""
     bottom, right = row.source - task.height + 1, column.source - task.width + 1
     return replace(
@@ -76,7 +76,7 @@ def _copy(task: Pass, row: Run, column: Run) -> Pass:
     )
 
 
-def even_runs(sources: Mapping[int, int]) -> list[Run]:
+def even_runs(sources: Mapping[int, int]) -> list[EvenRun]:
     """Divide the rows (or columns) of an output into few runs with even spacing in input and output, longest first.
 
     ``sources`` has the row of the input for each row of the output.
@@ -89,9 +89,9 @@ def even_runs(sources: Mapping[int, int]) -> list[Run]:
     return runs
 
 
-def _longest(left: dict[int, int], first: int) -> Run:
+def _longest(left: dict[int, int], first: int) -> EvenRun:
     """Return the longest evenly spaced run of the output rows ``left`` that begins at row ``first``."""
-    longest = Run(first, 1, left[first], 1, 1)
+    longest = EvenRun(first, 1, left[first], 1, 1)
     for second in left:
         step, stride = second - first, left[second] - left[first]
         if step <= 0 or stride not in STRIDES:
@@ -99,5 +99,5 @@ def _longest(left: dict[int, int], first: int) -> Run:
         count = 1
         while left.get(first + count * step) == left[first] + count * stride:
             count += 1
-        longest = max(longest, Run(first, step, left[first], stride, count), key=lambda run: run.count)
+        longest = max(longest, EvenRun(first, step, left[first], stride, count), key=lambda run: run.count)
     return longest
