@@ -39,7 +39,7 @@ def concat_of_bytes(op: Concat) -> Concat:
 def passes_of_all_bytes(tasks: Sequence[Pass], op: Op) -> tuple[Pass, ...]:
     """Return passes that do to all stored bytes of wide maps what ``tasks`` do to pixels, without moving any pixel."""
     size = value_bytes(op.input.type)
-    return tuple(replace(task, height=size * task.height, rows=size * task.rows, rule=_BYTES) for task in tasks)
+    return tuple(replace(task, height=size * task.height, rows=size * task.rows, rule=_BYTES, pad=0) for task in tasks)
 
 
 def passes_of_each_byte(tasks: Sequence[Pass], op: Op) -> tuple[Pass, ...]:
