@@ -342,8 +342,8 @@ def test_constants_that_are_none(operator: str) -> None:
     assert len(found.obstacles) == 1
     reasons = {each.op: each.reason for each in found.operators if each.verdict == "unsupported"}
     assert reasons[operator] == f"makes no constant: {why}"
-    assert reasons["Mul"].startswith(f"takes what {operator} node '{operator}")
-    assert reasons["Add"].startswith(f"takes what {operator} node '{operator}")
+    assert reasons["Mul"].startswith(f"takes the output of {operator} node '{operator}")
+    assert reasons["Add"].startswith(f"takes the output of {operator} node '{operator}")
 
 
 def test_constants_that_are_none_are_no_cause_behind_one() -> None:

@@ -640,7 +640,7 @@ def test_sums_that_would_wrap(bias: int) -> None:
     # 2**31 of the sums' steps are 64 of the output's; what wrapped is -64, or the other way round.
     assert {0, 67} <= set(theirs[:, 2].ravel().tolist()) or abs(bias) < 2**31 - 1
     with pytest.raises(
-        ModelError, match=r"sums of output channel 2 can reach -?2,14[\d,]* with its bias .* beyond int32"
+        ModelError, match=r"sums of output channel 2 can reach -?2,14[\d,]* with its bias .*: they leave int32"
     ):
         to_network(model, "edge")
 

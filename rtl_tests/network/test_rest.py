@@ -323,7 +323,7 @@ def test_a_mean_of_all_frames(batch: int | str) -> None:
         model = piece.model(piece.quantise(piece.conv(real), 0.21, 100))
         if 0 in axes:
             with pytest.raises(
-                hwgen.ModelError, match=r"^model: ReduceMean node '\w+': works along axis 0, that of the "
+                hwgen.ModelError, match=r"^model: ReduceMean node '\w+': works along axis 0, which holds the "
             ):
                 to_network(model, "model")
         else:

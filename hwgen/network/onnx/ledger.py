@@ -243,7 +243,7 @@ class Ledger:
         if key in folded:
             return "folded", "a constant", ""
         if key in self.after_refused:
-            return "unsupported", f"takes what {self.after_refused[key]} gives, which can't be built", ""
+            return "unsupported", f"takes the output of {self.after_refused[key]}, which can't be built", ""
         if key in self._merged:
             return "folded", self._merged[key], ""
         if key in self.layers:
