@@ -232,18 +232,18 @@ def _bits(weights: Sequence[int]) -> int:
     return max(1, *weights).bit_length()
 
 
-def _signed_digits(number: int) -> tuple[tuple[int, int], ...]:
-    """Return the shortest signed binary form of a positive number: (exponent, sign) of powers of two that add up to it.
+def _signed_digits(constant: int) -> tuple[tuple[int, int], ...]:
+    """Return the shortest signed binary form of a positive constant: (exponent, sign) of each power of two.
 
     No two exponents are neighbours (non-adjacent form).
     """
     digits, place = [], 0
-    while number:
-        if number % 2:
-            sign = 2 - number % 4
+    while constant:
+        if constant % 2:
+            sign = 2 - constant % 4
             digits.append((place, sign))
-            number -= sign
-        number, place = number // 2, place + 1
+            constant -= sign
+        constant, place = constant // 2, place + 1
     return tuple(digits)
 
 

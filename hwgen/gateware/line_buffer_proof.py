@@ -86,14 +86,14 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
         # ``release_1`` and ``release_2``.
         invariants.obligation(
             "schedule",
-            f"A fold starts in the first cycle with room after the fold before, {config.write_delay} cycle after the "
-            f"last pixel that its window needs; a beat is taken in the first cycle in which it fits, "
+            f"A fold starts in the first cycle with room after the previous fold, {config.write_delay} cycle after the "
+            f"last pixel that its window needs; a beat is accepted in the first cycle that has room for it, "
             f"{config.release_delay} cycles after windows have released their pixels.",
             asserts={
                 "folds start in time": (
                     "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & ((output_fold_0 != 0) | (lead >= need)))"
                 ),
-                "beats are taken in time": (
+                "beats are accepted in time": (
                     f"i__ready == ($signed({config.rows * config.input.width}) + release_before - release_1 - "
                     "release_2 - lead - next_beat >= 0)"
                 ),
@@ -393,7 +393,7 @@ class LineBufferInvariants(window_proof.WindowFacts):
             self.facts["space follows from the counts"] = (
                 f"$signed(its_space) == {capacity} + release_before - release_1 - release_2 - lead - next_beat"
             )
-            self.facts["a beat is taken only if it fits"] = (
+            self.facts["a beat is accepted only if it fits"] = (
                 "($signed(its_space) >= 0) | ((in_fold == 0) & ($signed(its_space) >= -next_beat))"
             )
         self.facts["a window has all of its pixels"] = "lead >= (is_running ? need : need_before)"

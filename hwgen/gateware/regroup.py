@@ -177,7 +177,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def lane_sources(self) -> tuple[set[int], ...]:
-        """For each lane of the converter's register, the set of input lanes that it can be loaded from."""
+        """Sets of input lanes, one per lane of the converter's register: the lanes that it can be loaded from."""
         sources: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
         for beat, output_lanes in enumerate(self.output_lanes):
             for position in self._positions(beat):

@@ -245,7 +245,7 @@ def test_file(design, tmp_path, monkeypatch, capfd):
     document, load = weights.read(content, "twoconv.weights")
     assert document["design"] == json.loads((design / "weights.json").read_text())["digest"]
     assert document["input"]["scale"] == pytest.approx(0.02)
-    assert load == hwgen.load(path).retrained(design).config.load
+    assert load == hwgen.load(path).retrained(design).config.weight_packet
     for wrong, said in (
         (b"", "twoconv.weights is not a weights file: 'hwgen weights' writes one"),
         (content[:20], "twoconv.weights is cut off: it has 20 bytes; make it again"),

@@ -278,7 +278,10 @@ def test_dimensions_in_another_order() -> None:
 
 
 REFUSED = [
-    (helper.make_node("Split", ["real"], ["a", "b"], axis=0, num_outputs=2), "axis must not be 0, which holds the frames"),
+    (
+        helper.make_node("Split", ["real"], ["a", "b"], axis=0, num_outputs=2),
+        "axis must not be 0, which holds the frames",
+    ),
     (helper.make_node("Split", ["real", "none"], ["a", "b"], axis=1), r"must split 6 into 2 .*, not \[0, 6\]"),
     (helper.make_node("Split", ["real"], ["a", "b"], axis=1, num_outputs=3), "num_outputs must be 2, "),
     (helper.make_node("Gather", ["real", "square"], ["a"], axis=1), "indices must be a list"),
