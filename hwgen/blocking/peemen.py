@@ -65,7 +65,7 @@ class TileSchedule:
 
 
 def layer() -> Problem:
-    """Return the example layer of Peemen's paper: layer 3 of the speed-sign network, 16 to 80 maps, 5x5, two groups."""
+    """Return the loop nest of layer 3 of the speed-sign network: 5x5 windows, 16 to 80 channels in two groups."""
     return Problem.of(shapes.load("speed-sign").layers[2])
 
 

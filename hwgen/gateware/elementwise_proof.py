@@ -125,7 +125,7 @@ def _obligation(
 
 
 def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of a sum of two maps: each output is ``round(a + b) + zero_point``, saturated."""
+    """Return the obligations of a sum by tables: an output is the rounded sum of two table entries, saturated."""
     one, wide = 1 << config.fraction, f"wire signed [{_WIDE - 1}:0]"
     lines = _table_lines(config, "share")
     lines += table("rounding", config.rounding, signed=False)

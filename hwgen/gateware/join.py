@@ -1,4 +1,4 @@
-"""Layers without a line buffer, such as elementwise sums and concatenation: input streams are joined beat by beat.
+"""Joins of feature map streams, without line buffers: sums read all inputs at once, concatenations in turn.
 
 A layer that adds two maps reads one beat of both maps in the same cycle. A layer that concatenates maps reads all beats
 of a pixel from the first map, then all beats of this pixel from the second. A join stores nothing: beats that wait for

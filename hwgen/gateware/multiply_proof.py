@@ -154,7 +154,7 @@ def _sum_lines(
 
 
 def _operands(config: MultiplyConfig) -> Iterator[str]:
-    """Yield Verilog lines that define the activations, less the multiplier's offset, that the current sums contain."""
+    """Yield Verilog lines that define the multipliers' operands: activations less 0 or half the unsigned range."""
     source, window = config.window.input, config.window
     first = dict(window.step_layout)["taps"].offset
     for pixel, tap, channel in product(range(window.pixels), range(window.taps), range(source.lanes)):

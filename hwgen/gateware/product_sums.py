@@ -134,7 +134,7 @@ class ProductSums:
     def _add_unit_sums(
         self, m: Module, index: int, unit: tuple[int, ...], group: tuple[int, ...], is_first: Value
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Add one multiplier unit's chains and adder trees; yield each sum with its lane, pixel and open carries.
+        """Add one multiplier unit's DSP chains and adder trees; yield each sum with carry bits still to be added.
 
         A unit serves the output lanes ``unit`` at the pixels ``group``.
         """
@@ -235,7 +235,7 @@ class ProductSums:
     # Operands
 
     def _activations(self, m: Module, group: tuple[int, ...], own: int, in_luts: bool) -> Operands:
-        """Return each multiplier's activation operand for a group of pixels, from delay lines that units share.
+        """Return activation operands by chain and position in the chain, each delayed for its position.
 
         ``own`` is the output lane if the walk is channelwise. Otherwise all lanes have the same operands. The last
         registers are inside of slices that are instantiated.

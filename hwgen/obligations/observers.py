@@ -32,7 +32,7 @@ def age(cycles: int) -> list[str]:
 
 
 def is_old(cycles: int) -> str:
-    """Return the Verilog condition that the counter of `age` has reached ``cycles``."""
+    """Return the Verilog condition that ``cycles`` cycles have passed since the reset, as `age` counts them."""
     return f"(age == {cycles})"
 
 

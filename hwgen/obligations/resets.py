@@ -63,7 +63,7 @@ def _digits(value: str) -> str:
 
 
 def _inner_sites(site: Site) -> Iterator[Site]:
-    """Yield an instance's site and the sites of all instances inside, without modules that have parameters."""
+    """Yield the sites (path and module) of an instance and all inside it, except modules with Verilog parameters."""
     yield site
     for instance, module in site.module.instances.items():
         inner = site.modules.get(module)

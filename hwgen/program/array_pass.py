@@ -66,7 +66,7 @@ def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[WeightTerm,
 
 
 def _exact_part(weights: np.ndarray, *, channelwise: bool) -> np.ndarray:
-    """Return the weights nearest to ``weights`` that the engine multiplies exactly."""
+    """Clip weights to 8 bits, and -128 to -127 where packed products would overflow; the rest is left out."""
     smallest = int(weights.min(initial=0))
     if smallest > _SMALLEST and weights.max(initial=0) <= _LARGEST:
         return weights

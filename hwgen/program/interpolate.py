@@ -117,7 +117,7 @@ def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: Eve
 
 
 def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, weights: tuple[int, ...]) -> Pass:
-    """Return the pass that interpolates a run of columns of the stored sums of rows, and requantises the results."""
+    """Return the pass that interpolates evenly spaced output columns with equal weights from stored row sums."""
     edge, stored = sums
     size = value_bytes(stored.type)
     operands = [

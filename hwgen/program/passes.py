@@ -147,7 +147,7 @@ def _fuse_lookup(task: Pass, op: Lookup, edges: Sequence[str]) -> Pass:
 
 
 def _fuse_pool(task: Pass, op: MaxPool, edges: Sequence[str]) -> Pass:
-    """Return a copy of a pass with a 2 x 2 max pool fused onto its output."""
+    """Return a copy of a pass that writes 2 x 2 maxima; its rows and columns, before pooling, become even."""
     target = op.name, task.target[1]
     return replace(task, target=target, pooled=True, rows=task.rows // 2 * 2, columns=task.columns // 2 * 2)
 

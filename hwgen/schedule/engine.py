@@ -177,7 +177,7 @@ def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | i
 
 
 def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes (rectangles of words) of maps, weights and parameters that jobs load, one table row each.
+    """Return a table of the loads' memory reads, three rows (rectangles of words) per job: map, weights, parameters.
 
     A box without words has no bursts.
     """

@@ -610,7 +610,7 @@ def _offer_parts(port: PortTables, core: CoreTables) -> None:
 
 @inner
 def _offer_kept(port: PortTables) -> None:
-    """Record the cycles when arrived jobs become valid at the load unit of the map memory."""
+    """Record when each fetched job becomes valid at the map memory's load unit, after the previous job's accept."""
     while True:
         job = port.known[_KEPT_OFFERED]
         if job >= port.known[_CAME] or job > port.known[_KEPT_TAKEN]:

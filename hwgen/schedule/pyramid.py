@@ -102,7 +102,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _taking_waits(self, taken: Any, offered: Any, first: Any, by_step: Origin) -> list[Wait]:
-        """Return the constraints on the cycles when a layer that works tile by tile accepts its input beats."""
+        """Return lower bounds (`Wait`) on the cycles when input beats are accepted, relative to their tile's start."""
         filled = np.flatnonzero(self._filled)
         begun = np.searchsorted(self._first[filled], self._new, side="left" if self._register else "right")
         # Before a frame's first tile with a beat, the tile is the last such tile of the previous frame.

@@ -434,7 +434,7 @@ class Schedule:
         return self._system.moved
 
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
-        """Return the latest allowed cycle of each scheduled event that lets every frame meet its deadline.
+        """Return an array with the latest cycle of each event at which every frame still meets its deadline.
 
         If rows are left out of the schedule, only the rows of the last frame after the cut have such times, as if only
         this frame had a deadline.

@@ -119,7 +119,7 @@ class Timeline:
         return None if any(first != second for first, second in works) else self.window(end - interval, end, bins)
 
     def window(self, begin: int, end: int, bins: int) -> TimelineWindow:
-        """Return layer states and FIFO fills in the cycles ``begin`` to ``end - 1``, in at most ``bins`` bins."""
+        """Return cycles per layer state and maximum FIFO fill in each of at most ``bins`` equal parts of the cycles."""
         edges = np.linspace(begin, end, min(bins, end - begin) + 1).astype(np.int64)
         return TimelineWindow(
             edges=edges,

@@ -170,7 +170,7 @@ class _Run:
         return True
 
     def _drive(self, ctx: Any) -> list[bool]:
-        """Set the ports that the test bench drives in this cycle; return which sinks are ready."""
+        """Drive valid and payload of all inputs and ready of all outputs for one cycle; return the ready values."""
         bench = self.bench
         self.traffic.begin_cycle(self.cycle, self.sent)
         stalling = list(map(next, self.source_stalls))

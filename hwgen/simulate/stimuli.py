@@ -243,7 +243,7 @@ class Stalls:
 
     @classmethod
     def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1, inputs: int = 1) -> Stalls:
-        """Return the parameters of random stalls for given probabilities per cycle and a seed.
+        """Return random stalls from a seed and probabilities per cycle: of the sources, then of all or each sink.
 
         Parameters
         ----------

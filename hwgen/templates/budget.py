@@ -60,7 +60,7 @@ def memory_bits(board: Board) -> int:
 
 
 def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return a refusal if, with any unroll factors, the device lacks memory for weights or LUTs for a layer's sums.
+    """Return a refusal (or ``None``) if no unroll factors fit the device: too many weights, or LUTs of float32 sums.
 
     ``None`` if neither shortage is certain.
     """

@@ -191,7 +191,7 @@ class Budget:
 
     @property
     def searched(self) -> Budget:
-        """Budget for the search of the cheapest unroll factors: unlimited if only DSP slices are limited."""
+        """Budget for the cheapest factors: without a slice limit if LUTs are unlimited, as the cheapest then fit."""
         return replace(self, slices=inf) if self.is_single else self
 
     @property

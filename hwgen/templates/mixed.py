@@ -188,7 +188,7 @@ class MixedSearch(GroupSearch):
         return Refusal(f"no unrolling fits {budgets} with products in LUTs", "LUTs")
 
     def refusal(self, in_slices: Refusal) -> Refusal:
-        """Return the refusal of a group that fits neither with products in LUTs nor (refusal ``in_slices``) without.
+        """Return why a fusion group fits no plan: ``in_slices``, or the slices or interval that LUT products need.
 
         If DSP slices run out, or the interval is too long, it names what suffices with products in LUTs.
         """

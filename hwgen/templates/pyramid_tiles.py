@@ -106,7 +106,7 @@ def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[TiledAxis]:
 
 
 def _whole_tiles(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> TiledAxis:
-    """Return a layer's input tiles along an axis: each has all pixels that an interval of output windows reads."""
+    """Return a layer's input tiles along an axis, one per interval of windows; nothing is kept between tiles."""
     spans = []
     for begin, end in intervals:
         first, last = layer.needed(axis, begin, end) if end > begin else (0, 0)

@@ -390,5 +390,5 @@ def rule_fields(op: Op, rule: Requantisation) -> dict[str, Any]:
 
 
 def requantiser(op: Op, rule: Requantisation, channels: dict[str, Any], fraction: int = 0) -> RequantiseConfig:
-    """Return the configuration of a requantiser that applies ``rule``; ``channels`` are fields by `channel_fields`."""
+    """Return a requantiser's configuration for ``rule``; ``channels`` has lanes, beats, bias and other fields."""
     return RequantiseConfig(**channels, **rule_fields(op, rule), float32=rule.float32, fraction=fraction)

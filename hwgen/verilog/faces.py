@@ -249,7 +249,7 @@ def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
 
 
 def described(shape: Any) -> str:
-    """Return a text on a port's bits, from its Amaranth shape, such as ``last [16], data [15:0]: 2 of 8 bits``.
+    """Return a text on a port's bits, from its Amaranth shape, such as ``last [16], data [15:0]: 2 x 8 bits``.
 
     The result is empty for an unsigned integer.
     """

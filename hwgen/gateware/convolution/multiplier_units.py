@@ -34,7 +34,7 @@ class MultiplierKinds:
 
     @cached_property
     def in_luts(self) -> LutMultiplier:
-        """Kind of multiplier that computes the last ``lut_lanes`` output channels' products in LUTs."""
+        """Kind of LUT multiplier for the last ``lut_lanes`` of the output channels that are computed at once."""
         parameters = self.parameters
         operands = Operands(
             activation=parameters.window.input.shape,

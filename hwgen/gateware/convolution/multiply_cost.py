@@ -135,7 +135,7 @@ class MultiplyCost:
             cost.ff += (address + enabled) * count
 
     def _count_activations(self, operands: int, position: int) -> None:
-        """Add to the cost the delay lines of ``operands`` activations that a chain position reads.
+        """Add the delay registers of activations at ``position`` of multiply-add chains: ``operands`` per pixel.
 
         A DSP slice absorbs two registers, except of operands that products in LUTs read as well.
         """

@@ -236,7 +236,7 @@ class EngineConfig(OnDevice):
 
     @property
     def row_engine(self) -> EngineConfig:
-        """Variant of this configuration for units that move rows of the on-chip map memory: the bus is a row wide.
+        """Same configuration with a bus as wide as an on-chip map memory row, and without that memory.
 
         It has no map memory. If this configuration has none, both are equal.
         """

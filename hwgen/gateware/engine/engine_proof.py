@@ -59,7 +59,7 @@ def _stream_wires(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _bus_wires(site: Site, instance: str) -> dict[str, str]:
-    """Return the wires of the AXI bus between the module's ports and ports of the same names of an instance."""
+    """Return the expected connections of the AXI bus: the instance's port of each ``m_axi__`` port of the module."""
     return {name: f"{instance}.{name}" for name in site.module.ports if name.startswith("m_axi__")}
 
 

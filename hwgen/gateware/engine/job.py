@@ -49,7 +49,7 @@ COUNT_BITS = 24
 
 
 def _bits(width: int, *, signed: bool = False, **others: int) -> Any:
-    """Return a dataclass field of ``width`` bits in a job; ``others`` gives other widths, by name of the job format.
+    """Return a dataclass field of ``width`` bits in a job; keywords give other widths by `Variant`, 0 for no field.
 
     ``others`` has names of `Variant`, in lower case. Jobs of a variant lack a field with a width of 0.
     """

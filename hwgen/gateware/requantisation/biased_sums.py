@@ -34,7 +34,7 @@ class BiasedSums(ScalingPart):
 
     @property
     def rounded_bits(self) -> int:
-        """Signed width in bits of the sum of accumulator and bias after its rounding to float32."""
+        """Signed width in bits of accumulator plus bias, rounded to 24 significant bits if the requantiser rounds."""
         return signed_bits(*(end for ends in self.ranges.operands for end in ends)) if self._rounds else self.bits
 
     @property

@@ -120,7 +120,7 @@ def _pad_reals(
 
 
 def _emit(build: Builder, node: onnx.NodeProto, window: Window, index: Sequence[int | None], value: int) -> None:
-    """Append the layers of a Pad to the network: one that adds channels, and one that pads rows and columns."""
+    """Append a Pad's layers, each only if needed: one for channels, and one for rows and columns."""
     _check_clipped(build, node, value)
     if None in index:
         _emit_channels(build, node, index, value)

@@ -218,7 +218,7 @@ def _serialise_rest(
     ends: Mapping[str, OutputEnd],
     integers: Sequence[OutputEnd],
 ) -> bytes:
-    """Return the serialised ONNX model of the nodes that the host runs; empty if no output needs one of them."""
+    """Return the serialised ONNX model of the nodes that the host runs after the accelerator; may be empty."""
     model, inputs, nodes, provided = walk.graph.model, [], [], set()
     batch, unused = walk.build.batch or "batch", UnusedNames(model)
     for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):

@@ -234,7 +234,7 @@ class Times(Operation):
 
     @staticmethod
     def rounded(products: Range, shift: int) -> Range:
-        """Return the range of results of `Times` for products in the range ``products``, divided by ``2**shift``.
+        """Return the range of products in ``products`` after division by ``2**shift``, to nearest, ties upwards.
 
         Raises
         ------

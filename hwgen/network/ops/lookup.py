@@ -1,4 +1,4 @@
-"""Layer that replaces each value by its entry in a table with one output per integer of the map's type."""
+"""Layer that maps each integer of up to 8 bits by a lookup table, one for all channels or one per channel."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Scale:
 
     @property
     def _error(self) -> float:
-        """Bound on the accumulated float32 rounding error of LRN's running sum over a pixel's channels."""
+        """Bound on the absolute float32 error of LRN's running sum over a pixel's channels; 0 if it is `steady`."""
         unit = float(np.spacing(np.float32(self.max_sum * (1 + 2.0**-20))))
         return 0.0 if self.steady else (2 * self.channels + self.size) * unit / 2
 

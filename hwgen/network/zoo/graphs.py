@@ -82,7 +82,7 @@ def _resnet(
 
 
 def _dscnn(net: Drawing) -> str:
-    """Add the layers of the small DS-CNN (Zhang et al., *Hello Edge*, 2017) to a float model."""
+    """Add the layers of the small DS-CNN (*Hello Edge*, 2017) to a float model; return its output's name."""
     here = net.conv("conv", "image", 64, (10, 4), 2)
     for number in range(1, 5):
         here = net.conv(f"depthwise{number}", here, 64, 3, depthwise=True)

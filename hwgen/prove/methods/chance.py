@@ -241,7 +241,7 @@ def _numbers(bits: Bits) -> np.ndarray:
 
 
 def _words(numbers: np.ndarray, width: int) -> Bits:
-    """Return the words of the lowest ``width`` bits of an integer array."""
+    """Return the lowest ``width`` bits of integers, booleans: a row per bit, lowest first, a column per integer."""
     parts = np.ascontiguousarray(numbers, "<i8").view(np.uint8).reshape(-1, 8).T
     return np.unpackbits(parts, axis=0, bitorder="little", count=width).astype(bool)
 

@@ -50,7 +50,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[int] | None:
-    """Return a cone literal's algebraic normal form: the products of variables whose sum modulo 2 it is.
+    """Return the products (bit masks) whose XOR an AIG literal is; ``None`` if they are too many, or too late.
 
     A product is a number: bit n is set if the variable of node n is a factor. The result is ``None`` if a gate needs
     too many products, or if the time is past ``deadline``, of ``time.thread_time``.

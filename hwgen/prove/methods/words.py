@@ -80,7 +80,7 @@ ZERO = Reading(Polynomial.constant(0), 0, 0)
 
 
 class Words:
-    """Polynomials of the words of one netlist module, whose registers hold what they read in the previous cycle.
+    """Cell outputs of one netlist module as polynomials over bits; registers are followed a few cycles back.
 
     Parameters
     ----------

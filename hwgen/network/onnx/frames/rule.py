@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, Special
 
 Position = Frames | Special
-"""Type of the contents of a node's output: the position of a batch's frames, or why it has none."""
+"""Type of what an output holds of a batch: frames along an axis (`Frames`), or no such axis (`Special`)."""
 Rule = Callable[[FrameOperands], Position | Sequence[Position]]
 """Type of a function that returns the position of a batch's frames in a node's outputs, one for all or one for each.
 

@@ -136,7 +136,7 @@ class FrameSearch:
         return mixing
 
     def _note_outputs(self, node: onnx.NodeProto) -> None:
-        """Note the axis of the batch's frames in a node's outputs, or evaluate outputs without frames.
+        """Note the frames' axis in a node's outputs; compute outputs that do not depend on the frames.
 
         Raises
         ------
