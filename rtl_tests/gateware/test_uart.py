@@ -102,7 +102,7 @@ DIVISOR = 4
 class Echo(SerialLink):
     """Link whose accelerator is a FIFO: it returns each beat as it is. The link resets it, as any accelerator."""
 
-    def _accelerator(self, m) -> None:
+    def _add_accelerator(self, m) -> None:
         source, sink = self._source, self._sink
         fifo = SyncFIFO(width=len(source.payload.as_value()), depth=16)
         m.submodules.fifo = ResetInserter(self._reset)(fifo)
@@ -212,7 +212,7 @@ def test_hello_of_a_wrong_length(wrong: bytes) -> None:
 class Escapes(SerialLink):
     """Link whose accelerator returns the value ESCAPE for each beat that it takes."""
 
-    def _accelerator(self, m) -> None:
+    def _add_accelerator(self, m) -> None:
         m.submodules.fifo = fifo = SyncFIFO(width=1, depth=64)
         m.d.comb += [
             fifo.w_en.eq(self._source.valid),
