@@ -48,7 +48,7 @@ BATCH = 500
 def programs(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]:
     """Count the verdicts of both drivers of an engine on changed programs."""
     shell = EngineShellConfig(engine=SMALL, build_hash=0xABCD << 40)
-    files = EnginePackage(shell=shell, top="engine").c_driver() | {
+    files = EnginePackage(shell=shell, top="engine").drivers() | {
         "engine_registers.h": wrapper.c_header(shell, "engine").encode()
     }
     files[wrapper.REGISTERS] = json.dumps(registers_json(shell, "engine_axi")).encode()
