@@ -41,12 +41,12 @@ How much faster is a network if LUTs multiply, too? `python bench/multipliers.py
 *slices only* is the latency or interval in cycles with `--multipliers dsp --macs-per-dsp auto`. The other columns are
 of `--multipliers auto`, which plans at most 80 % of the board's LUTs by estimate. Each plan runs in Verilator: all
 outputs equal the golden model, and all cycles are as predicted. Yosys counts DSP slices and LUTs. The boards are
-ZedBoard and, for cnv, PYNQ-Z2, with 220 slices and 53,200 LUTs each.
+ZedBoard and, for cnv-1, PYNQ-Z2, with 220 slices and 53,200 LUTs each.
 """
 
 NETWORKS = """
 The first three networks are [MLPerf Tiny's](tiny.md). four-4 and four-8 are four 3x3 convolutions of 4 and 8 bits,
-low-4 and low-2 a small CNN, cnv-1 and cnv-2 FINN's CNV of 1 and 2 bits. All weights are random.
+low-4 and low-2 a small CNN, and cnv-1 is FINN's CNV with binary weights and activations. All weights are random.
 """
 
 
@@ -81,7 +81,6 @@ CASES = (
     Case("low-4", "zedboard", "interval", lambda: low_bit_network("qonnx", 4).model()),
     Case("low-2", "zedboard", "interval", lambda: low_bit_network("qonnx", 2).model()),
     Case("cnv-1", "pynq-z2", "interval", lambda: cnv(1)),
-    Case("cnv-2", "pynq-z2", "interval", lambda: cnv(2)),
 )
 
 

@@ -195,8 +195,9 @@ How fast and how large are the circuits for the papers' workload, for a referenc
 one section.
 
 Cycles are measured in Verilator on the generated Verilog. Every output value equals the golden model's, and latency and
-interval equal the plan's. All products are in DSP slices (`--multipliers dsp`). Resources are from Yosys 0.66
-(`synth_xilinx -family xc7 -flatten`). "At most" is the project's limit: a section that exceeds it is not written."""
+interval equal the plan's. All products are in DSP slices (`--multipliers dsp`; [with LUTs](multipliers.md)). Resources
+are from Yosys 0.66 (`synth_xilinx -family xc7 -flatten`). "At most" is the project's limit: a section that exceeds it
+is not written."""
 
 TEXTS = {
     "vgg": """Three equal frames of a photograph (scikit-learn's flower.jpg, 224 x 224) run back to back. `verified` is
