@@ -1,13 +1,12 @@
-"""The drivers that hwgen emits, with damaged programs and under faults, as long as one likes.
+"""Tests the drivers that hwgen emits with damaged programs and on faulty hardware, for as long as one likes.
 
 Usage: python bench/drivers.py [--seed N] [--programs N] [--runs N]     (default: a seed of the clock, 5,000, 2,000)
 
-Programs of the engine are changed, field by field, byte by byte and job by job, and get the checksums that they need.
-The C driver loads and runs each in memory of just its size, under AddressSanitizer and UndefinedBehaviorSanitizer; the
-Python driver must take or refuse the same ones, and raise nothing but `DriverError`. Then the C driver of an
-accelerator computes frames on a model of the hardware, under the sanitizers and behind faults of any kind: no result
-may be another frame's.
-Prints the seed first; fails at the first thing that is wrong.
+Programs of the engine are changed, field by field, byte by byte and job by job, and get valid checksums. The C driver
+loads and runs each in memory of just its size, under AddressSanitizer and UndefinedBehaviorSanitizer; the Python driver
+must accept or refuse the same ones, and raise nothing but `DriverError`. Then the C driver of an accelerator computes
+frames on a model of the hardware that has faults, under the sanitizers: no result may be another frame's.
+Prints the seed first; fails at the first error.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.program.compile import schedule
 from hwgen.program.file import digest
 
-#: The C driver's statuses for a program that is taken, and for one that needs more memory than there is.
+#: The C driver's statuses for an accepted program, and for one that needs more memory than it gets.
 OK, TOO_SMALL = 0, 22
 #: Changes of a program that is whole.
 DAMAGE = {"field": changed, "byte": spoilt, "job": partial(changed_job, engine=SMALL)}

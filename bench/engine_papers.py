@@ -4,14 +4,14 @@ Usage: python bench/engine_papers.py cecconi [--json FILE] [LAYER ...]
        python bench/engine_papers.py peemen [--json FILE] [--jobs N] [MEMORY ...]
 
 ``cecconi``: FlowNetS conv3_1 to conv5_1 with optimal tiles and with naive ones that fill the same buffers, and both
-with double and with single buffering. Naive are tiles of which only is asked that they fill 80 % of the buffers, as the
-paper's: of all the compiler's tilings that do, in order of the words that they move, the one in the middle.
+with double and with single buffering. Naive tiles, as in the paper, only fill 80 % of the buffers: the median, by words
+moved, of the compiler's tilings that do so.
 
 ``peemen``: Table I, layer 3 of the speed-sign network with each buffer size, on an engine whose compiler takes no more
 of its buffers, by the tiles that `bench/stationary.py` finds. An access is a value of the input, a weight or an
 output that goes over the port, padding of blocks included; jobs, biases and scales are not counted, as in the paper,
 but listed. A buffer holds inputs, weights and partial sums, as in the paper; once more without the sums, which stay in
-the engine's elements. Of a schedule with more than ``--jobs`` jobs a band of rows is run.
+the engine's elements. If a schedule has more than ``--jobs`` jobs, only a band of rows runs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ARRAYS = (8, 16, 24, 48)
 CECCONI = ("conv3_1", "conv4", "conv4_1", "conv5", "conv5_1")
 #: Smallest fraction of the buffers that naive tiles fill.
 NAIVE_FILL = 0.8
-#: Cycles per word of slower memories, for which cycles are only predicted, not simulated.
+#: Cycles per word of slower memories, whose cycles are predicted, not simulated.
 PACES = (2, 4)
 
 
@@ -204,7 +204,7 @@ def as_tiling(tile: stationary.Tile) -> Tiling:
 
 
 def reaching(accesses: int, *, sums: bool) -> int:
-    """Return the smallest memory with which the engine moves at most ``accesses`` words."""
+    """Return the smallest memory, in words, that lets the engine move at most ``accesses`` words."""
     low, high = min(peemen.MEMORIES), 4 * max(peemen.MEMORIES)
     while low + 1 < high:
         middle = (low + high) // 2

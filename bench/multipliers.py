@@ -1,4 +1,4 @@
-"""Writes docs/figures/multipliers.md: plans with products in DSP slices alone, and in slices and LUTs.
+"""Writes docs/figures/multipliers.md: plans with products in DSP slices only, and in slices and LUTs.
 
 Usage: python bench/multipliers.py [--print] [--no-synthesis] [--results FILE] [NAME ...]
 
@@ -92,7 +92,7 @@ class Figures:
     board: str
     objective: str
     slices_alone: int
-    """Interval or latency, by the objective, of the plan with products in DSP slices alone, in cycles."""
+    """Interval or latency (by the objective) in cycles, if all products are in DSP slices."""
     interval: int
     latency: int
     dsp: int

@@ -1,7 +1,7 @@
 """Proofs as judges of mutants: the obligations of small designs whose Verilog a mutant changes.
 
 Each design is built twice, in processes of their own: by the sound code and by the mutant's. An obligation whose
-modules are the same in both needs no proof. Of the others, one that is refuted objects, if the sound one is proved.
+modules are the same in both needs no proof. A refuted one objects if the sound one is proved.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def objection(sound: Built, changed: Built, seconds: float, deadline: float) -> 
 
 
 def _changed(sound: Built, changed: Built) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name and tasks, changed and sound, of obligations whose modules differ, those of few modules first.
+    """Yield name and tasks, changed and sound, of obligations whose modules differ, fewest modules first.
 
     An obligation that the changed Verilog lacks a signal for is left out.
     """

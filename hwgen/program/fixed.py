@@ -108,7 +108,7 @@ def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]
             if last_uses[operand] == index:
                 writer.release(values[operand])
     result = writer.requantise(values[len(op.inputs) + len(op.steps) - 1], op.requantisation)
-    return (operands_pass(operands, writer.finish(result, op.output.type), op.output.type),)
+    return (program_pass(operands, writer.finish(result, op.output.type), op.output.type),)
 
 
 def _add_operation(
@@ -168,13 +168,10 @@ def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
     writer.release(value)
     writer.release(product)
     total = writer.plus(product, start)
-    writer.release(total)
     ends = int(lines.min()), int(lines.max())
-    index = writer.add_constant(np.ones(len(shift), np.int64), shift)
-    operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
-    line = writer.add(Opcode.MULTIPLY, ends, total, 0, rounding=Rounding.DOWN, **operands)
+    line = writer.scale_channels(total, np.ones(len(shift), np.int64), shift, ends, Rounding.DOWN)
     result = writer.limit(line, low, high)
-    return (operands_pass([operand], writer.finish(result, op.output.type), op.output.type),)
+    return (program_pass([operand], writer.finish(result, op.output.type), op.output.type),)
 
 
 def _channel_lines(table: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -239,7 +236,7 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     total = writer.plus(total, op.taps * (stored - op.input.zero_point), ends=(-op.taps * reach, op.taps * reach))
     result = writer.requantise(total, op.requantisation)
-    return (operands_pass(operands, writer.finish(result, op.output.type), op.output.type),)
+    return (program_pass(operands, writer.finish(result, op.output.type), op.output.type),)
 
 
 def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -263,10 +260,10 @@ def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
         writer.release(result)
         writer.release(value)
         result = greater
-    return (operands_pass(operands, writer.finish(result, op.output.type), op.output.type),)
+    return (program_pass(operands, writer.finish(result, op.output.type), op.output.type),)
 
 
-def operands_pass(operands: Sequence[Pass], program: FixedProgram, kind: IntegerType) -> Pass:
+def program_pass(operands: Sequence[Pass], program: FixedProgram, kind: IntegerType) -> Pass:
     """Return the pass of a layer on the fixed-point unit, from its operands' passes and its program.
 
     ``kind`` is the type of the values that the pass writes.

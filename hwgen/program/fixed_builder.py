@@ -263,15 +263,21 @@ class FixedProgramBuilder:
         if (has_limited_shift and bits > MAX_SHIFT) or bits - int(rule.shift.min()) >= VALUE_BITS:
             raise self.refuse("the engine's fixed-point unit has too few bits for this layer's factors")
         shift = np.minimum(rule.shift, MAX_SHIFT)
-        index = self.add_constant(rule.significand, shift)
         ends = _quotient_range(value.ends, (0, (1 << 24) - 1), int(shift.min()), Rounding.EVEN)
-        self.release(value)
-        operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
-        value = self.add(Opcode.MULTIPLY, ends, value, 0, rounding=Rounding.EVEN, **operands)
+        value = self.scale_channels(value, rule.significand, shift, ends, Rounding.EVEN)
         if rule.zero_point:
             self.release(value)
             value = self.plus(value, rule.zero_point)
         return self.limit(value, rule.low, rule.high)
+
+    def scale_channels(
+        self, value: RegisterValue, factors: np.ndarray, shifts: np.ndarray, ends: Range, rounding: Rounding
+    ) -> RegisterValue:
+        """Add the instruction for ``value * factors / 2**shifts`` by channel, rounded, and free the value's slot."""
+        index = self.add_constant(factors, shifts)
+        self.release(value)
+        operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
+        return self.add(Opcode.MULTIPLY, ends, value, 0, rounding=rounding, **operands)
 
     def weighted_sum(self, terms: Sequence[tuple[IntegerType, int]]) -> RegisterValue:
         """Add operands and the instructions for the sum of the operands times constant weights; return the sum.

@@ -14,11 +14,12 @@ import numpy as np
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.finish import ACTIVATION
-from hwgen.gateware.engine.fixed_unit import FACTOR_BITS, Opcode, Rounding
+from hwgen.gateware.engine.fixed_unit import FACTOR_BITS
 from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
 from hwgen.network.ops import Interpolate
+from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, repeat_weights, unscaled_pass
-from hwgen.program.fixed import operand_pass, operands_pass
+from hwgen.program.fixed import operand_pass, program_pass
 from hwgen.program.fixed_builder import FixedProgramBuilder, RegisterValue
 from hwgen.program.layout import by_value, offset, value_bytes
 from hwgen.program.resample import EvenRun, even_runs
@@ -92,52 +93,47 @@ def _runs(op: Interpolate, axis: int) -> Iterator[tuple[EvenRun, tuple[int, ...]
             yield run, of_inputs
 
 
+def _operands(
+    op: Interpolate, stored: tuple[str, FeatureMap], shape: tuple[int, int], run: EvenRun, axis: int, count: int
+) -> list[Pass]:
+    """Return the passes that copy ``count`` neighbouring rows (axis 0) or columns to the unit, for each one of a run.
+
+    ``stored`` is the edge and the map that they read, and ``shape`` the rows and columns that each pass copies.
+    """
+    edge, source = stored
+    size, steps = value_bytes(source.type), [1, 1]
+    steps[axis] = run.stride if run.count > 1 else 1
+    operands = []
+    for neighbour in range(count):
+        first = [0, 0]
+        first[axis] = run.source + neighbour
+        window = Window(
+            kernel=(size, 1),
+            stride=(size * steps[0] if shape[0] > 1 else 1, steps[1]),
+            padding=(-size * first[0], -first[1], 0, 0),
+        )
+        operands.append(operand_pass(op, edge, source, shape, window))
+    return operands
+
+
 def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, weights: tuple[int, ...]) -> Pass:
     """Return the pass that computes a run of interpolated rows: sums of an input row and the next times ``weights``."""
-    size = value_bytes(op.input.type)
-    operands = [
-        operand_pass(
-            op,
-            edge,
-            op.input,
-            (run.count, op.width),
-            Window(
-                kernel=(size, 1),
-                stride=(size * run.stride if run.count > 1 else 1, 1),
-                padding=(-size * (run.source + below), 0, 0, 0),
-            ),
-        )
-        for below in range(len(weights))
-    ]
+    operands = _operands(op, (edge, op.input), (run.count, op.width), run, 0, len(weights))
     builder = FixedProgramBuilder(op.name)
     total = builder.weighted_sum([(op.input.type, weight) for weight in weights])
     name, stored = sums
-    task = operands_pass(operands, builder.finish(total, stored.type), stored.type)
+    task = program_pass(operands, builder.finish(total, stored.type), stored.type)
     return replace(task, target=(name, 0), lattice=PixelGrid(step=(run.step, 1), first=(run.first, 0)))
 
 
 def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, weights: tuple[int, ...]) -> Pass:
     """Return the pass that interpolates evenly spaced output columns with equal weights from stored row sums."""
-    edge, stored = sums
-    size = value_bytes(stored.type)
-    operands = [
-        operand_pass(
-            op,
-            edge,
-            stored,
-            (stored.height, run.count),
-            Window(
-                kernel=(size, 1),
-                stride=(size if stored.height > 1 else 1, run.stride if run.count > 1 else 1),
-                padding=(0, -(run.source + beside), 0, 0),
-            ),
-        )
-        for beside in range(len(weights))
-    ]
+    stored = sums[1]
+    operands = _operands(op, sums, (stored.height, run.count), run, 1, len(weights))
     builder = FixedProgramBuilder(op.name)
     total = builder.weighted_sum([(stored.type, weight) for weight in weights])
     result = _rounded(op, builder, total)
-    task = operands_pass(operands, builder.finish(result, op.output.type), op.output.type)
+    task = program_pass(operands, builder.finish(result, op.output.type), op.output.type)
     return replace(task, lattice=PixelGrid(step=(1, run.step), first=(0, run.first)))
 
 
@@ -147,25 +143,24 @@ def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue
     ends = [parts * (end - op.offset) for end in (op.input.type.minimum, op.input.type.maximum)]
     above_zero = builder.plus(total, -parts * op.offset, ends=(ends[0], ends[1]))
     builder.release(total)
-    if op.requantisation is not None:
-        return builder.requantise(above_zero, op.requantisation)
-    fraction, exponent = np.frexp(op.x_scale / op.y_scale / parts)
-    significand, shift = int(np.rint(np.ldexp(fraction, FACTOR_BITS - 1))), FACTOR_BITS - 1 - int(exponent)
-    sums = np.arange(ends[0], ends[1] + 1)
-    quotient, rest = np.divmod(sums * significand, 1 << shift)
-    steps = quotient + (2 * rest + (quotient & 1) > 1 << shift)
-    outputs = np.clip(steps + op.output.zero_point, op.low, op.high)
-    if (outputs != op.rounded(sums)).any():
+    rule = op.requantisation or _rule_of(op, np.arange(ends[0], ends[1] + 1))
+    return builder.requantise(above_zero, rule)
+
+
+def _rule_of(op: Interpolate, sums: np.ndarray) -> Requantisation:
+    """Return the rule that rounds all weighted ``sums`` of an interpolation as the model does, or refuse the layer."""
+    fraction, exponent = np.frexp(op.x_scale / op.y_scale / (op.axis_parts[0] * op.axis_parts[1]))
+    significand, shift = np.rint(np.ldexp(fraction, FACTOR_BITS - 1)).astype(np.int64), FACTOR_BITS - 1 - exponent
+    rule = Requantisation(
+        significand=significand[None],
+        shift=np.array([int(shift)]),
+        zero_point=op.output.zero_point,
+        low=op.low,
+        high=op.high,
+        float32=False,
+    )
+    if (requantise(sums[None], rule, int(np.abs(sums).max())) != op.rounded(sums)).any():
         raise ModelError(
             f"{op.name}: the engine can't round the sums of this interpolation exactly; use --template stream"
         )
-    index = builder.add_constant(np.array(significand), shift)
-    operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
-    builder.release(above_zero)
-    result = builder.add(
-        Opcode.MULTIPLY, (int(steps.min()), int(steps.max())), above_zero, 0, rounding=Rounding.EVEN, **operands
-    )
-    if op.output.zero_point:
-        builder.release(result)
-        result = builder.plus(result, op.output.zero_point)
-    return builder.limit(result, op.low, op.high)
+    return rule

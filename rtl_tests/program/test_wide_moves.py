@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import interpret
+import numpy as np
 import pytest
 from counted import cases_in_the_long_run
 from hypothesis import given, reject
@@ -30,6 +31,7 @@ from hwgen.network.ops import (
     SpaceToDepth,
     Upsample,
 )
+from hwgen.network.requantise import Requantisation
 from hwgen.program.compile import schedule
 
 ENGINE = EngineConfig(fixed_words=512, pixels=5, map_words=512, weight_steps=512)
@@ -166,6 +168,14 @@ def interpolation(random: Random, source: FeatureMap) -> Interpolate:
         weights.append(tuple(place % unit for place in places))
         parts.append(unit)
     output = replace(sized(source, source.channels, len(indices[0]), len(indices[1])), zero_point=random.randint(-9, 9))
+    given = Requantisation(
+        significand=np.array([random.randint(1 << 23, (1 << 24) - 1) for _ in range(source.channels)]),
+        shift=np.full(source.channels, random.randint(24, 36)),
+        zero_point=output.zero_point,
+        low=INT8.minimum,
+        high=INT8.maximum,
+        float32=False,
+    )
     return Interpolate(
         name="op",
         input=source,
@@ -181,6 +191,7 @@ def interpolation(random: Random, source: FeatureMap) -> Interpolate:
         low=random.choice((INT8.minimum, 0)),
         high=INT8.maximum,
         in_floats=False,
+        requantisation=given if random.random() < 0.3 else None,
     )
 
 
