@@ -676,8 +676,7 @@ class _PassJobs:
             and (self._lies_in(tile.rows, task.rows, self.split.total_rows))
         ):
             rows, words = 1, pixels
-        elif size == 1:
-            row_stride *= lattice.step[0]
+        assert lattice.step[0] == 1 or rows == size, "rows that are apart are in tiles of one row"
         self._output_entry = entry
         return {
             "drain": operand._slot_drain(

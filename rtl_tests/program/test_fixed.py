@@ -20,9 +20,9 @@ from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import FixedPoint, Lookup, Max, SumPool
-from hwgen.network.ops.fixed_point import Curve, Limits, Plus, Shift, Times
+from hwgen.network.ops.fixed_point import Curve, Limits, Shift, Times
 from hwgen.program.compile import schedule
-from hwgen.program.fixed import channel_line_passes
+from hwgen.program.fixed import channel_line_passes, fixed_point_passes
 from hwgen.program.layout import map_bytes, pack_map, unpack_map
 
 ENGINE = EngineConfig(fixed_words=512, lookup_words=2048, pixels=5, map_words=512, weight_steps=512)
@@ -89,23 +89,22 @@ def test_products_of_wide_values(shift):
     interpret.check_network(alone(layer), ENGINE)
 
 
-@pytest.mark.parametrize("segments", [64, 1024])
-def test_curves(segments):
+@pytest.mark.parametrize(("segments", "steepness"), [(64, 0), (1024, 0), (256, 3), (1024, 3)])
+def test_curves(segments, steepness):
     """Of many segments, the engine looks up only those that are not constant, and two tables together if it must."""
     fraction, source = 18, wide(26, 4, 3)
-    steps = tuple(
-        Curve.fitted(
-            lambda x, shift=shift: np.tanh(x / 9) + np.sin(x) / (1 + shift),
-            0,
-            low=-32 << fraction,
-            segment_bits=fraction + 6 - segments.bit_length() + 1,
-            segments=segments,
-            fractions=(fraction, fraction),
-        )
-        for shift in (0, 100)[: 2 if segments == 64 else 1]
+    curve = Curve.fitted(
+        (lambda x: np.tanh(steepness * x)) if steepness else (lambda x: np.tanh(x / 9) + np.sin(x)),
+        0,
+        low=-32 << fraction,
+        segment_bits=fraction + 6 - segments.bit_length() + 1,
+        segments=segments,
+        fractions=(fraction, fraction),
     )
-    total = (Plus(operands=(1, 2)),) if len(steps) == 2 else ()
-    layer = FixedPoint(name="curves", input=source, output=wide(28, 4, 3), window=POINT, steps=(*steps, *total))
+    layer = FixedPoint(name="curves", input=source, output=wide(28, 4, 3), window=POINT, steps=(curve,))
+    (task,) = fixed_point_passes(layer, ("input_0",))
+    looked_up = len(task.fixed.lookups)
+    assert looked_up < segments if steepness else looked_up == (2 if segments == 1024 else 3) * segments
     interpret.check_network(alone(layer), ENGINE)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from hwgen.errors import ModelError
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import STRIDES, EngineConfig
 from hwgen.network.float32 import Label
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window
@@ -33,6 +33,7 @@ from hwgen.network.ops import (
 )
 from hwgen.network.requantise import Requantisation
 from hwgen.program.compile import schedule
+from hwgen.program.resample import even_runs
 
 ENGINE = EngineConfig(fixed_words=512, pixels=5, map_words=512, weight_steps=512)
 POINT = Window(kernel=(1, 1))
@@ -163,7 +164,7 @@ def interpolation(random: Random, source: FeatureMap) -> Interpolate:
     units, scales = random.choice((((2, 4, 16, 32), (0.5, 0.25, 0.6943219)), ((3, 7, 23), (0.5, 0.6943219))))
     for size in source.shape[1:]:
         count, unit = random.randint(1, 9), random.choice(units)
-        places = sorted(random.randrange((size - 1) * unit + 1) for _ in range(count))
+        places = sorted(random.randrange(size * unit) for _ in range(count))  # below the last row: the last row
         indices.append(tuple(place // unit for place in places))
         weights.append(tuple(place % unit for place in places))
         parts.append(unit)
@@ -239,6 +240,19 @@ def test_interpolation_in_floats_is_refused() -> None:
     floats = replace(op, axis_parts=(2, 2), row_weights=(1,) * len(op.rows), column_weights=(1,) * len(op.columns))
     with pytest.raises(ModelError, match="op: the engine adds integers, and ONNX Runtime adds the pixels"):
         schedule(alone(replace(floats, in_floats=True)), ENGINE)
+
+
+@given(indices=st.lists(st.integers(0, 30), min_size=1, max_size=12))
+def test_runs_are_evenly_spaced(indices: list[int]) -> None:
+    """Runs contain each output row once, and the engine has their strides."""
+    copied = {}
+    for run in even_runs(dict(enumerate(indices))):
+        assert run.stride in STRIDES
+        for number in range(run.count):
+            place = run.first + number * run.step
+            assert place not in copied
+            copied[place] = run.source + number * run.stride
+    assert copied == dict(enumerate(indices))
 
 
 def test_too_uneven_rows_are_refused() -> None:
