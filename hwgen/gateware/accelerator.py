@@ -132,7 +132,7 @@ class AcceleratorConfig:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """Streams from the output FIFOs of all layers to the FIFOs' readers, ordered by layer, then by reader."""
+        """Tuple of all streams that leave layers, one `Link` per reader (layer or output), by writing layer."""
         readers: list[list[tuple[int, int]]] = [[] for _ in self.layers]
         for sink, sources in enumerate(self.sources):
             for port, source in enumerate(sources):
@@ -148,7 +148,7 @@ class AcceleratorConfig:
 
     @cached_property
     def input_links(self) -> tuple[Link, ...]:
-        """Streams from the accelerator's inputs to the layers that read them, in the order of the inputs."""
+        """Tuple of streams (`Link`) from the accelerator's inputs to the layers that read them, by input."""
         links = [
             Link(source, 0, sink, port)
             for sink, sources in enumerate(self.sources)
@@ -159,7 +159,7 @@ class AcceleratorConfig:
 
     @property
     def inner_links(self) -> tuple[Link, ...]:
-        """Streams from layer to layer: all ``links`` except the ones to outputs of the accelerator."""
+        """Tuple of streams (`Link`) from layer to layer: all ``links`` except those to the accelerator's outputs."""
         return tuple(link for link in self.links if link.sink < len(self.layers))
 
     @property
@@ -180,7 +180,7 @@ class AcceleratorConfig:
 
     @property
     def input(self) -> BeatFormat:
-        """Beat format of the accelerator's only input stream."""
+        """Beat format (shape, lanes, channels) of the accelerator's only input stream; an error if it has several."""
         return self._only_input.beat
 
     @property
@@ -192,7 +192,7 @@ class AcceleratorConfig:
 
     @cached_property
     def instances(self) -> list[str]:
-        """Verilog instance names of the layers, the input guards and the weight loader, in this order."""
+        """Verilog instance names, a list of strings: of the layers, then input guards, then the weight loader."""
         others = [f"guard_{port.name}" for port in self.input_ports]
         return instance_names([layer.name for layer in self.layers], [*others, *["load"] * (self.loader is not None)])
 
@@ -239,7 +239,7 @@ class AcceleratorConfig:
 
     @property
     def description(self) -> dict[str, dict[str, str]]:
-        """Hardware as text, by layer and path of the configuration field, without weights that are loaded at run time.
+        """Hardware as text by layer name, then configuration field; weights loaded at run time are left out.
 
         Its digest identifies the hardware that a set of weights fits.
         """
@@ -268,7 +268,7 @@ class AcceleratorConfig:
 
     @property
     def output(self) -> BeatFormat:
-        """Beat format of the accelerator's only output stream."""
+        """Beat format (shape, lanes, channels) of the accelerator's only output stream; an error if it has several."""
         return self._only_output.beat
 
     @property
@@ -302,7 +302,7 @@ class AcceleratorConfig:
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Beat formats of the observation ports ``tap_N``: for each layer, its output stream to its first reader."""
+        """Tuple of beat formats of the observation ports ``tap_N``, each a copy of layer N's first output stream."""
         return tuple(layer.output for layer in self.layers)
 
     @property
@@ -322,7 +322,7 @@ class AcceleratorConfig:
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Pixel order of the observation ports ``tap_N``: for each layer, the order of its output pixels."""
+        """Tuple of pixel orders of the observation ports ``tap_N``: for each layer, the order of its output pixels."""
         return tuple(layer.output_order for layer in self.layers)
 
     @property
@@ -331,7 +331,7 @@ class AcceleratorConfig:
 
     @property
     def resources(self) -> Resources:
-        """Estimated FPGA resources of the whole accelerator: all layers, input guards and the weight loader."""
+        """Estimated FPGA resources (LUTs, FFs, DSPs, block RAM) of all layers, input guards and the weight loader."""
         loader = () if self.loader is None else (self.loader,)
         return sum((component.resources for component in (*self.guards, *loader, *self.layers)), Resources())
 

@@ -44,7 +44,7 @@ class SumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def level_bits(self) -> tuple[int, ...]:
-        """Width in bits of the sums on each level of the adder tree over the taps of one cycle, leaves first."""
+        """Widths in bits of the sums at each level of one cycle's adder tree over taps, from the taps to the root."""
         size, widths = self.window.taps, []
         for level in range((size - 1).bit_length()):
             widths.append(self._bits(min(2 << level, size)))
@@ -65,13 +65,13 @@ class SumConfig(ChannelwisePoolConfig):
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest possible sum of one channel over a pooling window."""
+        """Smallest and largest possible integer sum of one channel over a pooling window, as a pair."""
         lowest, highest = self.input_range
         return self.term_count * lowest, self.term_count * highest
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of the sum of one channel over a pooling window."""
+        """Amaranth shape, signed, that holds every possible sum of one channel over a pooling window."""
         return signed(signed_bits(*self.sum_range))
 
     @cached_property
@@ -135,13 +135,13 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def terms(self) -> tuple[int, ...]:
-        """Addend for each input value ``x``, ascending: ``unit * (x - zero_point)``, rounded to 24 significant bits."""
+        """Addend of each possible input ``x``, ascending: ``unit * (x - zero_point)`` in float32, as an integer."""
         lowest, highest = self.input_range
         return tuple(to_float32((x - self.zero_point) * self.unit) for x in range(lowest, highest + 1))
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest possible partial sum of a pooling window after each tap: one pair per tap."""
+        """Smallest and largest partial sum after each tap of a pooling window, one pair per tap, as integers."""
         lowest, highest = (
             accumulate([end] * self.window.taps, lambda total, term: to_float32(total + term))
             for end in (self.terms[0], self.terms[-1])
@@ -150,7 +150,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest possible sum of a whole pooling window."""
+        """Smallest and largest possible sum of a whole pooling window, as a pair of integers."""
         return self.sums[-1]
 
     @cached_property
@@ -327,7 +327,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return total
 
     def _add_term(self, m: Module, name: str, value: Value, wait: int) -> Value:
-        """Add a lookup table from a tap's ``value`` to its addend; return the addend ``wait + 1`` cycles later."""
+        """Add a lookup table from a tap's value to its float32 addend; return the addend after ``wait + 1`` cycles."""
         config = self.config
         words = by_bits(config.terms, signed=config.window.input.signed)
         # The last stage is a register: a shift register before the table would be too slow.
@@ -335,7 +335,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return look_up(m, config.device, f"{name}_terms", signed(config.term_bits), words, delayed_value)
 
     def _add_count(self, m: Module, pixel: int) -> Value:
-        """Add adders that count a window's taps inside the map; return the count in the cycle of the sum."""
+        """Add adders that count the taps of a pixel's window inside the map; return the count, timed like the sum."""
         config = self.config
         count: Value = Const(0)
         for tap, inside in enumerate(self.i.payload.inside[pixel]):

@@ -60,7 +60,7 @@ class AddBiasConfig(ChannelsConfig):
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat of accumulators at ``i`` to the beat of their sums with the biases at ``o``."""
+        """Cycles from a beat of accumulators at port ``i`` to the beat of their biased sums at port ``o``."""
         return 2 + self.tables_in_block_ram
 
     @property

@@ -72,7 +72,7 @@ class ChannelTableConfig(ValueTables):
         return 1 + self.in_block_ram
 
     def words(self, lane: int) -> list[int]:
-        """Return the contents of the lookup memory of one lane: outputs ordered by channel, then by the value's bits.
+        """Return the words of one lane's lookup memory: outputs ordered by channel, then by the input's bit pattern.
 
         If the last beat of a pixel has no channel in the lane, the words are 0.
         """

@@ -36,10 +36,10 @@ class ChannelTables(ForDevice, ABC):
     @property
     @abstractmethod
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Tables of per-channel parameters by name: for each lane, a tuple with one value per beat of a pixel."""
+        """Parameters by name (bias, scale) and lane: a tuple with one integer per beat of a pixel."""
 
     def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return per-channel ``values`` as a table: for each lane, a tuple with one value per beat of a pixel.
+        """Return per-channel values as a list over lanes of tuples, with one value per beat of a pixel.
 
         If a beat has no channel in a lane, another value of the lane fills the entry.
         """
@@ -52,7 +52,7 @@ class ChannelTables(ForDevice, ABC):
 
     @property
     def present(self) -> list[tuple[int, ...]]:
-        """Flags by lane and by beat of a pixel: 1 if the lane carries a channel in the beat, else 0."""
+        """Bits by lane (list) and beat of a pixel (tuple): 1 if the lane carries a channel in the beat, else 0."""
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property
@@ -69,7 +69,7 @@ class ChannelTables(ForDevice, ABC):
         return (self.tables_in or self.memories.default_ram(len(self.beats))) == "block"
 
     def _add_table_cost(self, cost: Cost, name: str) -> bool:
-        """Add parameter table ``name``'s memory to ``cost``; return ``False`` if constants replace the memory."""
+        """Add the cost of parameter table ``name``'s memory; return ``False`` if constants replace the memory."""
         varying = [column for column in self.tables[name] if len(set(column)) > 1]
         columns: list[int] = []
         for values in () if self.tables_in_block_ram else varying:
@@ -166,7 +166,7 @@ class ChannelsComponent(ConfiguredComponent[AnyConfig]):
 
 
 def _pack(fields: Sequence[tuple[int, int]]) -> int:
-    """Return a memory word that contains the ``fields``, pairs of value and width in bits, the first one lowest."""
+    """Return a memory word, an integer, of ``fields``, pairs of value and width in bits, the first one lowest."""
     word = start = 0
     for value, width in fields:
         word |= value % (1 << width) << start
@@ -180,7 +180,7 @@ def narrowest_shape(values: Sequence[int]) -> Shape:
 
 
 class Beats:
-    """Control of a pipeline of beats: delays the valid bit and beat index, and looks up per-channel parameters."""
+    """Timing of a layer's last component: delays valid bit and beat index, and reads per-channel parameters."""
 
     def __init__(self, m: Module, config: ChannelTables, valid: Value):
         self._m, self._config = m, config
@@ -204,7 +204,7 @@ class Beats:
         return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """Add the memory of table ``name``; return one parameter per value of the beat that came ``cycle`` cycles ago.
+        """Add the memory of parameter table ``name``; return a parameter per value of the beat of ``cycle`` cycles ago.
 
         ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
         because it is too slow for the logic that follows.
@@ -234,10 +234,10 @@ class Beats:
         return self._by_pixel(values)
 
     def _by_pixel(self, values: list[Value]) -> list[Value]:
-        """Return a flat list of ``values``, one per lane, each repeated for every pixel of a beat."""
+        """Return a flat list of ``values``, one per lane, each repeated ``Tp`` times, once per pixel of a beat."""
         return [value for value in values for _ in range(self._config.pixels)]
 
 
 def beat_values(port: Any) -> list[Value]:
-    """Return all values of a stream port's beat as a flat list: lane by lane, and within a lane pixel by pixel."""
+    """Return the signals of all values of a stream port's beat as a flat list: lane by lane, then pixel by pixel."""
     return [value for channel in port.payload for value in channel]

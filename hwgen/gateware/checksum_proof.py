@@ -30,7 +30,7 @@ class ChecksumUnit:
 
 
 def crc_function(word_bits: int) -> tuple[str, ...]:
-    """Return the lines of a Verilog function that computes a CRC-32's next state from a word, bit after bit."""
+    """Return the lines of a Verilog function from CRC-32 state and word to the next state, bit by bit."""
     return (
         f"function [{BITS - 1}:0] after;",
         f"    input [{BITS - 1}:0] state; input [{word_bits - 1}:0] word; integer index;",

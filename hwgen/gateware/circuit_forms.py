@@ -17,7 +17,7 @@ __all__ = ["Modelled", "Part", "Primitive", "TwoCircuits"]
 
 
 class Part(ConfiguredComponent[AnyConfig]):
-    """Base class of components whose circuit depends only on class and configuration; equal ones are built once.
+    """Base class of components whose circuit follows from class and configuration; equal ones share one circuit.
 
     The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
     circuit by one that it already has, with a method ``get_part(part)``, like ``get_memory(memory)`` of Amaranth.

@@ -27,7 +27,7 @@ class ForDevice(ABC):
 
     @property
     def memories(self) -> Memories:
-        """Sizes of the device family's block RAM and LUT RAM, and rules for memories built from them."""
+        """Block RAM and LUT RAM of the device family: sizes, and rules for building memories from them."""
         return self.device.memories
 
 
@@ -45,7 +45,7 @@ class OnDevice(ForDevice):
 
 
 class HasWindow(ForDevice):
-    """Base class of arithmetic configurations with the FPGA device family of ``window``, such as their line buffer."""
+    """Base class of arithmetic configurations with a ``window`` (line buffer, say), whose device family they have."""
 
     window: Any
     #: Noun phrase for the layer's operation, in the head of its Verilog module.

@@ -20,7 +20,7 @@ __all__ = ["ControlModel", "arithmetic_model", "claims_vary", "contract_obligati
 
 @dataclass(frozen=True)
 class ControlModel:
-    """Small Verilog model of a layer component's control signals, which replaces the component in proofs of the layer.
+    """Small Verilog model of a layer component's valid, ready and last signals, its stand-in in the layer's proofs.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class ControlModel:
 
     @property
     def body(self) -> list[str]:
-        """Verilog lines that replace the modelled component in proofs; values the model leaves free are undriven."""
+        """Verilog lines that replace the modelled component in proofs; values left free are ``$anyseq``."""
         return [
             *(f"wire {name} = $anyseq;" for name in self.free),
             *self.lines,
@@ -68,7 +68,7 @@ def claims_vary(layer: LayerConfig) -> bool:
 
 
 def window_model(layer: LayerConfig, site: Site) -> ControlModel:
-    """Return the control model of a layer's line buffer or join: starts of output folds, and their last steps."""
+    """Return the control model of a layer's line buffer or join: when output folds (``Tm`` channels) start and end."""
     config = layer.window
     steps, folds, latency = config.steps, config.output_folds, layer.walk_latency
     lines = ["wire model_start = model_go & room & !model_busy;"]
@@ -106,12 +106,12 @@ def window_model(layer: LayerConfig, site: Site) -> ControlModel:
 
 
 def _has_one_step(layer: LayerConfig) -> bool:
-    """Return whether a layer accumulates each output fold in one step, so that every step is the last of its fold."""
+    """Return whether each output fold (pass over ``Tm`` channels) takes one step, a cycle that is also its last."""
     return layer.window.steps == 1 and not isinstance(layer.window, WholeMapConfig)
 
 
 def _last_bit(layer: LayerConfig, site: Site) -> str:
-    """Return the payload bit that marks an output fold's last step, as a Verilog expression; empty if there is none."""
+    """Return the payload bit of an output fold's last step (cycle) as a Verilog expression; empty if there is none."""
     fields = dict(layer.window.step_layout)
     if "last" not in fields or "o__payload" not in site.module.ports:
         return ""
@@ -124,7 +124,7 @@ def _pipeline(latency: int, first: str) -> ControlModel:
 
 
 def arithmetic_model(layer: LayerConfig, window: Site) -> ControlModel:
-    """Return the control model of a layer's arithmetic: valid results ``latency`` cycles after a fold's last step."""
+    """Return the control model of a layer's arithmetic: results come ``latency`` cycles after an output's last step."""
     last = _last_bit(layer, window).replace("o__", "i__")
     return _pipeline(layer.compute.latency, f"i__valid & {last}" if last else "i__valid")
 
@@ -136,7 +136,7 @@ def finish_model(layer: LayerConfig) -> ControlModel:
 
 
 def contract_obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations that the components of a layer have the control signals of their models."""
+    """Return the obligations that each of a layer's components has the control signals of its small model."""
     window = site.part("window")
     model = window_model(layer, window)
     statement = "An output fold starts only if there is room, and its last step comes a fixed number of cycles later."

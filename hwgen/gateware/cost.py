@@ -71,16 +71,16 @@ class Cost:
 
     @property
     def logic(self) -> Logic:
-        """LUT costs of the device family's multiplexers, shift registers, and small tables."""
+        """LUT costs, by the device family's rules, of multiplexers, shift registers and small tables."""
         return self.device.logic
 
     @property
     def memories(self) -> Memories:
-        """Sizes of the device family's block RAM and LUT RAM, and rules for memories built from them."""
+        """Block RAM and LUT RAM of the device family: sizes, and rules for building memories from them."""
         return self.device.memories
 
     def luts(self, count: float) -> None:
-        """Add ``count`` LUTs whose number is exact for the device family (memories, multiplexers), not fitted."""
+        """Add LUTs to the total that the device family fixes exactly (memories, multiplexers), not a fitted number."""
         self.lut += count
         self.known += count
 
@@ -89,7 +89,7 @@ class Cost:
         self.luts(bits * self.logic.mux_luts(inputs))
 
     def in_slices(self, ff: int, lut: int = 0) -> None:
-        """Add flip-flops and LUTs that replace a DSP slice's registers and adder, if the family's slices lack them."""
+        """Add ``ff`` and ``lut`` for a DSP slice's registers and adder if the family's slices lack them."""
         if not self.device.multiplier_slice.sum_registers:
             self.ff += ff
             self.luts(lut)
@@ -106,7 +106,7 @@ class Cost:
         self.lut += luts * bits
 
     def counter(self, *counts: int, luts: float = 1.5) -> None:
-        """Add a counter per entry of ``counts``, its number of values, with ``luts`` LUTs per bit of the counter."""
+        """Add a counter for each number of values in ``counts``: flip-flops, and ``luts`` LUTs per bit."""
         self.registers(sum(map(counter_bits, counts)), luts)
 
     def delay(self, bits: int, cycles: int) -> None:
@@ -141,7 +141,7 @@ class Cost:
             self.delay(bits, registers)
 
     def tree_delay(self, bits: int, values: int, levels: int) -> int:
-        """Add the delay line of an adder tree's unpaired value once it has a partner; return the levels it has waited.
+        """Add the delay of an adder tree's unpaired value if it now has a partner; return the levels it still waits.
 
         A tree combines values in pairs. On a level with an odd number, the last value has no partner and is delayed.
         Its delay is added once it has a partner, on the last level of the tree at the latest.
@@ -276,7 +276,7 @@ def constant_adder_luts(constant: int, bits: int) -> int:
 
 
 def varying_columns(words: Sequence[int], width: int) -> list[int]:
-    """Return the bit columns of a read-only memory's ``words``, each as an integer, without constant columns.
+    """Return each bit column of a read-only memory, unless constant, as an integer with one bit per word.
 
     Column ``b`` holds bit ``b`` of all words: bit ``n`` of the column is bit ``b`` of word ``n``.
     """
@@ -289,7 +289,7 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 10)
 def _address_columns(depth: int) -> frozenset[int]:
-    """Return the bit columns (see `varying_columns`) of a ``depth``-word memory whose words equal their addresses."""
+    """Return the bit columns, as integers, of a memory whose ``depth`` words equal their addresses."""
     return frozenset(varying_columns(range(depth), counter_bits(depth)))
 
 
@@ -304,7 +304,7 @@ def _lookup_luts(column: int, depth: int, lut_inputs: int) -> int:
 
 
 def _truth_table(column: int, depth: int) -> int:
-    """Return a read-only memory's bit column as a truth table over all address bits, filled up beyond ``depth``."""
+    """Return a read-only memory's bit column as a truth table (an integer), filled up beyond ``depth`` words."""
     bits = counter_bits(depth)
     missing, half = (1 << bits) - depth, 1 << (bits - 1)
     # Yosys is free to choose the words beyond the table. It repeats words of the first half.
@@ -328,7 +328,7 @@ def _four_input_luts(function: int, inputs: int) -> int:
 
 
 def _without_unused_inputs(function: int, inputs: int) -> tuple[int, int]:
-    """Return a truth table without the inputs that do not affect its value, and the number of remaining inputs."""
+    """Return a truth table (an integer) without the inputs that have no effect, and the number of inputs left."""
     for bit in range(inputs - 1, -1, -1):
         if not (function ^ function >> (1 << bit)) & _zero_mask(inputs, bit):
             return _without_unused_inputs(_halves(function, inputs, bit)[0], inputs - 1)
@@ -373,7 +373,7 @@ def _zero_mask(inputs: int, input_index: int) -> int:
 
 
 def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
-    """Return the two truth tables over the other inputs that hold if input ``input_index`` is 0, and if it is 1."""
+    """Return the two truth tables, as integers over the other inputs, for input ``input_index`` at 0 and at 1."""
     step = 1 << input_index
     if input_index == inputs - 1:
         return function & ((1 << step) - 1), function >> step

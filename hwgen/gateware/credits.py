@@ -40,7 +40,7 @@ class CreditsConfig(OnDevice):
 
 
 class Credits(ConfiguredComponent[CreditsConfig]):
-    """Component that counts the credits of a layer's output FIFO: the entries that no started work has claimed.
+    """Counter of a layer's output FIFO credits: entries not yet claimed by an output that is being computed.
 
     It has no other logic. Layers use `count_credits` within their own.
 

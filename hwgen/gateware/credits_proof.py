@@ -42,7 +42,7 @@ def _models(layer: LayerConfig, site: Site) -> dict[str, ControlModel]:
 
 @dataclass
 class _Pipeline:
-    """Pipeline in a proof: Verilog bits that are high while a stage holds something, first stage first, and its input.
+    """Pipeline in a proof: Verilog bits, one per stage, that are high while the stage is occupied, and its input bit.
 
     The observer counts, in a register for each stage, the occupied stages up to this one. The proof therefore compares
     neighbours, and no solver has to see that a sum of many bits is the same after all of them have moved.
@@ -70,12 +70,12 @@ class _Pipeline:
         return lines
 
     def leaves(self, stage: str) -> str:
-        """Return the Verilog expression that is 1 in the cycle when work leaves a one-cycle ``stage``."""
+        """Return the Verilog expression that is 1 when an entry leaves ``stage``; here, after one cycle."""
         return stage
 
     @property
     def invariants(self) -> dict[str, str]:
-        """Verilog invariants by name: each stage's count is the previous stage's count, plus 1 if it is occupied."""
+        """Verilog invariants by name: a stage's count equals the previous stage's, plus 1 if the stage is occupied."""
         before = [f"32'd0 + {self.name}_{index}" for index in range(1, len(self.stages))]
         return {
             f"{self.name}_{index} counts up to its stage": f"{self.name}_{index} == {least} + {stage}"
@@ -148,7 +148,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
 
 
 def _emitted_instances(layer: LayerConfig, reader: int) -> Sequence[str]:
-    """Return the names of Verilog instances that the proof keeps: serialiser, width converter, ``reader``'s FIFO."""
+    """Return instance names that the proof keeps in Verilog: serialiser, width converter, and ``reader``'s FIFO."""
     first = [layer.of_reader("regroup", reader)] if layer.regroups[reader].always_ready else []
     return ["unload", *first, layer.of_reader("fifo", reader)]
 
@@ -156,7 +156,7 @@ def _emitted_instances(layer: LayerConfig, reader: int) -> Sequence[str]:
 def _converted(
     layer: LayerConfig, reader: int, site: Site, narrow: str, max_narrow: int
 ) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return Verilog lines, invariants and the number of beats in flight to a FIFO that a width converter feeds.
+    """Return Verilog lines, invariants, and terms of the beats in flight to a FIFO after a width converter.
 
     The beats that are in flight to the converter complete some of the FIFO's beats. These follow from the index of the
     converter's next input beat and from the number of beats in flight. The observer therefore has a table: how many
@@ -196,14 +196,14 @@ def _converted(
 
 
 def _table(name: str, index: str, entries: Sequence[int]) -> str:
-    """Return a Verilog line that defines the wire ``name`` as ``entries[index]``; the last entry if out of range."""
+    """Return a Verilog line that makes the wire ``name`` ``entries[index]``, or the last entry if out of range."""
     *first, last = entries
     chosen = "".join(f"{index} == {position} ? {entry} : " for position, entry in enumerate(first))
     return f"wire {bits_for(max(entries))} {name} = {chosen}{last};"
 
 
 def _whole_folds_fact(layer: LayerConfig) -> str:
-    """Return the Verilog fact that the last beat in flight to a FIFO is the last one of the newest output fold."""
+    """Return the Verilog fact that the last beat in flight to a FIFO ends a pass over ``Tm`` channels (output fold)."""
     count = sum(layer.fold_beats)
     if not claims_vary(layer):
         return f"(last_beat % {layer.fold_beats[0]}) == 0"
@@ -217,7 +217,7 @@ def _whole_folds_fact(layer: LayerConfig) -> str:
 
 
 def _next_fold(layer: LayerConfig) -> str:
-    """Return the Verilog expression of the index of the output fold that starts next.
+    """Return the Verilog expression of the index of the output fold (pass over ``Tm`` channels) that starts next.
 
     The register ``model_fold`` still holds the current fold's index until the fold ends.
     """
@@ -242,7 +242,7 @@ def _filling_inputs(layer: LayerConfig, site: Site, reader: int) -> dict[str, st
 
 
 def _start_fact(layer: LayerConfig) -> str:
-    """Return the Verilog fact that an output fold may start exactly if all output FIFOs have credits for it."""
+    """Return the Verilog fact that a pass over ``Tm`` channels starts only if all output FIFOs have credits for it."""
     has_room = []
     for reader, claims in enumerate(layer.claims):
         claim = f"{claims[-1]}"
@@ -254,7 +254,7 @@ def _start_fact(layer: LayerConfig) -> str:
 
 
 def _fold_pipeline(layer: LayerConfig, models: dict[str, ControlModel]) -> _FoldPipeline:
-    """Return the pipeline of a layer's output folds in flight, from their start to the output of the arithmetic."""
+    """Return the pipeline of output folds (passes over ``Tm`` channels) from their start to the arithmetic's output."""
     folds = _FoldPipeline("folds", "window.model_start", [])
     if layer.window.steps > 1:
         folds.stages.append("window.model_busy")
@@ -268,7 +268,7 @@ def _fold_pipeline(layer: LayerConfig, models: dict[str, ControlModel]) -> _Fold
 
 
 def _spacing_facts(layer: LayerConfig, folds: _FoldPipeline, *, is_serial: bool) -> dict[str, str]:
-    """Return the Verilog fact, by name, that output folds in flight are at least as many cycles apart as one takes."""
+    """Return the Verilog fact, by name, that passes over ``Tm`` channels start at least a pass's cycles apart."""
     steps, claim = layer.window.steps, max(layer.fold_beats)
     bits = [stage for stage in folds.stages if stage != "window.model_busy"]
     if steps == 1 or not bits:
@@ -294,7 +294,7 @@ def _spacing_facts(layer: LayerConfig, folds: _FoldPipeline, *, is_serial: bool)
 
 
 def _claimed_credits(layer: LayerConfig, folds: _FoldPipeline) -> tuple[list[str], dict[str, str], str]:
-    """Return Verilog lines, invariants, and the expression of how many credits all output folds in flight hold."""
+    """Return Verilog lines, invariants, and the expression of the credits held by all output folds in flight."""
     claims = layer.fold_beats
     if len(set(claims)) == 1:
         return [], {}, f"{claims[0]} * {folds.count}"

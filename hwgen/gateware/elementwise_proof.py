@@ -79,7 +79,7 @@ def _operand_text(config: Any, value: _OutputValue, field: str, shape: Shape, pi
 
 
 def _operand_texts(config: Any, value: _OutputValue) -> list[str]:
-    """Return the Verilog expressions of the bits of an output value's operands, one operand from each input map."""
+    """Return the Verilog expressions of an output value's operands, as bits, one for each input map."""
     return [
         _operand_text(config, value, f"operand_{index}", beat.shape, beat.pixels)
         for index, beat in enumerate(config.window.inputs)

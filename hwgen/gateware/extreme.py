@@ -1,4 +1,4 @@
-"""Elementwise maximum or minimum of several feature maps, whose values can pass through lookup tables first."""
+"""Elementwise maximum or minimum of several feature maps, whose values may first be converted by lookup tables."""
 
 from __future__ import annotations
 

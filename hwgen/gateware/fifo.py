@@ -70,7 +70,7 @@ class FifoConfig(OnDevice):
 
     @property
     def memory(self) -> str:
-        """RAM that stores the FIFO's beats, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by default by depth."""
+        """RAM that stores the FIFO's beats: ``lut``, ``block`` or ``ultra``, as ``memory_in`` says or by depth."""
         return self.memory_in or self.memories.default_ram(self.depth)
 
     @property
@@ -80,7 +80,7 @@ class FifoConfig(OnDevice):
 
     @property
     def num_pieces(self) -> int:
-        """Number of memories, one per address range, that make up a deep FIFO's RAM; a fast multiplexer joins them."""
+        """Number of RAMs, one per address range, that a deep FIFO is split into; a fast multiplexer joins them."""
         return len(piece_words(self.device, self.width, self.depth, self.memory_in))
 
     @property

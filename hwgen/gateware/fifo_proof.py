@@ -88,7 +88,7 @@ def counter_facts(config: FifoConfig, prefix: str = "") -> dict[str, str]:
 
 
 def _facts(config: FifoConfig, bits: int = 32) -> dict[str, str]:
-    """Return Verilog invariants, by name: a FIFO's counters add up to the number of beats in it, in ``bits`` bits."""
+    """Return a Verilog invariant, by name: a FIFO's counters sum, in ``bits`` bits, to the number of beats in it."""
     total = " + ".join([f"{bits}'d0", *counters(config)])
     return {
         "the counters' sum is the number of waiting beats": f"{total} == {bits}'d0 + waiting",
@@ -105,7 +105,7 @@ def _of_beats(
     asserts: Mapping[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return a proof obligation of a FIFO whose writer holds credits; ``waiting`` counts the beats in the FIFO."""
+    """Return a proof obligation of a FIFO whose writer holds credits, with an observer that counts its beats."""
     return site.obligation(
         obligation_kind,
         statement,
@@ -118,7 +118,7 @@ def _of_beats(
 
 
 def _of_order(config: FifoConfig, site: Site, *observer: str, **fields: Any) -> Obligation:
-    """Return the proof obligation that an arbitrary marked beat leaves a FIFO in its turn, with all its values."""
+    """Return the obligation that any one marked beat leaves a FIFO in its turn, with all its values."""
     return _of_beats(
         config,
         site,

@@ -36,7 +36,7 @@ Range = tuple[int, int]
 
 
 def slice_pieces(first_bits: int, second_bits: int, multiplier_slice: MultiplierSlice) -> list[tuple[int, int]]:
-    """Return which 17-bit pieces of two signed operands each DSP slice of their product multiplies, in cascade order.
+    """Return the 17-bit pieces of two operands that each DSP slice of a product multiplies, as index pairs in order.
 
     A pair has the index of a piece of each operand. An operand that fits the slice's wide port is not divided if the
     other one is.
@@ -58,7 +58,7 @@ def _piece_bits(bits: int, index: int, count: int) -> int:
 
 
 class PathNumber:
-    """Value in a data path under construction: its signal, first valid cycle, range, and the registers that delay it.
+    """Integer in a data path under construction: signal, first valid cycle, range, and registers that delay it.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class PathNumber:
         self._read: dict[int, bool] = {}  # by cycle of a read: whether only DSP slices read the value
 
     def at(self, cycle: int, *, in_slice: bool = False) -> Value:
-        """Return the value as it is valid in ``cycle``, through delay registers if that is later than its first cycle.
+        """Return the value's signal as valid in ``cycle``, delayed by registers if that is after its first cycle.
 
         With ``in_slice``, the reader is a DSP slice, which has input registers.
         """
@@ -96,7 +96,7 @@ class PathNumber:
         return self._stages[min(cycle - self.cycle, len(self._stages) - 1)]
 
     def piece(self, cycle: int, index: int, count: int) -> Value:
-        """Return the ``index``-th of ``count`` 17-bit pieces of the value, for a DSP slice that reads it in ``cycle``.
+        """Return 17-bit piece ``index`` of ``count`` of the value, for a DSP slice that reads it in ``cycle``.
 
         The last piece is signed and has all remaining bits.
         """
@@ -135,12 +135,12 @@ class NumberPath:
     def new_number(
         self, name: str, value: Value, cycle: int, ends: Range, *, register: bool = False, zeros: int = 0
     ) -> PathNumber:
-        """Add to the data path, and return, a value that is valid from ``cycle``; parameters as in `PathNumber`."""
+        """Add and return a value that is valid from ``cycle`` in the data path; parameters as in `PathNumber`."""
         self._numbers.append(PathNumber(self, f"{self.name}_{name}", value, cycle, ends, register, zeros))
         return self._numbers[-1]
 
     def new_constant(self, name: str, value: int) -> PathNumber:
-        """Add to the data path, and return, a constant that is the same for all channels."""
+        """Add to the data path, and return, an integer constant for all channels, valid in every cycle."""
         return self.new_number(name, Const(value, bits_for_range(value, value)), 0, (value, value))
 
     def registered(self, name: str, value: Value, cycle: int, ends: Range, luts: float) -> PathNumber:
@@ -245,7 +245,7 @@ class NumberPath:
 
 
 class DataPath(NumberPath):
-    """Builder of the fixed-point data path of one lane and pixel of a layer, from the layer's operations.
+    """Builder of the fixed-point data path of one lane and pixel of a layer, one circuit per operation.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ class DataPath(NumberPath):
         self._constants, self._index = constants, lane * config.window.pixels + pixel
 
     def channel_constant(self, name: str, values: Sequence[int], cycle: int) -> PathNumber:
-        """Return the constant of the lane's current channel, read from table ``name`` in ``cycle`` or later."""
+        """Return the constant of the current channel on this lane, from table ``name``, valid in ``cycle`` or later."""
         if len(set(values)) == 1:
             return self.new_constant(name, values[0])
         # All lanes have the same latency, those with one constant for all beats, too.
@@ -316,7 +316,7 @@ class DataPath(NumberPath):
         ]
 
     def lane_tables(self, tables: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """Return the lookup tables of the lane's channels, one per beat of a pixel, or the only table of all lanes."""
+        """Return the list of lookup tables of the lane's channels, one per beat of a pixel, or all lanes' only one."""
         if len(tables) == 1:
             return [tables[0]]
         return [tables[beat[self.lane] if self.lane < len(beat) else 0] for beat in self.config.beats]
@@ -353,7 +353,7 @@ class OperationCircuit(ABC):
 
     @property
     def constants(self) -> tuple[int, ...]:
-        """Constant operand: one value for all channels, or one per channel; empty if there is none."""
+        """Constant operand as a tuple: one integer for all channels, or one per channel; empty without one."""
         return ()
 
     @abstractmethod
@@ -520,14 +520,14 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @cached_property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Per-channel constants by operation: for each lane, a tuple with one value per beat of a pixel."""
+        """Constants by operation and lane: a tuple of one integer per beat of a pixel."""
         channels = self.window.input.channels
         constants = {f"step_{index}": step.constants for index, step in enumerate(self.steps)}
         return {name: self.table(values) for name, values in constants.items() if len(values) == channels > 1}
 
     @cached_property
     def _lane(self) -> tuple[Cost, PathNumber]:
-        """Cost of the data path of one lane and pixel, without tables of per-channel constants, and its result."""
+        """Cost and result (a value with its cycle and range) of one lane's and pixel's data path, tables left out."""
         m = Module()
         path = DataPath(m, self, 0, 0, {}, Beats(m, self, Const(0)))
         result = path.run(Signal(self.window.step_layout), self.steps)
@@ -541,7 +541,7 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of one result of the last fixed-point operation."""
+        """Amaranth shape of the last operation's result: signed, ``bits`` wide or as wide as needed."""
         return signed(self.bits or self._lane[1].bits)
 
     @property

@@ -96,7 +96,7 @@ def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
 
 
 def _value_lines(config: FixedPointConfig, name: str, lane: int, pixel: int) -> list[str]:
-    """Return Verilog lines that define the operands and all results of one lane and pixel, ``NAME_value_INDEX``."""
+    """Return Verilog lines that define the operands and results, ``NAME_value_INDEX``, of one lane and pixel."""
     lines = []
     for index, beat in enumerate(config.window.inputs):
         field = dict(config.window.step_layout)[f"operand_{index}"].offset
@@ -117,7 +117,7 @@ def _channel(channels: range, lane: int) -> int:
 
 
 def _constant_texts(step: OperationCircuit, number: int, operand: str) -> list[str]:
-    """Return the Verilog expressions of an operation's constant or table entry: one, or one per channel."""
+    """Return Verilog expressions of an operation's constant or table entry: a list of one, or one per channel."""
     if isinstance(step, TableCircuit):
         bits = (len(step.tables[0]) - 1).bit_length()
         lines = [f"{operand} - {signed_number(step.low)}" for _ in step.tables]

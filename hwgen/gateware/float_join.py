@@ -89,12 +89,12 @@ class FloatJoinConfig(Weightless):
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest possible sum over all input maps."""
+        """Smallest and largest possible sum over all input maps, as a pair of integers."""
         return self.sums[-1]
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a sum over all input maps."""
+        """Amaranth shape, signed, of the rounded sum over all input maps."""
         return signed(signed_bits(*self.sum_range))
 
     def term_shape(self, index: int) -> Shape:
@@ -102,7 +102,7 @@ class FloatJoinConfig(Weightless):
         return bits_for_range(*self._addends[index])
 
     def words(self, index: int) -> list[int]:
-        """Return the addends in the lookup table of input map ``index``, in the order of their addresses."""
+        """Return the words of input map ``index``'s lookup table, its addends by address (the value's bit pattern)."""
         return by_bits(self.tables[index], signed=self.window.inputs[index].signed)
 
     @cached_property
@@ -168,7 +168,7 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         return m
 
     def _add_term(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Add a lookup table from a map's value to its addend; return the addend when the previous sum is complete."""
+        """Add a map's lookup table of addends; return the addend in the cycle when the previous sum is complete."""
         config = self.config
         wait = config.arrivals[index - 1] - 1 if index else 0
         # The last stage is a register: a shift register before the table would be too slow.

@@ -52,7 +52,7 @@ class _Addend:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Chain of rounding adders that computes one output value: its addends and the Verilog names of its signals.
+    """Chain of rounding adders for one output value, in a proof: its addends, and its signals' Verilog names.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def of_float_join(config: FloatJoinConfig, site: Site) -> list[Obligation]:
 def _obligations(
     obligation_kind: str, config: Any, site: Site, chains: list[_Chain], counts: Mapping[str, str]
 ) -> list[Obligation]:
-    """Return the proof obligations of chains of rounding adders: of their lookup tables, and of their partial sums."""
+    """Return two obligations of chains of rounding adders: for their lookup tables, and for their partial sums."""
     return [
         _of_tables(obligation_kind, config, site, chains, counts),
         _of_chains(obligation_kind, config, site, chains),
@@ -199,7 +199,7 @@ def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chai
 
 @dataclass(frozen=True)
 class _Addition:
-    """Verilog definition of one addition in a chain of rounding adders, and facts about its sum and addend.
+    """Verilog of one addition in a chain of rounding adders: definition, and facts about its sum and addend.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ class _Addition:
 
 
 def _sum_names(config: Any, site: Site, chain: _Chain, index: int) -> tuple[str, str]:
-    """Return the Verilog names of the exact and of the rounded partial sum after addend ``index`` of a chain."""
+    """Return the Verilog names of the exact and of the rounded partial sum after a chain's addend ``index``."""
     link, is_last = chain.links[index], index == len(chain.links) - 1
     if index == 0:
         return (term := site.read_data(f"{link}_terms")), term
@@ -227,7 +227,7 @@ def _sum_names(config: Any, site: Site, chain: _Chain, index: int) -> tuple[str,
 
 
 def _partial_sum_ranges(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield, after each addend of a chain, the range of the exact partial sum and the range of the rounded one."""
+    """Yield, per addend of a chain, the (low, high) ranges of the exact and of the rounded partial sum."""
     low = high = 0
     for addend in chain.addends:
         exact = low + min(addend.words), high + max(addend.words)

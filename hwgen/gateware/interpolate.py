@@ -64,12 +64,12 @@ class WeightedSumConfig(Weightless):
 
     @cached_property
     def digits(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Signed powers of two, as (exponent, sign), that add up to ``axis_parts``, for rows and for columns."""
+        """Powers of two, as (exponent, sign), whose sum is ``axis_parts``: a tuple for rows, one for columns."""
         return tuple(_signed_digits(parts) for parts in self.axis_parts)
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """Numbers of levels of two adder trees: the one that interpolates between rows, then the one for columns."""
+        """Levels of the adder trees that interpolate between rows and between columns, as a pair."""
         return tuple(
             (len(digits) + _bits(weights) - 1).bit_length()
             for digits, weights in zip(self.digits, self.weight_tables(), strict=True)
@@ -82,18 +82,18 @@ class WeightedSumConfig(Weightless):
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest possible weighted sum of four pixels."""
+        """Smallest and largest possible weighted sum of four pixels, as a pair of integers."""
         lowest, highest = self.window.input.value_range
         scale = self.axis_parts[0] * self.axis_parts[1]
         return lowest * scale, highest * scale
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a weighted sum of four pixels, before it is divided by the sum of the weights."""
+        """Amaranth shape, signed, of a weighted sum of four pixels, not yet divided by the sum of weights."""
         return signed(signed_bits(*self.sum_range))
 
     def weight_tables(self) -> list[tuple[int, ...]]:
-        """Return the weights by phase (position between two pixels), one lookup table for rows and one for columns."""
+        """Return two lookup tables of integer weights, for rows and columns, by position between two pixels."""
         return [self.row_weights, self.column_weights]
 
     @cached_property
@@ -179,7 +179,7 @@ class FloatWeightedSumConfig(WeightedSumConfig):
 
     @property
     def term_shape(self) -> Shape:
-        """Amaranth shape of a pixel's term, the integer that a lookup table returns for its value."""
+        """Amaranth shape, signed, of a pixel's term, the integer that a lookup table returns for its value."""
         return signed(signed_bits(min(self.terms), max(self.terms)))
 
     def weight_tables(self) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Joins of feature map streams, without line buffers: sums read all inputs at once, concatenations in turn.
+"""Joins of feature map streams, without line buffers: sums read a beat of each input at once, concatenations in turn.
 
 A layer that adds two maps reads one beat of both maps in the same cycle. A layer that concatenates maps reads all beats
 of a pixel from the first map, then all beats of this pixel from the second. A join stores nothing: beats that wait for
@@ -95,7 +95,7 @@ class JoinConfig(OnDevice):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels that the join outputs in each cycle of a pixel: one range per cycle."""
+        """Output channels in each cycle of a pixel that the join outputs, as a tuple of ranges."""
         steps: list[range] = []
         before = 0
         for beat in self.inputs if self.in_turn else self.inputs[:1]:
@@ -124,7 +124,7 @@ class JoinConfig(OnDevice):
         return self.input.row_steps
 
     def read_cycles(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return the shape of an array of a pixel's or frame's cycles, and the NumPy index of those that read an input.
+        """Return the shape of an array over a pixel's or frame's cycles, and the index of those that read an input.
 
         The array has the cycles (steps) of one pixel, or of a frame if the input is spread, after one more first axis.
         """
@@ -137,12 +137,12 @@ class JoinConfig(OnDevice):
 
     @cached_property
     def step_inputs(self) -> tuple[int, ...]:
-        """Index of the input that the join reads in each cycle of a pixel, if it reads its inputs in turn."""
+        """Input index that the join reads in each cycle of a pixel, as a tuple; used if it reads inputs in turn."""
         return tuple(index for index, beat in enumerate(self.inputs) for _ in range(beat.folds))
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of the join's output: ``operand_N[lane][pixel]`` per input; if in turn, ``operand`` and ``source``.
+        """Amaranth layout of the join's output: ``operand_N[lane][pixel]`` per input; in turn: ``operand``, ``source``.
 
         A spread input has one pixel. If inputs are read in turn, ``operand`` is as wide as the widest input's values,
         which it holds in its low bits, and ``source`` is the index of its input.
@@ -233,7 +233,7 @@ class OneMapConfig(OnDevice):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels that the component outputs in each cycle of a pixel: one range per cycle."""
+        """Output channels in each cycle of a pixel that the component outputs, as a tuple of ranges."""
         return self.input.fold_channels
 
     @property
@@ -248,7 +248,7 @@ class OneMapConfig(OnDevice):
 
 
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
-    """Return the ports by name for a component that reads a layer's inputs without a line buffer, like `JoinUnit`."""
+    """Return Amaranth members by port name for a component that reads a layer's inputs without a line buffer."""
     count = len(config.inputs)
     return {
         **{numbered("i", index, count): In(beat.signature) for index, beat in enumerate(config.inputs)},

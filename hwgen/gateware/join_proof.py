@@ -1,4 +1,4 @@
-"""Proof obligations ``tokens`` and ``progress`` of joins: every output has the values of its input beats, in order.
+"""Proof obligations ``tokens`` and ``progress`` of joins: outputs are the inputs' beats, in order, without delay.
 
 A join reads a beat of each input, or of one input in turn, or keeps the beats of a map of one pixel for a whole frame.
 A copy is a join of one input.
@@ -31,7 +31,7 @@ def _ports(config: JoinConfig) -> list[str]:
 
 
 def _step_lines(config: JoinConfig) -> list[str]:
-    """Return Verilog lines that count a join's steps within a pixel, and define whether a step's beats are all valid.
+    """Return Verilog lines that count a join's steps (cycles) per pixel, and define when a step's beats are valid.
 
     If inputs come in turn, ``turn`` is the input of the step. If the last input is kept, ``writes`` is high in the
     steps that read a beat of it.
@@ -69,7 +69,7 @@ def _ready_facts(config: JoinConfig, site: Site) -> dict[str, str]:
 
 
 def _index_fact(site: Site) -> dict[str, str]:
-    """Return the Verilog fact, by name, that a join's port ``fold`` counts the steps of a pixel; empty without port."""
+    """Return the Verilog fact, by name, that port ``fold`` counts the steps (cycles) of a pixel; empty without port."""
     return {"steps of a pixel are counted": "fold == fold_count"} if site.has("fold") else {}
 
 
@@ -176,7 +176,7 @@ def _kept_pixel(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _progress(config: JoinConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a join's step starts as soon as its beats are valid and its results fit."""
+    """Return the obligation that a join's step (cycle) starts once its beats are valid and its results fit."""
     return site.obligation(
         "progress",
         "A step is accepted when its beats are valid and there is room.",

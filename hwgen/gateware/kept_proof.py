@@ -15,7 +15,7 @@ from hwgen.obligations.site import Site, bits_for
 __all__ = ["CYCLES", "obligation"]
 
 CYCLES = 1 + LATENCY
-"""Number of cycles from the input of a step until the stored word that it uses is at the component's output."""
+"""Number of cycles from a step's input until the stored word that the step uses is at the component's output."""
 
 
 def obligation(
@@ -67,7 +67,7 @@ def obligation(
 
 
 def _marking_lines(size: str, bits: int) -> list[str]:
-    """Return Verilog lines that mark an arbitrary stored word, and follow the steps that use it to the output."""
+    """Return Verilog lines that mark any one stored word, and follow the steps that read it to the output."""
     return [
         "wire mark = $anyseq;",
         f"reg {size} slot = 0; reg [{bits - 1}:0] marked_word;",

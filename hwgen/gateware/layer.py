@@ -41,7 +41,7 @@ class ComponentConfig(Protocol):
 
 
 class LayerCompute(ComponentConfig, Protocol):
-    """Protocol of the configuration of a layer's arithmetic, whose hardware computes ``Tm`` output channels per pass.
+    """Protocol of configurations of a layer's arithmetic, which computes ``Tm`` output channels at once.
 
     A new kind of arithmetic is a new file with a configuration and its component. The configuration is a frozen
     dataclass with a field ``window``. The component has two ports, both streams that are always ready. Port ``i``
@@ -244,18 +244,18 @@ class LayerConfig(HasWindow):
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """Arithmetic's and requantiser's configurations by name: only those with memories loaded at run time."""
+        """Configurations ``compute`` and ``finish`` by name, of those with memories loaded at run time."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Memories of the layer that are loaded at run time, such as weight memories; empty if all are constant."""
+        """Tuple of the layer's memories that are loaded at run time, such as weight memories; empty if constant."""
         return tuple(store for part in self.loaded_parts.values() for store in part.stores)
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Contents of the layer's memories that are loaded at run time: a tuple of words per memory of ``stores``."""
+        """Words (integers) of each of the layer's memories that are loaded at run time, in order of ``stores``."""
         return tuple(contents for part in self.loaded_parts.values() for contents in part.stored_contents)
 
     @property
@@ -265,12 +265,12 @@ class LayerConfig(HasWindow):
 
     @property
     def blank(self) -> LayerConfig:
-        """Configuration of the same layer without the contents of the memories that are loaded at run time."""
+        """Copy of the layer's configuration without the contents of memories that are loaded at run time."""
         return replace(self, **{name: part.blank for name, part in self.loaded_parts.items()})
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Beat format of each of the layer's input streams."""
+        """Beat formats (shape, lanes, channels) of the layer's input streams, as a tuple."""
         return (self.window.input,)
 
     @property
@@ -310,7 +310,7 @@ class LayerConfig(HasWindow):
 
     @property
     def fold_channels(self) -> tuple[int, ...]:
-        """Number of channels of each output fold (pass) of a pixel; empty if ``Tm`` and channel groups determine it."""
+        """Numbers of channels of a pixel's output folds (passes over ``Tm``); empty if ``Tm`` determines them."""
         return ()
 
     @cached_property
@@ -320,7 +320,7 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def claims(self) -> tuple[tuple[int, ...], ...]:
-        """Number of credits (FIFO entries) that each output fold of a pixel claims: a tuple per output FIFO."""
+        """Credits (FIFO entries) that each output fold (pass over ``Tm`` channels) claims: a tuple per output FIFO."""
         ends = list(accumulate(self.fold_beats))
         return tuple(
             tuple(sum(begin <= beat < end for beat in regroup.completing_beats) for begin, end in pairwise((0, *ends)))
@@ -390,13 +390,13 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """Configurations of the width converters from the pipeline's beats to each reader's beats, one per reader."""
+        """Configurations, one per reader, of the width converters from the pipeline's beats to the reader's beats."""
         pairs = zip(self._converters, self.converts_first or repeat(False), strict=False)
         return tuple(replace(regroup, always_ready=is_first) if is_first else regroup for regroup, is_first in pairs)
 
     @property
     def _converters(self) -> tuple[RegroupConfig, ...]:
-        """Configurations of the width converters, one per reader, if all of them read the output FIFOs."""
+        """Configurations of the width converters, one per reader, each placed after its output FIFO."""
         counts = tuple(len(beat) for beat in self.unload.beats)
         lanes, device = self.fifo_lanes, self.device
         return tuple(RegroupConfig(device=device, counts=counts, lanes=lanes, output=output) for output in self.outputs)
@@ -412,7 +412,7 @@ class LayerConfig(HasWindow):
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
-        """Configurations of the components that read the layer's input and feed windows to the arithmetic, by name."""
+        """Configurations, by instance name, of what reads the layer's input and feeds windows to the arithmetic."""
         return {"window": self.window}
 
     @property
@@ -439,7 +439,7 @@ class LayerConfig(HasWindow):
         return components
 
     def of_reader(self, name: str, reader_index: int) -> str:
-        """Return the name of a reader's component or port: ``name``, or ``name_INDEX`` if there are several readers."""
+        """Return a reader's name for a component or port: ``name``, or ``name_INDEX`` if readers are several."""
         return numbered(name, reader_index, len(self.outputs))
 
     @cached_property
@@ -463,13 +463,13 @@ class LayerConfig(HasWindow):
 
     @property
     def pipeline_latency(self) -> int:
-        """Cycles from the start of an output fold (``Tm`` output channels of a pixel) to its first beat at the FIFO."""
+        """Cycles from the start of a pass over ``Tm`` channels (output fold) to its first beat at the FIFO."""
         finish = self.finish.latency if self.finish else 0
         return self.window.steps - 1 + self.walk_latency + self.compute.latency + self.unload.latency + finish
 
     @property
     def walk_latency(self) -> int:
-        """Cycles from the start of reading a step's taps from the line buffer until they are at the arithmetic."""
+        """Cycles from a read of taps in the line buffer until the taps are at the arithmetic."""
         return self.window.latency
 
     @property
@@ -479,7 +479,7 @@ class LayerConfig(HasWindow):
 
     @property
     def window_steps(self) -> int:
-        """Number of cycles that the arithmetic needs to read the operands of ``Tp`` neighbouring output pixels.
+        """Cycles that the arithmetic needs to read the operands of ``Tp`` neighbouring output pixels.
 
         The component that feeds the windows can need more cycles.
         """
@@ -591,7 +591,7 @@ class Layer(ConfiguredComponent[LayerConfig]):
     def _elaborate_reader(
         self, m: Module, reader: int, finished: wiring.PureInterface, window: wiring.Component
     ) -> Value:
-        """Add one reader's FIFO, width converter and credit counter; return whether the next output fold fits."""
+        """Add a reader's FIFO, width converter and credit counter; return a bit: the next pass's outputs fit."""
         config = self.config
         regroup, o = config.regroups[reader], self.output_streams[reader]
         m.submodules[config.of_reader("fifo", reader)] = fifo = Fifo(config.fifos[reader])

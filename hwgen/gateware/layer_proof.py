@@ -1,4 +1,4 @@
-"""Proof obligations of a layer: for its requantiser or bias adder here, for its other components from other files.
+"""Proof obligations of a layer and its components: the last component's are here, the others' in their own files.
 
 The beats of the requantiser have the channels that the layer's serialiser sends.
 """
@@ -52,7 +52,7 @@ def of_finish(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def _reasons(layer: LayerConfig, _site: Site) -> Mapping[str, str]:
-    """Return, by component of a layer, the reason why its results are not proved; empty if all are."""
+    """Return, by name of a layer's component, the reason why its results are not proved; empty if all are."""
     compute = layer.compute
     reasons = dict.fromkeys(
         layer.loaded_parts,
@@ -73,7 +73,7 @@ _OTHERS = (
 
 
 def proofs(components: Callable[[Any], Mapping[str, Any]]) -> Proofs:
-    """Return the proofs of a layer and its components; ``components`` returns configurations by instance name."""
+    """Return the proofs of a layer and its components; ``components`` maps a configuration to parts by instance."""
     kinds = (
         wiring_proof.of_layer,
         control_proof.contract_obligations,

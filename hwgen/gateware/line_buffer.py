@@ -93,7 +93,7 @@ class LineBufferConfig(WindowParameters):
 
     @cached_property
     def reader(self) -> PatchReader:
-        """Configuration of the pipeline that reads the taps of one cycle from the line buffer's banks."""
+        """Configuration of the pipeline that reads one cycle's taps (a patch of the window) from the banks."""
         return PatchReader(self, self.banks)
 
     @property
@@ -139,7 +139,7 @@ class LineBufferConfig(WindowParameters):
 
 
 def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
-    """Return the ports by name for a component that outputs the windows of a feature map, such as `LineBuffer`."""
+    """Return Amaranth members by port name for a component that outputs a map's windows, such as `LineBuffer`."""
     return {
         "i": In(config.input.signature),
         "room": In(1),

@@ -33,7 +33,7 @@ def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
 
 
 def _loop_counts(config: LineBufferConfig) -> window_proof.Counts:
-    """Return the iteration counts of a line buffer reader's nested loops by Verilog name, outermost (rows) first."""
+    """Return the iteration counts of a line buffer reader's nested loops, by Verilog name, rows (outermost) first."""
     counts = {
         "row_0": config.output_height,
         "column_0": config.grid.row_steps,
@@ -115,7 +115,7 @@ def _example_run(config: LineBufferConfig) -> dict[str, str]:
 
 
 def _writer_lines(config: LineBufferConfig) -> list[str]:
-    """Return Verilog lines that count the accepted beats of a line buffer, and find the beat with the marked word."""
+    """Return Verilog lines that count a line buffer's accepted beats and flag the one with the proof's marked word."""
     source = config.input
     pixel = choice("x", [column % source.pixels for column in range(source.width)])
     step = choice("x", [column // source.pixels for column in range(source.width)])
@@ -136,7 +136,7 @@ def _writer_lines(config: LineBufferConfig) -> list[str]:
 
 
 def _mark_lines(config: LineBufferConfig) -> list[str]:
-    """Return Verilog lines that mark a word when it comes, and count the frames until its frame is read."""
+    """Return Verilog lines that mark any one input word as it arrives, and count frames until its own is read."""
     count = f"reg signed {frame_range(config)}"
     return [
         f"{count} stored = 0; {count} ahead = 0;",
@@ -170,7 +170,7 @@ def _padding_before(config: LineBufferConfig) -> tuple[int, int]:
 
 
 def _is_marked(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
-    """Return the Verilog condition that a tap in pipeline stage ``stage`` is the marked word."""
+    """Return the Verilog condition that a tap in pipeline stage ``stage`` is the proof's marked word."""
     row, column = _tap_position(config, stage, window, tap)
     above, left = _padding_before(config)
     group = choice(
@@ -181,7 +181,7 @@ def _is_marked(config: LineBufferConfig, stage: int, window: int, tap: int) -> s
 
 
 def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
-    """Return the Verilog condition that the step in stage ``stage`` has a tap, and the output map has its window."""
+    """Return the Verilog condition that stage ``stage`` reads this tap of a window, and the map has the window."""
     present = window_proof.has_tap(config, stage, tap)
     if config.output_width % config.pixels and window >= config.output_width % config.pixels:
         present = f"({present} & (column_{stage} != {config.grid.row_steps - 1}))"
@@ -189,7 +189,7 @@ def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> 
 
 
 def _is_padding(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
-    """Return the Verilog condition that a tap is outside of the map, or the step in stage ``stage`` has no such tap."""
+    """Return the Verilog condition that a tap in stage ``stage`` is padding, or does not exist."""
     row, column = _tap_position(config, stage, window, tap)
     (above, left), source = _padding_before(config), config.input
 
@@ -216,7 +216,7 @@ def frame_range(config: LineBufferConfig) -> str:
 
 
 class LineBufferInvariants(window_proof.WindowFacts):
-    """Invariants of a line buffer: each of its counters, as a function of the beats and steps that the observer counts.
+    """Invariants of a line buffer: its counters as functions of the beats and cycles that an observer counts.
 
     Names without ``its_`` are the observer's: ``in_row``, ``in_step`` and ``in_fold`` of the next beat, ``row_0``,
     ``column_0``, ``output_fold_0``, ``tap_fold_0`` and ``inner_0`` of the next step, the marked word's ``y``, ``x`` and
@@ -238,7 +238,7 @@ class LineBufferInvariants(window_proof.WindowFacts):
         self._state_memory()
 
     def _table_by_window(self, name: str, entries: Sequence[int]) -> None:
-        """Add a Verilog wire with the current window's entry in a table of one number per window, row by row.
+        """Add a Verilog wire with a table's entry, one integer per window, for the current window.
 
         The entry is the sum of the row's first entry and of the difference from it. Rows with the same differences
         share a table of them by column, so that no table has an entry per window: Yosys could not read its expression.
@@ -253,7 +253,7 @@ class LineBufferInvariants(window_proof.WindowFacts):
         self._wire(name, f"{name}_by_row + {choice('row_0', [tables[of_row] for of_row in differences])}")
 
     def _state_counts(self) -> None:
-        """Add wires for the writer's lead over the reader, in frames and pixels, and state the ranges of all counts."""
+        """Define the writer's lead over the reader in frames and pixels, and state all counts' ranges."""
         config, source = self._config, self._config.input
         for name in ("in_row", "in_step", "in_fold", *_loop_counts(config), "y", "x", "z"):
             self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
@@ -315,7 +315,7 @@ class LineBufferInvariants(window_proof.WindowFacts):
         lefts = [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.grid.row_steps)]
 
         def by_left(name: str, value: Callable[[int], int]) -> None:
-            """Add wires ``window_NAME`` and ``patch_NAME``: ``value`` of the next window's and patch's first column."""
+            """Add wires ``window_NAME`` and ``patch_NAME``, ``value`` of a window's or patch's left column."""
             self._table(f"window_{name}", "column_0", [value(left) for left in lefts])
             options = [
                 choice("column_0", [self._number(value(left + offset)) for left in lefts])
@@ -331,7 +331,7 @@ class LineBufferInvariants(window_proof.WindowFacts):
             self._fact(f"{part}_word_address", f"{part}_word")
 
     def _state_ring_rows(self) -> None:
-        """Add invariants that say which map row each ring row stores, for the reader's and for the writer's frame."""
+        """Add invariants of which map row each buffer row holds, in the reader's and the writer's frame."""
         config, source = self._config, self._config.input
         rows = config.rows
         ahead = source.height % rows
@@ -403,7 +403,7 @@ class LineBufferInvariants(window_proof.WindowFacts):
         )
 
     def _state_marked_word(self) -> None:
-        """Add invariants of the ring row that stores the marked word, and define until when it is stored."""
+        """Add invariants of the buffer row with the proof's marked word, and until when it is stored."""
         config, source = self._config, self._config.input
         rows = config.rows
         self.observer += [

@@ -20,7 +20,7 @@ def bits_for_range(low: int, high: int) -> Shape:
 
 
 def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
-    """Return the entry at ``index`` of a constant table, by combinational logic for tables of mostly equal entries.
+    """Return the entry at ``index`` of a constant table with mostly equal entries, as combinational logic.
 
     The commonest value is the default, and every other entry costs one comparison. The result has the narrowest shape
     that holds all entries. An index outside the table gives the default.
@@ -45,7 +45,7 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
 
 
 def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
-    """Return a lookup table, given in ascending order of its argument, in the order of the argument's bits as address.
+    """Return a lookup table, given by ascending (signed) argument, ordered by the argument's bits as an address.
 
     ``table`` has an entry for every value of the argument's type. The entries of negative arguments are moved to the
     end.

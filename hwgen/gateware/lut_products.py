@@ -40,7 +40,7 @@ class LutProductsConfig:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Position of each term of the dot products: the number of cycles that its operands arrive after the first."""
+        """Position of each term of the dot products: cycles from the first operands' arrival to its own."""
         return tuple(position for position, terms in enumerate(self.dots.terms) for _ in range(terms))
 
     @property
@@ -164,7 +164,7 @@ class LutProducts(Modelled[LutProductsConfig]):
         return m
 
     def _by_position(self, values: Sequence[Value]) -> list[list[Value]]:
-        """Return ``values``, one per term of a dot product, as lists by position (cycle of arrival)."""
+        """Return ``values``, one per term of a dot product, as a list per position (cycle of arrival)."""
         remaining = iter(values)
         return [[next(remaining) for _ in range(terms)] for terms in self.config.dots.terms]
 
@@ -242,7 +242,7 @@ def _wrapped_sum(values: Sequence[Value]) -> Value:
 
 
 def _packed(values: Sequence[int], bits: int) -> int:
-    """Return an integer that contains the ``values``, ``bits`` bits each, the first one in the lowest bits."""
+    """Return an integer made of the ``values``, each ``bits`` bits wide, the first one lowest."""
     mask = (1 << bits) - 1
     return sum((value & mask) << index * bits for index, value in enumerate(values))
 

@@ -41,7 +41,7 @@ class ChannelwisePoolConfig(Weightless):
 
     @property
     def input_range(self) -> tuple[int, int]:
-        """Smallest and largest value of the pool's input type."""
+        """Smallest and largest value of the pool's input type, a pair of integers."""
         return self.window.input.value_range
 
 

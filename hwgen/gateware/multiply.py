@@ -100,7 +100,7 @@ class MultiplyConfig(ConvolutionParts):
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
 
     def _locate_weight(self, weight: int) -> str:
-        """Return, as message text, output channel, input channel and tap of the first weight equal to ``weight``."""
+        """Return a text with output channel, input channel and tap of the first weight equal to ``weight``."""
         index = self.weights.values.tolist().index(weight)
         index, column = divmod(index, self.window.kernel[1])
         index, row = divmod(index, self.window.kernel[0])
@@ -129,19 +129,19 @@ class MultiplyConfig(ConvolutionParts):
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Correction to add to each output channel's sums: offset subtracted from activations, times sum of weights."""
+        """Integer to add to each output channel's sums: activation offset times the sum of the channel's weights."""
         if not self.kinds.offset:
             return (0,) * self.outputs
         return tuple(self.kinds.offset * sum(sums) for sums in self.weights.sums(self.outputs))
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Weight memories of the convolution that are loaded at run time; empty if the weights are constants."""
+        """Tuple of the weight memories that are loaded at run time; empty if the weights are constants."""
         return self.weight_words.stores
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words of each weight memory, if weights are loaded at run time; otherwise empty."""
+        """Initial words (integers) of each weight memory that is loaded at run time; empty without any."""
         return self.weight_words.contents if self.loaded else ()
 
     @property

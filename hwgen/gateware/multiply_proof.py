@@ -174,14 +174,14 @@ def _products(
 
 
 def _accumulators(config: MultiplyConfig) -> Iterator[tuple[str, str]]:
-    """Yield, for each accumulating chain of DSP slices, a name for its sum register, and the register's path."""
+    """Yield (name, path in the Verilog) of the sum register of each chain of DSP slices that accumulates."""
     chains = product(config.units.in_slices, config.units.pixel_groups, range(config.chains.count))
     for index, (unit, group, chain) in enumerate(chains):
         yield f"accumulator_{index}", f"{chain_name(config, unit, group, chain)}.sum"
 
 
 class _FreeWeightWord:
-    """Verilog model of the weight word of one chain position, with free (arbitrary) values of the weights.
+    """Verilog model of one chain position's weight word, in a proof for arbitrary weights.
 
     Parameters
     ----------

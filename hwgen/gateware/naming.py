@@ -1,4 +1,4 @@
-"""Chosen wire names, in the emitted Verilog, for results of operators that have no Amaranth signal of their own.
+"""Names for intermediate results of Amaranth expressions, chosen in the code, for wires of the emitted Verilog.
 
 A user's Verilog has a wire for some operators' results. Signals carry their names; a result carries its name where
 Amaranth keeps a value's place in the source, which reaches the Verilog writer (`hwgen.verilog`).

@@ -1,4 +1,4 @@
-"""Loops in hardware: indices that start again after their last value, and positions in interleaved memory banks.
+"""Loops in hardware: indices that restart after their last value, and pixels' places in interleaved memory banks.
 
 Nested loops step each other, the innermost first: a loop's last step moves the loop around it. Its index is a register,
 so that all components count in the same way::
@@ -57,7 +57,7 @@ class Loop:
         return Mux(self.is_last, self._values[0], self.index + self._values.step)
 
     def step(self, m: Module, moves: Value) -> Value:
-        """Add logic that moves the loop index to its next value if ``moves``; return whether this ends the loop."""
+        """Move the loop index to its next value if ``moves``; return a bit: this move ends the loop."""
         ends = named(moves & self.is_last, f"{self._item}s_end")
         with m.If(ends):
             m.d.sync += self.index.eq(self._values[0])
@@ -113,7 +113,7 @@ class Interleaving(NamedTuple):
         return Place(Const(bank), Const(word * self.pitch))
 
     def ahead(self, here: Place, pixels: int) -> Place:
-        """Return the bank and word address of the pixel that follows the one at ``here`` by ``pixels`` pixels.
+        """Return the place (bank, word address) of the pixel ``pixels`` pixels after the one at ``here``.
 
         A table says whether the bank wraps, because the logic that reads it has a carry chain of its own.
         """
@@ -127,7 +127,7 @@ class Interleaving(NamedTuple):
         )
 
     def words_ahead(self, first: Value, bank: int, offsets: Sequence[int]) -> Value:
-        """Return the offset in words, from the first pixel's word, of the word that ``bank`` reads in the same cycle.
+        """Return the offset in words, from the first pixel's, of the word that ``bank`` reads at the same time.
 
         Parameters
         ----------

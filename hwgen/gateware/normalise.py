@@ -1,4 +1,4 @@
-"""Local response normalisation (LRN), last step: outputs from values and running sums, exact by table comparisons.
+"""Last step of local response normalisation (LRN): outputs from values and running sums, exact by table look-up.
 
 A product estimates each output, and a comparison with a table entry decides between the two candidates.
 """
@@ -109,7 +109,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def by_value(self) -> bool:
-        """Whether LRN has only one scale factor, so that an output's estimate ``k`` depends on its input value only.
+        """Whether LRN has a single scale factor, so that an output's estimate depends only on its input value.
 
         The value's distance from the zero point then also determines the fall.
         """
@@ -127,13 +127,13 @@ class NormaliseConfig(Weightless):
 
     @property
     def signs(self) -> tuple[bool, bool]:
-        """Two flags: whether the input's type has values below the zero point, and whether it has values above."""
+        """Two booleans: the input type has values below the zero point, and it has values above."""
         lowest, highest = self.window.input.value_range
         return lowest < self.zero, self.zero < highest
 
     @cached_property
     def guesses(self) -> tuple[int, ...]:
-        """Estimate ``k`` of the output for each distance of an input value from its zero point, if LRN has one factor.
+        """Estimated output by distance of the input from its zero point, as integers, if LRN has one factor.
 
         The output's distance from its zero point is ``k`` or ``k + 1``.
         """
@@ -151,7 +151,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Words of LRN's correction memory: the running sum where an output drops by 1, and an exception index.
+        """Words of LRN's correction memory: running sum at which an output drops by 1, with an index of exceptions.
 
         This sum is called a fall. The index is in the bits above the fall. If there is one
         factor, the address is the value's distance.
@@ -174,12 +174,12 @@ class NormaliseConfig(Weightless):
 
     @property
     def since_bits(self) -> int:
-        """Width in bits of an exception's distance, in running sums, from the running sum where the output drops."""
+        """Width in bits of an exception's offset, in running sums, from the one where the output drops by 1."""
         return counter_bits(max(self.ripples).bit_length())
 
     @property
     def ripple_table(self) -> list[int]:
-        """Flat table by exception index and distance above the sum of an output's drop: 1 if the output is 1 higher.
+        """Bits by exception index and offset above the running sum of an output's drop: 1 if it is 1 higher.
 
         The address consists of the distance and, above it, the index into ``ripples``.
         """
@@ -295,7 +295,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         )
 
     def _look_up_guess(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Add lookups by a value's distance from its zero point; return its correction word and its output's estimate.
+        """Look up an output's estimate by the input's distance from its zero point; return correction word, estimate.
 
         Only if there is one factor. A word is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
@@ -304,7 +304,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _multiply_guess(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Add a product of a value's distance and scale factor; return the correction word and the output's estimate.
+        """Estimate an output by distance from zero point times scale factor; return correction word, estimate.
 
         The word, from memory, is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
@@ -350,7 +350,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
 
 
 def _banks(memories: Memories, words: Sequence[int], bits: int) -> list[Sequence[int]]:
-    """Return the words of a constant table divided into runs of consecutive addresses, one run per memory (bank).
+    """Return a constant table's words cut into runs of consecutive addresses, one list per memory (bank).
 
     A memory is as deep as the block RAMs that make up its width.
     """

@@ -14,7 +14,7 @@ from hwgen.gateware.ports import read_port, write_port
 
 
 def stacked(device: Device, width: int, depth: int, where: str | None = None) -> tuple[int, int]:
-    """Return how many block RAMs (UltraRAMs for ``ultra``) are stacked for a memory's depth, and the words of each."""
+    """Return the number of block RAMs (or UltraRAMs) stacked for a memory's depth, and the words of each."""
     ultra, memories = device.memories.ultra, device.memories
     return (ultra.stacked(depth), ultra.words) if where == "ultra" and ultra else memories.stacked(width, depth)
 
@@ -61,7 +61,7 @@ class WritePort:
 def memory_in_pieces(
     m: Module, device: Device, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
 ) -> tuple[WritePort, Signal, Value]:
-    """Add a memory, divided into pieces of `piece_depth` words; return its write port, read address and read data.
+    """Add a memory cut into pieces of `piece_depth` words; return its write port, read address and read data.
 
     Parameters
     ----------

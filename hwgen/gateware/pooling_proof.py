@@ -33,7 +33,7 @@ __all__ = ["PROOFS", "of_max_pool", "of_running_sum", "of_sum"]
 
 @dataclass(frozen=True)
 class _Tree:
-    """Adder tree of a pool, as a proof sees it: the values that it adds, and the signal that must equal their sum.
+    """Adder tree of a pool in a proof: Verilog expressions of the values it adds and of the sum.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class _Tree:
 
 
 def of_max_pool(config: MaxPoolConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of a max pool: an output is at least any level exactly if a tap of its window is."""
+    """Return the obligation of a max pool: an output is at least any given level exactly if one of its taps is."""
     shape = config.window.input.shape
     level = value_of("level", shape)
     lines, facts = [f"wire [{shape.width - 1}:0] level = $anyconst;"], {}
@@ -113,7 +113,7 @@ def _of_trees(site: Site, trees: Sequence[_Tree], shape: Shape, cycles: int) -> 
 
 
 def _channels(config: ChannelwisePoolConfig) -> list[tuple[str, list[str], str]]:
-    """Return, per output value of a pool, a name and, as Verilog expressions, its taps in one cycle and its output."""
+    """Return, per output value of a pool, its name, its taps in one cycle and its output, as Verilog expressions."""
     window, source = config.window, config.window.input
     bits = config.result.width  # type: ignore[attr-defined]
     first = dict(window.step_layout)["taps"].offset
@@ -129,7 +129,7 @@ def _channels(config: ChannelwisePoolConfig) -> list[tuple[str, list[str], str]]
 def _of_steps(
     config: Any, site: Site, statement: str, lines: Sequence[str], facts: dict[str, str], levels: int, **fields: Any
 ) -> Obligation:
-    """Return the proof obligation that ``facts`` hold for a pool's partial result after each step of a window.
+    """Return the obligation that ``facts`` hold for a pool's partial result after each step (cycle) of a window.
 
     The lines can read ``step_was`` and ``first_was``: a step of ``levels`` cycles ago, and whether it is the first one
     of its window.
@@ -224,7 +224,7 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
 
 
 def _pixel_trees(config: RunningSumConfig) -> list[list[_Tree]]:
-    """Return, for each lane of a global pool, the adder trees over a beat's pixels: one per span of up to eight."""
+    """Return, per lane of a global pool, the adder trees over a beat's pixels, each of up to eight pixels."""
     source, spans = config.window.input, config.pixel_spans
     first = dict(config.window.step_layout)["operand"].offset
     lanes = []

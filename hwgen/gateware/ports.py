@@ -17,7 +17,7 @@ __all__ = ["ram", "read_port", "write_port"]
 
 
 def ram(device: Device, shape: Any, depth: int, where: str | None = None) -> memory.Memory:
-    """Return an Amaranth memory of ``depth`` words, initially 0, in the RAM ``where``: ``lut``, ``block``, ``ultra``.
+    """Return an Amaranth memory of ``depth`` zeroed words, in RAM of kind ``where``: ``lut``, ``block`` or ``ultra``.
 
     If ``where`` is ``None``, the depth decides.
     """

@@ -54,7 +54,7 @@ class ProductConfig(Weightless):
 
     @cached_property
     def ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Smallest and largest value of each of the two operands after its zero point is subtracted."""
+        """Smallest and largest value of each operand minus its zero point, as two pairs of integers."""
         first, second = (
             (beat.value_range[0] - zero, beat.value_range[1] - zero)
             for beat, zero in zip(self.window.inputs, self.zeros, strict=True)
@@ -63,7 +63,7 @@ class ProductConfig(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of the product of two elements, one from each map."""
+        """Amaranth shape, signed, of the product of two elements, one from each map."""
         products = [a * b for a, b in product(*self.ranges)]
         return signed(signed_bits(min(products), max(products)))
 

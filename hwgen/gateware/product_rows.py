@@ -51,7 +51,7 @@ class ProductRows:
 
     @cached_property
     def tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-        """Adder tree over the partial products: for each level, each sum's lowest bit position, width and adder width.
+        """Adder tree over partial products, by level: lowest bit position, width and adder width of each sum.
 
         The width of the adder is 0 for a value that only passes by. Every row begins two bits above the previous row.
         The offset, if there is one, is the last addend.
@@ -162,7 +162,7 @@ class ProductRows:
         return luts, sum(addend.width - first for addend, first in needed.values())
 
     def _constant_sum(self, lower: _Addend | None, upper: _Addend | None) -> _Addend | None:
-        """Return the sum of two addends of a constant multiplier's tree, as an addend; ``None`` is an addend of 0."""
+        """Return two tree addends' sum as an addend, for a constant factor; ``None`` stands for an addend of 0."""
         if lower is None or upper is None:
             one = lower or upper
             return one and (replace(one, made=("wait", one.made), luts=0, terms=((one, 0),)) if one.width else one)
@@ -187,7 +187,7 @@ class ProductRows:
 
     @staticmethod
     def _level_registers(level: Sequence[tuple[int, int, int]]) -> Iterator[int]:
-        """Yield the number of register bits of every sum on one level of the adder tree.
+        """Yield the number of register bits of each sum on one level of the adder tree.
 
         An offset that waits for a row has no register.
         """
@@ -218,7 +218,7 @@ class ProductRows:
 
 @dataclass(frozen=True)
 class _Addend:
-    """Addend in the adder tree of a multiplier with a constant factor, described to estimate its LUTs and registers.
+    """Addend in a constant multiplier's adder tree, described so that its LUTs and registers can be counted.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ class _Addend:
     terms: tuple[tuple[_Addend, int], ...] = ()
 
     def mark_needed(self, first: int, needed: dict[tuple[Any, ...], tuple[_Addend, int]]) -> None:
-        """Record in ``needed`` that the addend's bits ``first`` and above are read, and thereby bits of its terms."""
+        """Record in ``needed`` that the addend's bits ``first`` and above are read, and so are bits of its terms."""
         if self.made in needed and needed[self.made][1] <= first:
             return
         needed[self.made] = self, first

@@ -31,20 +31,20 @@ Operands = dict[tuple[int, int], Value]
 
 
 def _at_pixels(config: ConvolutionParts, name: str, group: tuple[int, ...]) -> str:
-    """Return ``name`` with a suffix for several pixels, as ``NAME_pixels_0_1``; none if beats hold one pixel."""
+    """Return ``name`` with a suffix of pixel indices, as ``NAME_pixels_0_1``; without one if beats hold one pixel."""
     if len(group) == 1:
         return at_pixel(name, group[0], config.window.pixels)
     return f"{name}_pixels_{'_'.join(map(str, group))}"
 
 
 def chain_name(config: ConvolutionParts, unit: tuple[int, ...], group: tuple[int, ...], chain: int) -> str:
-    """Return the instance name of a chain of DSP slices, from its output lanes ``unit``, its pixels and its index."""
+    """Return the Verilog instance name of a chain of DSP slices, from output lanes ``unit``, pixels and chain index."""
     lanes = "_".join(map(str, unit))
     return f"{_at_pixels(config, f'lane_{lanes}', group)}_chain_{chain}"
 
 
 def dots_name(config: ConvolutionParts, lanes: tuple[int, ...], pixel: int) -> str:
-    """Return the instance name of the module that computes some output lanes' dot products in LUTs at one pixel."""
+    """Return the Verilog instance name of the module of some output lanes' dot products in LUTs, at one pixel."""
     return f"products_{at_pixel(f'lane_{lanes[0]}', pixel, config.window.pixels)}"
 
 
@@ -96,7 +96,7 @@ class ProductSums:
                         self._weight(m, index, config.units.slice_multiplier(unit, group), position, chain)
 
     def _elaborate_control(self, m: Module) -> Value:
-        """Add delays of the first, last and valid flags, drive the output's ``valid``, and return whether a sum begins.
+        """Delay the first, last and valid flags, drive the output's ``valid``; return a bit: a sum begins.
 
         The flag of the first step is delayed for the slices or for the accumulators in LUTs.
         """
@@ -218,7 +218,7 @@ class ProductSums:
                 yield lane, pixel, delayed_apart(m, f"{name}_total", total, wait), []
 
     def _step(self, m: Module) -> Value:
-        """Return the counter of cycles that selects constant weights in LUTs; 0 if weights are stored, or never change.
+        """Return the cycle counter that selects constant weights in LUTs; 0 if weights are stored or always equal.
 
         It is aligned to the chains' first position.
         """
@@ -291,7 +291,7 @@ class ProductSums:
         return (lane, own) if window.channelwise else divmod(lane, window.input.lanes)
 
     def _weight(self, m: Module, unit: int, multiplier: Multiplier, position: int, chain: int) -> Value:
-        """Return a multiplier's weight operand: its field in the weight word of its chain position, delayed.
+        """Return a multiplier's weight operand: a field of its chain position's weight word, delayed to fit.
 
         A weight operand is delayed like the multiplier's activation operand, by registers inside of slices that are
         instantiated.
@@ -333,7 +333,7 @@ class ProductSums:
     def _elaborate_tree(
         self, m: Module, sums: list[Value], carries: list[Value], name: str
     ) -> tuple[Value, list[Value]]:
-        """Add a registered adder tree over the sums of an output lane's chains, with their carries as further inputs.
+        """Add an output lane's registered adder tree over chain sums and carries; return sum, carries left.
 
         Returns
         -------
@@ -369,7 +369,7 @@ class ProductSums:
     def _elaborate_level(
         self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str
     ) -> tuple[list[Value], list[Value]]:
-        """Add one registered level of an adder tree; return the sums of pairs of values, and carries still to be added.
+        """Add one registered level of an adder tree; return the pairs' sums, and carries not yet added.
 
         The sums are at most ``bits`` wide.
         """
@@ -451,7 +451,7 @@ class Chains(Part[ConvolutionParts]):
 
 
 def _slice_operand(value: Value, registers: int) -> SliceOperand:
-    """Return a DSP slice operand's description: width, sign, and number of input registers in the slice."""
+    """Return the description of a DSP slice's operand: width in bits, sign, and input registers in the slice."""
     shape = value.shape()
     return SliceOperand(bits=shape.width, signed=shape.signed, registers=registers)
 

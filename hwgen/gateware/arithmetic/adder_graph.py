@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 
 class Term(NamedTuple):
-    """Addend of a sum in an adder graph: the value of a node, shifted left, with a sign."""
+    """Addend of a sum in an adder graph: index of a node, left shift in bits of its value, and sign, 1 or -1."""
 
     node: int
     """Index of the adder graph's node whose value is added."""
@@ -49,7 +49,7 @@ class Term(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """Input of an adder graph: the range of its value, and the cycle of its arrival."""
+    """Input of an adder graph: smallest and largest value, and the cycle when the value arrives."""
 
     low: int
     high: int
@@ -65,11 +65,11 @@ class _Node:
     terms: tuple[Term, ...] = ()
     constant: int = 0
     owner: int | None = None
-    """Index of the only sum that uses the node; ``None`` for an input and for a node that sums share."""
+    """Index of the only output sum that uses the node; ``None`` for inputs and for nodes that sums share."""
 
 
 class _Sum(NamedTuple):
-    """Output of an adder graph: its final term, or a constant without terms; and its width in bits."""
+    """Output of an adder graph: the term that is the sum, or ``None`` and a constant; and the width in bits."""
 
     term: Term | None
     constant: int
@@ -77,7 +77,7 @@ class _Sum(NamedTuple):
 
 
 class _Tap(NamedTuple):
-    """Delayed value of a node, and how many registers without reset its low bits have passed consecutively."""
+    """Value of a node after some cycles of delay, with the count of reset-less registers in a row before it."""
 
     value: Value
     registers: int
@@ -108,7 +108,7 @@ class AdderGraph:
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands of cycle 0 to all sums: at least one."""
+        """Cycles from the operands that arrive in cycle 0 to the graph's output registers, all sums: at least 1."""
         return max([1, *(self._nodes[total.term.node].cycle for total in self._sums if total.term)])
 
     # Planning
@@ -182,7 +182,7 @@ class AdderGraph:
             del self._forms[node]
 
     def _groups(self, ready: list[Term], cycle: int, *, at_end: bool) -> tuple[list[list[Term]], list[Term]]:
-        """Divide the terms that are ready in a cycle into groups to add now and terms that wait another cycle.
+        """Divide the terms ready in a cycle into lists to add in one adder each, and the list of terms that wait.
 
         The widest of the new terms wait. Terms of neighbouring shifts are added, which keeps sums narrow.
         """
@@ -196,7 +196,7 @@ class AdderGraph:
         return [added[first : first + ARITY] for first in range(0, len(added), ARITY)], waiting
 
     def _top(self, term: Term) -> tuple[int, Term]:
-        """Return the position of the highest bit of a term, and the term itself, as a key to sort by."""
+        """Return a sort key for terms: the position of the value's highest bit after the shift, then the term."""
         return term.shift + self._nodes[term.node].bits, term
 
     def join(self, read: Iterable[int]) -> None:
@@ -221,7 +221,7 @@ class AdderGraph:
     # Delays
 
     def _uses(self) -> dict[int, set[int]]:
-        """Return, by node, the delays in cycles that its readers need, adders and final sums.
+        """Return, by node index, the set of delays (cycles) after which adders or final sums read the node.
 
         Nodes that no sum needs have no entry.
         """
@@ -236,7 +236,7 @@ class AdderGraph:
         return uses
 
     def _segments(self, node: int, delays: set[int]) -> Iterator[int]:
-        """Yield the number of registers between consecutive taps of a node's delay line.
+        """Yield the lengths, in registers, of the pieces of a node's delay line between the delays that are read.
 
         An adder's own register is the first register of its delay line.
         """
@@ -350,7 +350,7 @@ def _signed_bits(low: int, high: int) -> int:
 
 
 def _addends(node: _Node, values: Sequence[_T]) -> list[tuple[int, int, _T | None]]:
-    """Return shift, sign and value of an adder's addends, sorted by shift; its constant, if any, has value ``None``.
+    """Return (shift, sign, value) of each of an adder's addends, sorted by shift; the constant has value ``None``.
 
     An adder whose terms are all negative has a constant, which can be 0.
     """
@@ -363,7 +363,7 @@ def _addends(node: _Node, values: Sequence[_T]) -> list[tuple[int, int, _T | Non
 
 
 def _split(node: _Node) -> int:
-    """Return the number of an adder's low result bits that its lowest operand supplies unchanged."""
+    """Return how many low bits of an adder's result are copies of its least shifted operand's bits."""
     (_, sign, _), (shift, _, _), *_ = _addends(node, node.terms)
     return min(shift, node.bits - 1) if sign > 0 else 0
 

@@ -196,7 +196,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
-        """Add logic that computes how far to shift the product right; return the shift and whether it saturates.
+        """Add logic for the product's right shift; return the shift in bits, and a bit: the result saturates.
 
         The shift, at most 10, moves the bit of weight 1/2 to bit 0 of the ten highest bits of the product. Both results
         are available 4 cycles later.
@@ -212,7 +212,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
     def _elaborate_rounding(
         self, m: Module, product: Value, fraction_bits: Value, beyond: Value
     ) -> tuple[Value, Value]:
-        """Add the rounding of the scaled product; return its integer part and whether to add 1, 2 cycles later."""
+        """Add the rounding of the scaled product; 2 cycles later, return its integer part and a bit to add to it."""
         upper, lower = product[_UPPER:], product[:_UPPER]
         # Bits below the half and above half a float32 step: bits that are always there, and bits that depend on the
         # shift.
@@ -240,7 +240,7 @@ _DIGITS = _LUT_BITS // 2 + 1
 
 
 def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tuple[Value, Value, Value]:
-    """Shift ``value`` left by 0 to 3 times ``step`` bits, as far as all dropped bits equal ``sign``.
+    """Add a shift left by 0 to 3 times ``step`` bits that drops only copies of ``sign``; return value, sign, steps.
 
     Return the shifted value, its sign, and the number of steps, all a cycle later.
     """
@@ -253,7 +253,7 @@ def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tu
 
 
 def _row(mantissa: Value, digit: Value) -> Value:
-    """Return a mantissa times a Booth digit, ``digit[0] + digit[1] - 2 * digit[2]``; 1 too small if ``digit[2]``.
+    """Return a Booth row: mantissa times digit (-2 to 2, three overlapping bits); 1 too small if ``digit[2]``.
 
     The result is a two's complement number. The caller adds the missing 1.
     """
@@ -265,7 +265,7 @@ def _row(mantissa: Value, digit: Value) -> Value:
 
 
 def _register_all_ones(m: Module, name: str, bits: Sequence[Value]) -> Value:
-    """Add registers of ANDed groups of up to six bits; return whether all of ``bits`` were 1 a cycle earlier.
+    """Return a bit that is 1 if all ``bits`` were 1 a cycle ago; registers hold the ANDs of up to six bits each.
 
     Each group of six bits has a register.
     """

@@ -47,7 +47,7 @@ def _port(site: Site, name: str, bits: int) -> str:
 
 
 def _scale(site: Site) -> tuple[str, str]:
-    """Return the significand and the shift of the scale as Verilog expressions, from two ports or one joint port."""
+    """Return Verilog expressions of the scale's significand and right shift, from two ports or one joint port."""
     if site.has("significand", "shift"):
         return "significand", "shift"
     layout = data.StructLayout({"significand": SIGNIFICAND_BITS, "shift": SHIFT_BITS})
@@ -101,7 +101,7 @@ def _whole_product() -> str:
 
 
 def _factors(site: Site, cycles: int) -> list[str]:
-    """Return Verilog lines that record the mantissa and the significand of the last ``cycles`` cycles."""
+    """Return Verilog lines that record both factors, mantissa and significand, over the last ``cycles`` cycles."""
     significand, _ = _scale(site)
     top = SIGNIFICAND_BITS - 1
     return [
@@ -132,7 +132,7 @@ def _row(digit: int, digits: str, factor: str) -> str:
 
 
 def _row_terms(stage: int, digits: str, factor: str) -> str:
-    """Return the Verilog expression of what a stage adds: its Booth row, and 1 for a negative previous row."""
+    """Return the Verilog expression of a stage's addends: its Booth row, plus 1 if the previous row was negative."""
     first = [_row(0, digits, factor)] if stage == 1 else []
     lacking = f"({digits}[{2 * stage - 1}] ? {1 << 2 * (stage - 1)} : 0)"
     return f"({' + '.join([*first, lacking, _row(stage, digits, factor)])})"

@@ -130,7 +130,7 @@ class _Search:
         return count * tree - adder if count > 1 else 0
 
     def _occurrences(self, pair: _Pair) -> list[tuple[int, int, int]]:
-        """Return the disjoint occurrences of a pair of terms: index of the sum, shift and sign of the first term."""
+        """Return disjoint occurrences of a pair of terms, each as sum index, and shift and sign of its first term."""
         node, other, distance, sign = pair
         occurrences = []
         for index, terms in enumerate(self._sums):
@@ -143,7 +143,7 @@ class _Search:
         return occurrences
 
     def _replace(self, pair: _Pair, occurrences: Sequence[tuple[int, int, int]]) -> list[_Pair]:
-        """Replace occurrences of a pair of terms by a new adder; return the pairs that its sum now forms."""
+        """Replace occurrences of a pair of terms by a new adder; return the list of pairs that its sum now forms."""
         node, other, distance, sign = pair
         base = min(distance, 0)
         new = self._graph.add([Term(node, -base, 1), Term(other, distance - base, sign)])
@@ -164,7 +164,7 @@ class _Search:
 
 
 def _pair(term: tuple[int, int], sign: int, other: tuple[int, int], other_sign: int) -> _Pair:
-    """Return the key of a pair of terms, whatever their order: both nodes, relative shift, product of the signs."""
+    """Return an order-independent key of two terms: both nodes, relative shift in bits, and product of the signs."""
     if term > other:
         term, other = other, term
     return term[0], other[0], other[1] - term[1], sign * other_sign

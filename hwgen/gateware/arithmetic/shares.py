@@ -1,4 +1,4 @@
-"""Sum of two quantised values by table look-up: one table per operand, and one table that decides the rounding.
+"""Sum of two quantised values by table look-up: a table of rescaled values per operand, and a table for the rounding.
 
 One table stores, for each value of an operand, its share of the sum: the rescaled value in fixed point. Another table
 stores, for each value of the 8 low bits of a sum's whole part, the smallest fraction that is rounded up.
@@ -28,7 +28,7 @@ TABLES = (signed(SHARE_BITS), signed(SHARE_BITS), unsigned(FRACTION + 1))
 
 @dataclass(frozen=True)
 class ShareSum:
-    """Sum of two operands' shares, their rescaled values in fixed point, with its rounding to an integer.
+    """Circuit that adds two shares (operands rescaled to the output's scale, fixed point) and rounds to an integer.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class SliceChainConfig:
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of the chain's sum."""
+        """Amaranth shape of the chain's sum: signed, ``sum_bits`` wide."""
         return signed(self.sum_bits)
 
     @property

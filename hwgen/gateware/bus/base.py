@@ -67,7 +67,7 @@ class BusShellConfig(ForDevice):
 
     @abstractmethod
     def title(self, top: str) -> str:
-        """Return the human-readable title of the wrapped circuit, whose Verilog module is ``top``."""
+        """Return a title for people, such as a heading, of the wrapped circuit, whose Verilog module is ``top``."""
 
     @property
     @abstractmethod
@@ -82,7 +82,7 @@ class BusShellConfig(ForDevice):
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """FPGA resources of the bus shell, without the circuit that the shell connects."""
+        """FPGA resources (LUTs, FFs, DSPs, block RAM) of the bus shell without the accelerator or engine in it."""
 
     @property
     @abstractmethod
@@ -92,24 +92,24 @@ class BusShellConfig(ForDevice):
     @property
     @abstractmethod
     def prefixes(self) -> Mapping[str, str]:
-        """Prefix of each bus's port names in the wrapper, by the name of the bus in the shell's signature."""
+        """Map from the name of each bus in the shell's signature to the prefix of its Verilog ports, as ``s_axis``."""
 
     @property
     @abstractmethod
     def parameters(self) -> Mapping[str, Mapping[str, str]]:
-        """Vivado interface parameters (key and value), by the name of the bus or port.
+        """Vivado's interface parameters as strings by key, for each bus or port by name.
 
         UG994, Common Internal Bus Interfaces, lists them.
         """
 
     @property
     def spaces(self) -> tuple[AddressSpace, ...]:
-        """Address spaces that the wrapped circuit reads and writes as a bus master; none by default."""
+        """Tuple of the address spaces that the wrapped circuit accesses as a bus master; empty by default."""
         return ()
 
     @property
     def ports(self) -> dict[str, wiring.Member]:
-        """Signature members of the wrapper module by port name, in order: clock, reset, bus signals, interrupt."""
+        """Amaranth members of the wrapper's Verilog ports by name, in order: clock, reset, bus signals, interrupt."""
         members: dict[str, wiring.Member] = {"aclk": In(1), "aresetn": In(1)}
         for path, member in self.signature.members.flatten():
             if name := self.port(path):

@@ -213,7 +213,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         return ports
 
     def _add_run_control(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Add the logic that starts and stops program runs, and connect the engine's memory bus to the board's.
+        """Add logic that starts and stops program runs; return two bits: a run is active, and a run just ended.
 
         Return whether a run is in progress, and whether it ends in this cycle.
         """

@@ -164,7 +164,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return write, word, data, Cat(enable.replicate(8) for enable in strobe)
 
     def _accept_reads(self, m: Module) -> tuple[Value, Value]:
-        """Add logic that accepts AXI4-Lite reads; return read enable and the word index of the register to read."""
+        """Add logic that accepts AXI4-Lite reads; return a read enable bit and the register's word index."""
         bus, read = self.bus, Signal(name="read_enable")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]
         with m.If(read):

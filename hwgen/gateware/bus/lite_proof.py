@@ -117,7 +117,7 @@ def _cleared_lines(register: Register, site: Site) -> tuple[list[str], dict[str,
 
 
 def _read_lines(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return Verilog lines and assertions, by name, that each read returns the register at its address.
+    """Return Verilog lines, and assertions by name, which state that a read returns the addressed register's value.
 
     An address without a register reads as 0.
     """

@@ -21,7 +21,7 @@ from hwgen.gateware.stream import BeatFormat
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """Division of a frame's values into pieces: how many values each beat of a stream, or each word of a bus, carries.
+    """Sizes, in values, of the pieces (stream beats or bus words) that a frame is cut into: a cycle, count and last.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class RepackConfig(OnDevice):
 
     @cached_property
     def depth(self) -> int:
-        """Capacity of the width converter's registers, in units of `unit` values.
+        """Storage of the width converter in units (`unit` values each) that its registers hold.
 
         It is the minimum that lets either side wait only for the other. The handshakes of both sides are independent
         within a cycle, which takes room for one more of the smaller pieces. If pieces have several sizes, there is also
@@ -221,7 +221,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
         return m
 
     def _shifted_slot(self, slots: list[Signal], index: int, units: Value) -> Value:
-        """Return the value that the storage register ``index`` loads when an output piece of ``units`` units leaves."""
+        """Return the value that storage register ``index`` loads as an output piece of ``units`` units leaves."""
         gives, unit = self.config.gives, self.config.unit
         sizes = sorted({size // unit for size in (*gives.sizes, gives.final)})
         value: Value | None = None

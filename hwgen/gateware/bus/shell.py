@@ -86,7 +86,7 @@ class BusStreamConfig(OnDevice):
 
     @property
     def value_bytes(self) -> int:
-        """Number of bytes per value on the AXI4-Stream: the smallest power of two that holds it."""
+        """Number of bytes per feature map value on the AXI4-Stream: its bits rounded up to 1, 2, 4 or 8 bytes."""
         return self.port.beat.value_bytes
 
     def words_of(self, width: int) -> Pieces:
@@ -138,7 +138,7 @@ class BusStreamConfig(OnDevice):
 
 
 def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[BusStreamConfig, ...]:
-    """Return the AXI4-Stream configurations of an accelerator's input ports, or of its output ports.
+    """Return a tuple of AXI4-Stream configurations, one for each of an accelerator's input or output ports.
 
     ``widths`` has the bytes per word of each; 0 or none selects the default.
     """
@@ -332,7 +332,7 @@ class Shell(BusShell[ShellConfig]):
         return ports
 
     def _add_weight_buffer(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Add the one-word buffer that passes weights, as software writes them to registers, to the accelerator.
+        """Add the one-word buffer from software's weight registers; return a failure pulse and the state bits.
 
         Return a pulse when a load fails, and the state bits of the register ``STATUS``.
         """
@@ -354,7 +354,7 @@ class Shell(BusShell[ShellConfig]):
     def _connect_input(
         self, m: Module, end: BusStreamConfig, open_: Value, packet: Any, ends: dict[str, Value], packets: list[Value]
     ) -> list[Value]:
-        """Connect an input AXI4-Stream to the accelerator through a check of frame lengths and a width converter.
+        """Connect an input AXI4-Stream to the accelerator by a length check and a width converter; return error pulses.
 
         Return pulses for a short and for a long frame. ``packet`` is the size of packets. Add a pulse for the last word
         of each frame to ``ends``, by the name of the bus, and to ``packets`` whether a packet has begun.
@@ -430,7 +430,7 @@ class Shell(BusShell[ShellConfig]):
     def _add_counters(
         self, m: Module, bank: Bank, packet: Any, ends: dict[str, Value], packets: Sequence[Value]
     ) -> tuple[Value, Value]:
-        """Add the counters of each bus's frames, packets and stalled cycles, which software reads as registers.
+        """Add counters of frames, packets and stalled cycles that software reads; return bits for busy and frame end.
 
         Set ``packet``, the size of packets, while no frame is on its way. ``ends`` are the pulses of frames' last
         words, by bus, and ``packets`` whether a packet has begun on each input. Return a pulse when a frame has left on

@@ -25,7 +25,7 @@ __all__ = ["PROOFS", "obligations", "shell_parts"]
 
 
 def shell_parts(config: ShellConfig) -> dict[str, Any]:
-    """Return the configurations inside a bus shell by instance: registers, frame-length guards, width converters."""
+    """Return the configurations of the components in a bus shell (registers, guards, converters) by instance name."""
     parts: dict[str, Any] = {"registers": config.bank}
     for end in config.inputs:
         parts |= {f"{end.name}_guard": end.guard, f"{end.name}_repack": end.repack(end.words, end.beats)}
@@ -43,7 +43,7 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
 
 
 def _packet_size(end: BusStreamConfig, site: Site) -> Obligation:
-    """Return the obligation that an input's check of frame lengths receives the packet size between packets."""
+    """Return the obligation that an input's check of frame lengths gets the packet size only between packets."""
     guard = f"{end.name}_guard"
     ports = packet_ports(site.part(guard))
     bits = {name: field_bits("packet", PACKET, name) for name in ("single", "load", "next_single", "before_last")}
@@ -126,7 +126,7 @@ _EDGE = "always @(posedge clk)"
 
 
 def _wiring(config: ShellConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a bus shell's wires, values of words, counters, ``tlast``, and errors."""
+    """Return the obligations that a bus shell's wires, word values, counters, ``tlast`` and errors are right."""
     wires, rules, lines = domain_wires(site), {}, _observer(config)
     wires |= {port: f"{_BANK}.bus__{port.removeprefix('control__')}" for port in _control(site)}
     wires[f"{_BANK}.clear"] = "reset"
@@ -314,7 +314,7 @@ def _frames_done_lines(outputs: Sequence[BusStreamConfig]) -> list[str]:
 
 
 def _counters(config: ShellConfig) -> dict[str, str]:
-    """Return the expected values of the counter registers that software reads, as Verilog expressions by name."""
+    """Return Verilog expressions, by register name, of the values that software must read from each counter."""
     inputs = [f"{end.name}_{of}" for end in config.inputs for of in ("frames", "packets", "stalled", "starved")]
     outputs = [f"{end.name}_{of}" for end in config.outputs for of in ("frames", "packets", "stalled")]
     values = {name: f"want_{name}" for name in (*inputs, *outputs)}

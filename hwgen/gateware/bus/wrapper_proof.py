@@ -28,13 +28,13 @@ _CONSTANTS = {"weights_state__clear": 1}
 
 @dataclass(frozen=True)
 class WrapperUnit:
-    """Unit of proof for a bus wrapper's top module: the configuration of the bus shell inside."""
+    """Top module of a bus wrapper as the subject of proofs: the configuration of the bus shell inside it."""
 
     shell: BusShellConfig
 
 
 def wrapper_parts(unit: WrapperUnit) -> Mapping[str, BusShellConfig]:
-    """Return the bus shell's configuration by the name of its instance in the wrapper."""
+    """Return a mapping from the bus shell's instance name in the wrapper to the shell's configuration."""
     return {_SHELL: unit.shell}
 
 
@@ -60,7 +60,7 @@ def obligations(unit: WrapperUnit, site: Site) -> list[Obligation]:
 
 
 def _inputs(instance: str, site: Site) -> list[str]:
-    """Return the input ports of an instance in the wrapper, as ``INSTANCE.PORT`` names."""
+    """Return the names, ``INSTANCE.PORT``, of all input ports of an instance in the wrapper."""
     inner = site.modules[site.module.instances[instance]]
     return [f"{instance}.{name}" for name, port in inner.ports.items() if port.direction == "input"]
 
@@ -72,7 +72,7 @@ def _port(instance: str, path: Sequence[str]) -> str:
 def _buses(
     shell: BusShellConfig, circuit: str, members: Mapping[tuple[str, ...], object], site: Site
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what drives each board bus signal: wires by port, and for signals with logic, Verilog expressions by port.
+    """Return the drivers of the board's bus signals, by port: names of wires, and Verilog expressions of logic.
 
     A signal that the shell passes on unchanged leads to the circuit's bus of the same signals. An address of the
     circuit is within its program, whose page the shell adds. What neither drives is constant: 0, the response OKAY.

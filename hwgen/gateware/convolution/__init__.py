@@ -1,1 +1,1 @@
-"""Sub-configurations of a convolution's arithmetic, such as its chains; `hwgen.gateware.multiply` combines them."""
+"""Parts of the configuration of a convolution's arithmetic, such as chains of multiply-adds and weight memories."""

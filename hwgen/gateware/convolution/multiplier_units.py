@@ -1,4 +1,4 @@
-"""Multipliers of a convolution: their kinds, the units that serve its output channels, and the chains of units."""
+"""Multipliers of a convolution: their kinds, the units (one or more output channels each), and chains of units."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MultiplierKinds:
 
     @cached_property
     def used(self) -> tuple[Multiplier, ...]:
-        """Kinds of multipliers that the convolution has: in DSP slices, in LUTs, or one of each."""
+        """Tuple of the kinds of multipliers (`Multiplier`) in the convolution: in DSP slices, in LUTs, or both."""
         luts = (self.in_luts,) if self.parameters.lut_lanes else ()
         return (*((self.in_slices,) if self.parameters.slice_lanes else ()), *luts)
 
@@ -60,14 +60,14 @@ class MultiplierKinds:
 
     @cached_property
     def weight_range(self) -> tuple[int, int]:
-        """Smallest and largest weight that is stored or can be loaded at run time."""
+        """Smallest and largest weight, a pair of integers, that is stored or can be loaded at run time."""
         if not self.parameters.loaded:
             return self.parameters.weights.extremes
         return (self.in_slices if self.parameters.slice_lanes else PLAIN).weight_range(self.parameters.weight_bits)
 
     @cached_property
     def deciding(self) -> Multiplier:
-        """Kind of multiplier that decides the format of activation operands for all kinds."""
+        """Kind of multiplier (a `Multiplier`) whose activation format all multipliers of the convolution use."""
         return operand_kind(self.used, self.parameters.window.input.shape)
 
     @cached_property
@@ -77,12 +77,12 @@ class MultiplierKinds:
 
     @property
     def offset(self) -> int:
-        """Value subtracted from activations to form multiplier operands: 0, or half the range with sign."""
+        """Integer subtracted from activations to form multiplier operands: 0, or half the range to make them signed."""
         return self.deciding.offset(self.parameters.window.input.shape)
 
     @cached_property
     def whole(self) -> bool:
-        """Whether one cycle computes all outputs of a window, which takes constant weights.
+        """Whether one cycle computes all output channels of a window; this needs constant weights.
 
         All kinds of multipliers must support it. The first units then need no register before the activations. The
         constants are stored in memories of one word, because Yosys trims products with visible constants and loses the
@@ -93,7 +93,7 @@ class MultiplierKinds:
 
     @property
     def has_chains(self) -> bool:
-        """Whether the component `Chains`, which layers of equal shapes share, computes the sums.
+        """Whether the sums are computed by a `Chains` component, shared by layers of equal shapes.
 
         A circuit that depends on the weights serves one layer only, and Yosys optimises it better in its place.
         """
@@ -114,7 +114,7 @@ class MultiplierKinds:
 
 @dataclass(frozen=True)
 class ChainLayout:
-    """Division of the products of an output channel among chains of multiply-adds.
+    """Division of an output channel's products of one cycle among chains of multiply-adds.
 
     Products are ordered by tap, then by channel. Short chains lack their first position.
 
@@ -136,12 +136,12 @@ class ChainLayout:
 
     @cached_property
     def positions(self) -> int:
-        """Number of multiply-adds in the longest chain."""
+        """Number of multiply-adds in the longest chain, that is, of positions in a chain."""
         return -(-self.products // self.count)
 
     @property
     def _missing(self) -> int:
-        """Number of chains that are one multiply-add shorter than the longest, without the first position."""
+        """Number of chains that lack the first position, as they are one multiply-add shorter than the longest."""
         return self.positions * self.count - self.products
 
     @property
@@ -150,17 +150,17 @@ class ChainLayout:
         return [self.positions - (chain < self._missing) for chain in range(self.count)]
 
     def at(self, position: int) -> range:
-        """Return the indices of the chains that have a multiplier at a position."""
+        """Return the range of indices of the chains that have a multiply-add at a position."""
         return range(0 if position else self._missing, self.count)
 
     def products_at(self, position: int) -> range:
-        """Return the indices of an output channel's products at a chain position: one for each chain that has it."""
+        """Return the range of an output channel's product indices at a chain position: one per chain that has it."""
         end = (position + 1) * self.count - self._missing
         return range(max(end - self.count, 0), end)
 
     @property
     def terms(self) -> Iterator[tuple[int, int, int]]:
-        """Position, chain and index of each product of an output channel, in order of position."""
+        """Position, chain and index of each product per cycle of an output channel, ordered by position."""
         for position in range(self.positions):
             for chain, product in zip(self.at(position), self.products_at(position), strict=True):
                 yield position, chain, product
@@ -168,7 +168,7 @@ class ChainLayout:
 
 @dataclass(frozen=True)
 class MultiplierUnits:
-    """Multiplier units of a convolution; a unit computes the products of one or more output channels and pixels.
+    """Multipliers of a convolution, in units that each compute the products of one or more output channels.
 
     Units in DSP slices precede units in LUTs. The last unit in DSP slices can have fewer lanes than the others.
     """
@@ -188,23 +188,23 @@ class MultiplierUnits:
 
     @cached_property
     def in_slices(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the output lanes of each multiplier unit in DSP slices: several if their weights are packed."""
+        """Output lanes of each unit in DSP slices, as tuples of indices; several lanes if weights are packed."""
         return _groups(self.parameters.slice_lanes, self.kinds.in_slices.lanes)
 
     @cached_property
     def lanes(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the output lanes, 0 to ``Tm - 1``, that each multiplier unit serves."""
+        """Output lanes (indices 0 to ``Tm - 1``) that each multiplier unit serves, as one tuple per unit."""
         in_luts = range(self.parameters.slice_lanes, self.parameters.lanes)
         return (*self.in_slices, *((lane,) for lane in in_luts))
 
     @cached_property
     def pixel_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the neighbouring pixels, 0 to ``Tp - 1``, whose products share DSP slices."""
+        """Groups of neighbouring pixels whose products share DSP slices, as tuples of indices 0 to ``Tp - 1``."""
         return _groups(self.parameters.window.pixels, self.kinds.in_slices.pixels)
 
     @cached_property
     def multipliers(self) -> tuple[Multiplier, ...]:
-        """Kind of multiplier (a `Multiplier`) of each unit."""
+        """Tuple with the kind of multiplier (`Multiplier`) of each unit: first in DSP slices, then in LUTs."""
         slices = (self.slice_multiplier(unit, range(self.kinds.in_slices.pixels)) for unit in self.in_slices)
         return (*slices, *(self.kinds.in_luts for _ in range(self.parameters.lut_lanes)))
 
@@ -214,25 +214,25 @@ class MultiplierUnits:
 
     @cached_property
     def slice_kinds(self) -> Counter[Multiplier]:
-        """Number of multipliers in DSP slices, counted per unit and group of pixels, by their kind."""
+        """Counts of the multipliers in DSP slices by kind, one for each unit and group of neighbouring pixels."""
         return Counter(self.slice_multiplier(unit, group) for unit in self.in_slices for group in self.pixel_groups)
 
     @cached_property
     def num_soft(self) -> int:
-        """Number of multipliers, per unit and group of pixels, whose products synthesis builds from LUTs."""
+        """Number of multipliers, over all units and pixel groups, whose products synthesis builds from LUTs."""
         operand, weight_bits = self.kinds.operand, self.parameters.weight_bits
         return sum(count for kind, count in self.slice_kinds.items() if kind.is_soft(operand, weight_bits))
 
     def slices_of(self, units: int) -> int:
-        """Return the number of DSP slices of ``units`` multiplier units: one or more for each product per cycle."""
+        """Return the number of DSP slices of ``units`` multiplier units: one or more per product of a cycle."""
         return self.parameters.products * units * self.kinds.in_slices.slices
 
     @cached_property
     def weight_bits(self) -> tuple[int, ...]:
-        """Number of bits of the weight memory that each multiplier unit reads per product and cycle."""
+        """Bits of the weight memory that each multiplier unit reads per product and cycle, one number per unit."""
         return tuple(multiplier.unit_bits(self.operands) for multiplier in self.multipliers)
 
 
 def _groups(count: int, size: int) -> tuple[tuple[int, ...], ...]:
-    """Divide the indices 0 to ``count - 1`` into groups of ``size``; the last group can be smaller."""
+    """Return the indices 0 to ``count - 1`` as tuples of ``size`` consecutive ones; the last can be shorter."""
     return tuple(tuple(range(start, min(start + size, count))) for start in range(0, count, size))

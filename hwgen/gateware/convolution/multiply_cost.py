@@ -52,14 +52,14 @@ class MultiplyCost:
 
     @property
     def _adders(self) -> Iterator[tuple[int, int, int]]:
-        """Adders of the chains: number of products in each sum, position in the chain, and sum width in bits."""
+        """Adders of a channel's chains, as tuples: products in the sum, position in the chain, sum width in bits."""
         chains, sums = self._config.chains, self._sums
         for terms in chains.lengths:
             for term in range(terms):
                 yield term + 1, chains.positions - terms + term, sums.width_of(sums.product_bits, term + 1)
 
     def _count_products(self, units: int) -> None:
-        """Add to the cost the products that synthesis builds from LUTs, and their chains' adders and registers.
+        """Add the LUTs of products that synthesis builds from LUTs, and of their chains, for ``units`` units.
 
         A DSP slice includes all of these.
         """
@@ -70,7 +70,7 @@ class MultiplyCost:
 
     @property
     def _product_luts(self) -> float:
-        """Measured number of LUTs per product of activation and weight, by the widths of both.
+        """Measured number of LUTs per product of activation and weight, from both widths in bits.
 
         It is one LUT per bit if a LUT reads both operands, and fewer for a constant weight.
         """
@@ -90,7 +90,7 @@ class MultiplyCost:
             cost.in_slices(len(units.in_slices) * config.weight_bits * config.weights_in_blocks)
 
     def _count_dots(self, lanes: tuple[int, ...]) -> None:
-        """Add to the cost the dot products in LUTs of the output lanes ``lanes``, for all pixels, with accumulators."""
+        """Add the LUTs and FFs of dot products in LUTs for output lanes, all pixels, with their accumulators."""
         cost, config, multiplier = self._cost, self._config, self._config.kinds.in_luts
         one, dots = Cost(config.device), config.dots.products(lanes)
         multiplier.count(one, dots)
@@ -153,7 +153,7 @@ class MultiplyCost:
             cost.delay(operands * single * operand.width, absorbed)
 
     def _count_wait(self, width: int, position: int) -> None:
-        """Add to the cost the registers that delay a chain position's weights, if one memory stores all weights.
+        """Add the flip-flops that delay the weights of a chain position if one joint memory stores all weights.
 
         The last register belongs to the DSP slice. If only one slice reads the weights, or slices are instantiated, the
         register before belongs to the slice as well.
@@ -164,7 +164,7 @@ class MultiplyCost:
     # Adder trees and accumulators
 
     def _sums_of(self, multiplier: Multiplier, index: int) -> tuple[list[int], int]:
-        """Return the widths of an output lane's chain sums, and how many carries they still lack.
+        """Return the widths in bits of an output lane's chain sums, and the number of carries still to be added.
 
         Chains of packed DSP slices leave one carry each to be added. ``index`` is the index of the lane in its unit.
         """
@@ -174,7 +174,7 @@ class MultiplyCost:
         return [bits] * chains, chains * (multiplier.carries and index > 0)
 
     def _count_slices(self) -> None:
-        """Add to the cost the adder trees and accumulators of the output lanes in DSP slices."""
+        """Add the LUTs and FFs of adder trees and accumulators for the output lanes in DSP slices."""
         units = self._units
         sums = Counter(
             (len(unit), len(group), index)
@@ -186,7 +186,7 @@ class MultiplyCost:
             self._count_sums(count, *self._sums_of(units.slice_multiplier(range(lanes), range(pixels)), index))
 
     def _count_sums(self, sums: int, widths: list[int], carries: int) -> None:
-        """Add to the cost a number of equal adder trees over chains' sums, and their accumulators.
+        """Add the LUTs and FFs of ``sums`` equal adder trees over chain sums, and of their accumulators.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class MultiplyCost:
             self._count_accumulators(sums, widths[0])
 
     def _count_accumulators(self, sums: int, addend_bits: int) -> None:
-        """Add to the cost a number of accumulators of addends with ``addend_bits`` bits."""
+        """Add the LUTs and FFs of ``sums`` accumulators whose addends have ``addend_bits`` bits."""
         # The adder's LUTs include the multiplexer of 0 and the accumulator only if the other operand is narrower.
         sum_bits = self._config.sum_bits
         self._cost.registers(sums * sum_bits, 2 if addend_bits == sum_bits else 1)

@@ -1,4 +1,4 @@
-"""Parameters of a convolution's arithmetic, and the order of its products."""
+"""Parameters of a convolution's arithmetic, and the order of its products: which weight is used in which cycle."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ProductOrder(HasWindow):
 
     @property
     def fold_outputs(self) -> Iterator[list[int | None]]:
-        """Output channel of each lane, per output fold (pass over ``Tm`` channels); ``None`` for unused lanes."""
+        """Output channels on lanes 0 to ``Tm - 1`` in each pass (output fold), as lists; ``None``: unused lane."""
         groups = self.window.input.groups
         size = self.outputs // groups
         for group in range(groups):
@@ -91,7 +91,7 @@ class ProductOrder(HasWindow):
 
     @cached_property
     def weight_indices(self) -> tuple[tuple[int | None, ...], ...]:
-        """Index of each product into its output channel's weights, by cycle of a sum; ``None`` for no weight."""
+        """Index of each product's weight among its output channel's, by cycle of a sum; ``None`` for no weight."""
         height, width = self.window.kernel
         tn, channels = self._input_lanes, self.group_channels
         steps = []
@@ -166,7 +166,7 @@ class ConvolutionParameters(ProductOrder):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a sum of products, the convolution's accumulator."""
+        """Amaranth shape, signed, of a sum of products: the convolution's accumulator."""
         return signed(self.sum_bits)
 
     @property
@@ -176,17 +176,17 @@ class ConvolutionParameters(ProductOrder):
 
     @property
     def rom_depth(self) -> int:
-        """Number of words per weight memory: one for each cycle that computes products of a window."""
+        """Number of words per weight memory: one for each cycle that a window takes."""
         return self.window.window_cycles
 
     @property
     def weight_memory(self) -> str:
-        """RAM that stores the convolution's weights: ``lut``, ``block`` or ``ultra``."""
+        """Kind of RAM that stores the convolution's weights: ``lut``, ``block`` or ``ultra``."""
         return self.weights_in or self.memories.default_ram(self.rom_depth)
 
     @property
     def weights_in_blocks(self) -> bool:
-        """Whether block RAM or UltraRAM stores the weights, with an output register; otherwise LUTs do."""
+        """Whether block RAM or UltraRAM, read through an output register, stores the weights, not LUT RAM."""
         return self.weight_memory != "lut"
 
     @property
@@ -196,7 +196,7 @@ class ConvolutionParameters(ProductOrder):
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
-        """Width in bits of each output channel's sum over a whole window with bias, enough for partial sums."""
+        """Widths in bits of the output channels' sums over a window with bias, enough for any partial sum."""
         low, high = -1 << (self.window.input.bits - 1), (1 << (self.window.input.bits - 1)) - 1
         bits = []
         for channel, (negative, positive) in enumerate(self.weights.sums(self.outputs)):

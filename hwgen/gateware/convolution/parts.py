@@ -32,7 +32,7 @@ class ConvolutionParts(ConvolutionParameters):
 
     @cached_property
     def dots(self) -> LutDots:
-        """Description of the convolution's dot products that are built from LUTs."""
+        """Layout of the dot products that are built from LUTs, for the output lanes not in DSP slices."""
         return LutDots(self, self.kinds)
 
     @cached_property

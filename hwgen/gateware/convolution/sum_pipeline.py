@@ -26,14 +26,14 @@ class LutDots:
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
-        """Output lanes with products in LUTs, grouped by shared activations: one group, or a lane each if depthwise."""
+        """Tuples of output lanes in LUTs that share activations: all such lanes, or one tuple per lane if depthwise."""
         lanes = range(self.parameters.slice_lanes, self.parameters.lanes)
         if self.parameters.window.channelwise:
             return tuple((lane,) for lane in lanes)
         return (tuple(lanes),) if lanes else ()
 
     def modules(self, lanes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """Return the output lanes of each module that computes dot products of ``lanes``, one or several modules."""
+        """Return the output lanes of each Verilog module of dot products for ``lanes``: one module, or one per lane."""
         if self.kinds.in_luts.shares_adders:
             return (lanes,)
         return tuple((lane,) for lane in lanes)
@@ -62,7 +62,7 @@ class LutDots:
         )
 
     def _constants(self, lane: int) -> tuple[tuple[int, ...], ...]:
-        """Return an output lane's weights as tuples: by product, in order of chain position, then by step."""
+        """Return an output lane's weights, a tuple per product (by chain position) with one weight per step (cycle)."""
         size, values = self.parameters.output_weights, self.parameters.weights.values
         steps = []
         for outputs in self.parameters.fold_outputs:
@@ -73,7 +73,7 @@ class LutDots:
 
     @cached_property
     def cycles(self) -> int:
-        """Cycles from the operands to the cycle before the last sum of products in LUTs, or 0 without any.
+        """Cycles from operands to the cycle before the last sum of products in LUTs; 0 without such sums.
 
         A register precedes the operands.
         """
@@ -107,7 +107,7 @@ class SumPipeline:
         )
 
     def _term(self, multiplier: Multiplier) -> SliceTerm:
-        """Return the operand widths of a multiplier unit in a DSP slice, with no operand registers."""
+        """Return the widths in bits of activation and weight in a unit's DSP slice, without operand registers."""
         shape = multiplier.packed_shape(self.kinds.operand)
         return SliceTerm(
             activation=SliceOperand(bits=shape.width, signed=shape.signed, registers=0),
@@ -133,7 +133,7 @@ class SumPipeline:
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether memories in LUTs return a weight word in the cycle of its address, without an output register."""
+        """Whether LUT memories return a weight word in its address's cycle, without an output register."""
         return self.instantiated and not self.parameters.loaded and not self.parameters.weights_in_blocks
 
     @property
@@ -142,7 +142,7 @@ class SumPipeline:
         return self.kinds.operand.width + self.parameters.weight_bits
 
     def width_of(self, product_bits: int, terms: int) -> int:
-        """Return the width in bits of the sum of ``terms`` products along a chain."""
+        """Return the width in bits of the sum of a chain's first ``terms`` products, at most the accumulator's."""
         return min(product_bits + (terms - 1).bit_length(), max(self.parameters.sum_bits, product_bits))
 
     # Trees and accumulators
@@ -182,7 +182,7 @@ class SumPipeline:
 
     @property
     def chain_widths(self) -> list[int]:
-        """Width in bits of the sum at the end of each chain of multiply-adds, without DSP packing."""
+        """Widths in bits, one per chain, of the sum at its end, for products without DSP packing."""
         return self._widths_of(self.accumulates_in_slices)
 
     def _widths_of(self, accumulated: bool) -> list[int]:
@@ -199,7 +199,7 @@ class SumPipeline:
         return bits
 
     def add_pairs(self, widths: list[int]) -> tuple[list[int], list[int]]:
-        """Return, for one level of an adder tree, the widths of its sums, and of all values after the level."""
+        """Return the widths in bits of an adder tree level's sums, and of all values that the next level adds."""
         pairs = zip(widths[::2], widths[1::2], strict=False)
         added = [min(max(pair) + 1, self.parameters.sum_bits) for pair in pairs]
         return added, [*added, *(min(width, self.parameters.sum_bits) for width in widths[2 * len(added) :])]
@@ -208,7 +208,7 @@ class SumPipeline:
 
     @cached_property
     def to_sum(self) -> int:
-        """Cycles from a cycle's operands to the sum of their products, before the accumulator."""
+        """Cycles from operands to the sum of the products of one cycle, before the accumulator."""
         return max(self.slices_to_sum if self.parameters.slice_lanes else 0, self.dots.cycles)
 
     @property

@@ -21,12 +21,12 @@ class WeightMemories:
 
     @property
     def _positions(self) -> range:
-        """Indices of the positions in a chain of multiply-adds; each position reads its own weights."""
+        """Range of the positions in a chain of multiply-adds; each position has its own weights."""
         return range(self.units.kinds.chains.positions)
 
     @cached_property
     def rom_widths(self) -> tuple[int, ...]:
-        """Number of weight bits that all multipliers at a chain position read per cycle, by position."""
+        """Weight bits that all multipliers at a chain position read per cycle: one number per position."""
         bits, chains = sum(self.units.weight_bits), self.units.kinds.chains
         return tuple(bits * len(chains.at(position)) for position in self._positions)
 
@@ -37,7 +37,7 @@ class WeightMemories:
 
     @cached_property
     def position_words(self) -> tuple[tuple[int, ...], ...]:
-        """Packed weights that each chain position reads: one word for each cycle of a window.
+        """Packed weights per chain position, as integers: one word for each cycle of a window.
 
         A word stores the weights of all units, the first unit's lowest, and for each unit the weights of all chains
         that have the position. The multiplier decides how weights of lanes that share a unit are stored.
@@ -69,7 +69,7 @@ class WeightMemories:
 
     @cached_property
     def contents(self) -> tuple[tuple[int, ...], ...]:
-        """Words of each weight memory; a joint memory stores the first position in the low bits."""
+        """Words (integers) of each weight memory; a joint memory has the first chain position in the low bits."""
         if not self.parameters.weights_joined:
             return self.position_words
         joined, first = [0] * self.parameters.rom_depth, 0
@@ -86,7 +86,7 @@ class WeightMemories:
 
     @cached_property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Weight memories that can be loaded at run time: all memories, or none if weights are constant."""
+        """Tuple of the weight memories that can be loaded at run time; empty if weights are constant."""
         if not self.parameters.loaded:
             return ()
         parameters = self.parameters
@@ -103,7 +103,7 @@ class WeightMemories:
 
     @property
     def block_widths(self) -> tuple[int, ...]:
-        """Width in bits of each weight memory as synthesis builds it from block RAM.
+        """Widths in bits of the weight memories after synthesis into block RAM, which drops constant bits.
 
         Bits that are equal in all words of a memory that is not loaded are constants.
         """
@@ -114,7 +114,7 @@ class WeightMemories:
 
     @property
     def _varying_bits(self) -> tuple[int, ...]:
-        """Number of bits that are not the same in all words, by chain position."""
+        """Number of weight bits, per chain position, that differ between some words."""
         parameters, chains = self.parameters, self.units.kinds.chains
         folds = tuple(map(tuple, parameters.fold_outputs))
         key = folds, parameters.weight_indices, self.units.multipliers, self.units.operands
@@ -122,7 +122,7 @@ class WeightMemories:
         return tuple(sum(bits[product] for product in chains.products_at(position)) for position in self._positions)
 
     def _stored_bits(self) -> list[int]:
-        """Return, per product, the number of weight bits that are not the same in all words, over all lanes."""
+        """Return, per product, the number of weight bits over all lanes that differ between some words."""
         counts = np.zeros(self.parameters.products, int)
         for words, bits in zip(self._unit_words(), self.units.weight_bits, strict=True):
             varying = np.bitwise_or.reduce(words) & ~np.bitwise_and.reduce(words)

@@ -1,1 +1,1 @@
-"""Programmable engine: one circuit that runs networks from off-chip memory, job by job (docs/reference/engine.md)."""
+"""Programmable engine: one circuit that runs networks from off-chip memory, by programs of jobs (descriptors)."""

@@ -37,7 +37,7 @@ _CHAIN_CYCLES = 1 + CHAIN
 
 
 def control_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the control word that tells the multiply-accumulate array what to do in a step (one cycle).
+    """Return the layout of the multiply-accumulate array's control word for one step, a cycle of products.
 
     `step_layout` explains ``zero``, ``resume``, ``ends`` and ``half``.
     """
@@ -56,7 +56,7 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def select_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the selection of sums that leave the array: slot, lanes (output pixels), block of 8 maps.
+    """Return the layout of the array's readout address: slot (stored sums), lanes (pixels), and block of 8 maps.
 
     Each lane has 8 sums, and all have the same slot and block.
     """
@@ -78,22 +78,22 @@ def lut_products(config: EngineConfig) -> DotProducts:
 
 @lru_cache
 def slice_delay(config: EngineConfig) -> int:
-    """Return by how many cycles operands of DSP slices are delayed to match the slower multipliers in LUTs."""
+    """Return the cycles by which DSP slices' operands are delayed, to match the slower multipliers in LUTs."""
     return max(_LUT_MULTIPLIER.latency(lut_products(config)) - _CHAIN_CYCLES, 0) if config.lut_pixels else 0
 
 
 def sum_cycles(config: EngineConfig) -> int:
-    """Return the cycles from a step's input words at the array's port to the step's sums of four products."""
+    """Return the cycles from a step's (cycle of products) input words at the array to its sums of four products."""
     return _OPERAND_CYCLES + slice_delay(config) + _CHAIN_CYCLES
 
 
 def sum_latency(config: EngineConfig) -> int:
-    """Return the cycles from the input words of a pixel group's last step until its sums can first be read out."""
+    """Return the cycles from the input of a pixel group's (a pixel per lane) last step until its sums can be read."""
     return sum_cycles(config) + 1
 
 
 def yield_latency(config: EngineConfig) -> int:
-    """Return the cycles from the input words of a step that resumes stored sums until it blocks the readout of sums."""
+    """Return the cycles from the input of a step that continues stored sums until it blocks the readout of sums."""
     return sum_cycles(config) - 2
 
 
@@ -143,7 +143,7 @@ class ArrayConfig:
 
 
 def _words_per_lut(engine: EngineConfig) -> int:
-    """Return how many words of sums one LUT per bit joins in the selection of sums that leave the array."""
+    """Return how many words (8 sums each) one LUT per bit can merge as sums are read out of the array."""
     return _OR_INPUTS if engine.beat_words == 1 else _MASKED_OR_INPUTS
 
 
@@ -247,7 +247,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_block(self, m: Module, lane: int, block: int, operands: list[list[Value]]) -> list[Value]:
-        """Add one lane's multipliers for a block of 8 maps; return each map's sum of four products per step."""
+        """Add one lane's (pixel's) multipliers for 8 output maps; return, per map, its sum of four products."""
         fields: list[Value] = []
         for half in range(LANES // CHAIN):
             activations = operands[half if block == 0 else 0]
@@ -261,7 +261,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return fields
 
     def _elaborate_operands(self, m: Module, lanes: range, delay: int) -> list[list[list[Value]]]:
-        """Add the selection of activations; return them by lane, half of the 8 maps, and chain position.
+        """Select the activations; return them by lane (pixel), half of the maps (4 of 8), and chain position.
 
         In a channelwise step, the first half of the maps reads channels 0 to 3, and the second half channels 4 to 7.
         Activations arrive one cycle later at each next position, and all of them ``delay`` cycles late.
@@ -297,7 +297,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return operands
 
     def _elaborate_weights(self, m: Module, delay: int) -> tuple[list[list[Signal]], list[list[Signal]]]:
-        """Register the weights; return those for slices by map pair and position, those for LUTs by map and position.
+        """Register the weights; return them for slices (by map pair, position) and for LUTs (by map, position).
 
         They are zero without a step, so that sums do not change. Packed weights are ``delay`` cycles late.
         """
@@ -389,7 +389,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """Drive ``yields``; return the slot to read from all partial-sum memories, and a clear flag per memory.
+        """Drive ``yields``; return the slot (address) to read from the partial-sum memories, and their clear flags.
 
         There is one memory, and one word to read, per lane and block of 8 maps. The flag clears the word that was read.
 
@@ -415,7 +415,7 @@ class Array(ConfiguredComponent[EngineConfig]):
     def _elaborate_slots(
         self, m: Module, lane: int, block: int, sums: Value, read: Signal, cleared: Signal, old: Value
     ) -> None:
-        """Add the memory of partial sums of one lane and a block of 8 maps, with one word of 8 sums per slot.
+        """Add a lane's memory of partial sums for 8 maps: a slot is the word of 8 sums of one pixel.
 
         It is written a cycle after a group's last sum, and read into ``old``.
         """
@@ -448,7 +448,7 @@ class Array(ConfiguredComponent[EngineConfig]):
             m.d.sync += sums.word_select(word, len(stored[0])).eq(_or_tree(joined))
 
     def _select_lanes(self, m: Module, word: int) -> list[Value]:
-        """Return, by lane and block, whether output word ``word`` has this lane's sums, delayed like the sums."""
+        """Return, by lane and block of 8 maps, a bit: readout word ``word`` has the lane's sums; delayed like these."""
         config, lane = self._config, self.select.lanes[word]
         picks = []
         for index in range(config.pixels):

@@ -15,7 +15,7 @@ BORDER_BYTES = 4096
 
 
 class Burst(enum.Enum, shape=2):
-    """AXI burst type (AxBURST): how the address changes from beat to beat (table A3-3)."""
+    """Values of the AXI burst type (AxBURST), which says how the address changes from beat to beat (table A3-3)."""
 
     FIXED = 0
     INCREMENTING = 1
@@ -23,7 +23,7 @@ class Burst(enum.Enum, shape=2):
 
 
 class Response(enum.Enum, shape=2):
-    """AXI response code (RRESP, BRESP) of a read or write transfer (table A3-4); `SLAVE_ERROR` and above are errors."""
+    """Values of the AXI response (RRESP, BRESP) to a transfer (table A3-4); `SLAVE_ERROR` and above are errors."""
 
     OKAY = 0
     EXCLUSIVE_OKAY = 1

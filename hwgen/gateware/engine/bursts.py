@@ -217,7 +217,7 @@ class Bursts(ConfiguredComponent[EngineConfig]):
 
 
 class _TeamBoxes:
-    """Registers of a burst generator that step through the boxes of all teams (groups of cores) and their map rows.
+    """Registers of a burst generator that step through the memory boxes of all teams (groups of cores) and their rows.
 
     The methods add statements to the states of the generator's FSM. Only an engine of several cores has teams.
     """
@@ -242,11 +242,11 @@ class _TeamBoxes:
         m.d.comb += self.skips_row.eq((box.height != 0) & outside)
 
     def words_in_map(self, words: Value) -> Value:
-        """Return ``words``, the length of the current burst, or 0 if its row lies outside the feature map."""
+        """Return ``words``, the length in words of the current burst, or 0 if its row lies outside the feature map."""
         return Mux(self.skips_row, 0, words)
 
     def start_box(self, m: Module, empty: Value) -> None:
-        """Load the registers for the first team of a new box; ``empty`` says that the box has no blocks."""
+        """Load the registers for a new box's first team (group of cores); ``empty``: the box has no blocks."""
         m.d.sync += [
             self._address.eq(self._box.address),
             self._left.eq(Mux(empty | (self._box.teams == 0), 1, self._box.teams)),
@@ -256,7 +256,7 @@ class _TeamBoxes:
         ]
 
     def prepare_next(self, m: Module) -> None:
-        """Register the next team's box address and first row index, and whether the current team is the last."""
+        """Register the next team's (group of cores') box address and first row, and whether this team is the last."""
         m.d.sync += [
             self.is_last.eq(self._left == 1),
             self.next_address.eq(self._address + self._box.team_stride),
@@ -264,19 +264,19 @@ class _TeamBoxes:
         ]
 
     def continue_row(self, m: Module) -> None:
-        """Clear the flag of a team's first burst, because the next burst continues the current row."""
+        """Clear the flag of a team's first burst; the next burst is in the current row."""
         m.d.sync += self.is_new.eq(0)
 
     def advance_row(self, m: Module) -> None:
-        """Advance to the next row in the current block of the team's box, by adding 1 to the row index."""
+        """Add 1 to the row index in the current block (8 channels) of the team's box."""
         m.d.sync += [self._index.eq(self._index + 1), self.is_new.eq(0)]
 
     def advance_block(self, m: Module) -> None:
-        """Advance to the next block of the team's box, by setting the row index back to the box's first row."""
+        """Set the row index back to the box's first row, for the next block of 8 channels."""
         m.d.sync += [self._index.eq(self._top), self.is_new.eq(0)]
 
     def advance_team(self, m: Module) -> None:
-        """Advance to the next team's box: its address, its first row index, and the number of teams left."""
+        """Advance to the box of the next team (group of cores): address, first row, and number of teams left."""
         m.d.sync += [
             self._address.eq(self.next_address),
             self._left.eq(self._left - 1),

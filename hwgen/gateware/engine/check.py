@@ -61,7 +61,7 @@ class JobFieldRule:
 
     @property
     def read_fields(self) -> tuple[str, ...]:
-        """Names (``part.name``) of all job fields that this validity rule reads, as values, bit lengths or products."""
+        """Names (``part.name``) of all job fields that the rule reads: values, bit lengths, factors of products."""
         return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
 
@@ -213,7 +213,7 @@ def _fits(
     where: Callable[..., Any] = lambda: 1,
     why: str = "",
 ) -> JobFieldRule:
-    """Return the rule that a product of job fields is at most ``maximum``, estimated from the fields' bit lengths.
+    """Return the rule that a product of job fields is at most ``maximum``, judged by the sum of their bit lengths.
 
     A product of k numbers with n bits in all is at least ``2**(n - k)``. The rule rejects every product of at least
     ``2**k`` times the maximum, and accepts every product that fits. With a first factor of 0, nothing is moved and the
@@ -300,7 +300,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def _elaborate_seal(
         self, m: Module, word: Signal, of_parts: Value, job_index: Signal, judged: Signal
     ) -> tuple[Value, Value]:
-        """Add the check of a job's seal; return two flags: the checksum is wrong, and the job is for another engine."""
+        """Check a job's seal (checksum, engine digest); return bits: checksum wrong, and job for another engine."""
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
         m.submodules.crc = ResetInserter(judged)(crc)  # a reset takes fewer LUTs than the component's ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
@@ -345,7 +345,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
 
 
 class _FieldReader:
-    """Circuit that supplies the job fields that validity rules read: from the newest word, or stored earlier.
+    """Circuit that supplies job fields to validity rules: from the job's newest word, or from a register.
 
     Fields are available one cycle after the newest word. Equal operands are shared.
 
@@ -409,7 +409,7 @@ class _FieldReader:
         return product
 
     def _stored(self, key: str, value: Value, last: int, field: str) -> Value:
-        """Return ``value`` if job word ``last`` contains ``field``, otherwise the register that stores the value."""
+        """Return ``value`` if job word ``last`` contains ``field``, otherwise a register that stores the value."""
         if self.word_of(field) == last:
             return value
         if key not in self._shared:

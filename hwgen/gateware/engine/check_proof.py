@@ -40,7 +40,7 @@ class CheckUnit:
 
 @dataclass(frozen=True)
 class _Expression:
-    """Verilog expression (64 bits or one bit) as an operand of a validity rule, whose operators write Verilog."""
+    """Verilog expression (64 bits or one bit) as a rule's operand; Python operators on it write Verilog."""
 
     text: str
 
@@ -93,7 +93,7 @@ def obligations(unit: CheckUnit, site: Site) -> list[Obligation]:
 
 
 def _word_lines(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
-    """Return observer lines (Verilog) that count a job's words, the assumed gap between jobs, and invariants.
+    """Return observer lines (Verilog) that count a job's words; the assumption of gaps between jobs; invariants.
 
     ``index`` is the index of the current word, ``index_1`` and ``index_2`` are its values one and two cycles earlier,
     and ``was_1`` and ``was_2`` say whether a word arrived then. ``jobs`` is the number of jobs that have arrived.
@@ -185,7 +185,7 @@ def _stored(
     fields: dict[str, str],
     offsets: Any,
 ) -> dict[str, str]:
-    """Return a validity rule's invariants: registers store the fields (or bit lengths) of the job's earlier words."""
+    """Return a rule's invariants by name: registers hold fields, or bit lengths, of the job's earlier words."""
     invariants = {}
     values = {name: (f"stored_{fields[name]}", fields[name]) for name in rule.fields}
     values |= {f"product {name}": (f"stored_{fields[name]}", fields[name]) for name, _ in rule.products}

@@ -211,7 +211,7 @@ class EngineConfig(OnDevice):
 
     @property
     def has_cores(self) -> bool:
-        """Whether the engine has several cores; its jobs then have fields that divide a layer among them."""
+        """Whether the engine has several compute cores; its jobs then have fields that divide a layer among them."""
         return self.cores > 1
 
     @property
@@ -236,7 +236,7 @@ class EngineConfig(OnDevice):
 
     @property
     def row_engine(self) -> EngineConfig:
-        """Same configuration with a bus as wide as an on-chip map memory row, and without that memory.
+        """Engine configuration with a bus as wide as an on-chip map memory row, and without that memory.
 
         It has no map memory. If this configuration has none, both are equal.
         """
@@ -258,7 +258,7 @@ class EngineConfig(OnDevice):
 
     @property
     def beat_words(self) -> int:
-        """Maximum number of pixels per cycle whose sums leave the array, each as one word of 8 sums."""
+        """Maximum number of pixels per cycle that leave the array, each as a word of sums of 8 output maps."""
         return self.requantisers // LANES
 
     @property
@@ -273,7 +273,7 @@ class EngineConfig(OnDevice):
 
     @property
     def lane_bits(self) -> int:
-        """Number of address bits that select an 8-byte word in a beat of the memory port: 0 for at most one word."""
+        """Number of address bits that select an 8-byte word within a memory port beat: 0 if beats have one or less."""
         return (self.bus_words - 1).bit_length()
 
     @property
@@ -302,7 +302,7 @@ class EngineConfig(OnDevice):
 
     @property
     def weight_copies(self) -> int:
-        """Number of successive array cycles with weights in different banks, to write a bus beat in one cycle.
+        """Number of consecutive array cycles whose weights lie in different banks, to write a bus beat at once.
 
         It is the smallest power of two whose weights have at least as many words as a beat.
         """
@@ -338,7 +338,7 @@ class EngineConfig(OnDevice):
 
     @property
     def rotation_stages(self) -> int:
-        """Number of four-way multiplexer stages in the network that rotates ``pixels`` values among banks."""
+        """Number of stages of four-way multiplexers in the network that rotates ``pixels`` values among banks."""
         return -(-(self.pixels - 1).bit_length() // 2)
 
     @property
@@ -348,5 +348,5 @@ class EngineConfig(OnDevice):
 
 
 def numbered(config: EngineConfig, name: str) -> list[str]:
-    """Return the names of a per-core component or port: ``name_0``, ``name_1`` .., or ``name`` with one core."""
+    """Return the instance or port names of a unit, one per core: ``name_0``, ``name_1`` ..; ``name`` with one core."""
     return [f"{name}_{core}" for core in range(config.cores)] if config.has_cores else [name]

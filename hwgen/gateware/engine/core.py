@@ -88,7 +88,7 @@ class CoreConfig:
 
     @cached_property
     def own(self) -> Resources:
-        """FPGA resources of the compute core outside its components: delay registers, and a counter of jobs."""
+        """FPGA resources of the compute core's own logic, not its components': delay registers, a counter of jobs."""
         cost, engine = Cost(self.engine.device), self.engine
         words = words_latency(engine)
         cost.delay(engine.cores * engine.pixels, words + 1 - LaneAddressing.INSIDE_LATENCY)
@@ -253,7 +253,7 @@ class Core(ConfiguredComponent[EngineConfig]):
             ]
 
     def _to_cores(self, m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> list[Value]:
-        """Return, for each core, ``value`` delayed by ``cycles`` registers.
+        """Return a list with one delayed copy of ``value`` per core, ``cycles`` registers later.
 
         With several cores, each has the last register for itself, so that no net has to reach the circuits of all
         cores. The attribute keeps synthesis from merging these registers.

@@ -27,7 +27,7 @@ __all__ = ["PROOFS", "core_parts", "obligations"]
 
 
 def core_parts(config: CoreConfig) -> dict[str, Any]:
-    """Return, by instance name, the configurations of the compute core's components that have proofs."""
+    """Return the configurations of the compute core's components that have proofs, by instance name."""
     return {"steps": StepSequencerConfig(engine=config.engine), "drains": DrainControllerConfig(engine=config.engine)}
 
 
@@ -139,7 +139,7 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
 
 
 def _slots(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each slot of partial sums in use belongs to exactly one pixel group.
+    """Return the obligation that each slot (partial sums of one pixel per lane) in use belongs to one pixel group.
 
     The group is open, complete on its way to the drain controller, complete, or being drained. A chain of counters
     counts complete groups up to each register, so that each invariant compares two neighbours.
@@ -233,7 +233,7 @@ def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _jobs(engine: EngineConfig) -> list[str]:
-    """Return observer lines (Verilog) that store the drain parts of the waiting job and of the current job."""
+    """Return observer lines (Verilog) that store the drain fields of the waiting job and of the current job."""
     drain = Drain.layout(engine.variant)
     names = (*_JOB_FIELDS, *_SIZE_FIELDS)
     return [
@@ -249,7 +249,7 @@ def _jobs(engine: EngineConfig) -> list[str]:
 
 
 def _has_one_word(engine: EngineConfig, job: str) -> str:
-    """Return the Verilog expression that each output beat of the job ``job`` (a wire prefix) has only one pixel."""
+    """Return the Verilog condition that output beats of the job ``job`` (a wire prefix) have only one pixel each."""
     return " | ".join(f"{job}_{flag}" for flag in ONE_WORD_FLAGS) if engine.beat_words > 1 else "1'b1"
 
 
@@ -292,7 +292,7 @@ def _position(engine: EngineConfig) -> list[str]:
 
 
 def _addresses(engine: EngineConfig) -> list[str]:
-    """Return observer lines (Verilog) with the output and addend addresses of each block's first pixel in the fold.
+    """Return observer lines (Verilog) of the output and addend addresses of the first pixel of each 8 maps in a fold.
 
     ``output_N`` and ``addend_N`` are the addresses for block ``N``. Neighbouring registers are a plane apart; solvers
     are slow with products.
@@ -357,7 +357,7 @@ def _expected_fields(engine: EngineConfig) -> dict[str, str]:
 
 
 def _sent(engine: EngineConfig, wanted: Mapping[str, str]) -> list[str]:
-    """Return observer lines (Verilog) with the last beat's control fields: as sent, and as expected (``want_NAME``)."""
+    """Return observer lines (Verilog) of the last beat's control fields, as sent and as expected (``want_NAME``)."""
     layout = note_layout(engine)
     fields: Mapping[Any, data.Field] = dict(layout)
     return [
@@ -388,7 +388,7 @@ def _job_facts(engine: EngineConfig) -> dict[str, str]:
 
 
 def _position_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return invariants of the drain controller's pixel and block counters: each equals the observer's count."""
+    """Return invariants of the drain controller's pixel and block counters: they equal the observer's counts."""
     lanes, words = engine.pixels, engine.beat_words
     inside = "(blocks != 0) & (32'd0 + blocks + fold_block == now_blocks) & (block < width) & (pixels != 0)"
     counted = {
@@ -446,12 +446,12 @@ def _is_stride(name: str) -> str:
 
 
 def _lane_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return the invariant of the selection of sums: the stride of a group that is being drained is from 1 to 4."""
+    """Return the invariant, by name, that the stride (lanes between pixels) of the group being drained is 1 to 4."""
     return {"a group has a stride": f"!valid | ({_is_stride('group_stride')})"}
 
 
 def _lane_claims(engine: EngineConfig) -> dict[str, str]:
-    """Return the asserted parts of the property for selections: each has the lane of its pixel, and its block."""
+    """Return the assertions, by name, that each sum selection has its pixel's lane and its block of 8 maps."""
     claims = {
         f"a selection has the lane of its pixel {word}": f"!valid | (seen_lane_{word} == lane_{word})"
         for word in range(engine.beat_words)

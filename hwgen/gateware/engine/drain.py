@@ -57,7 +57,7 @@ ONE_WORD_FLAGS = ("add", "table", "pool", "multiply")
 
 
 def note_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a note: the control fields that accompany a beat of sums from array to output buffer."""
+    """Return the layout of a note: control fields that travel with a beat of sums from array to output buffer."""
     present = {"present": config.beat_words} if config.beat_words > 1 else {}
     return data.StructLayout({**_NOTE_FIELDS, **present})
 
@@ -105,7 +105,7 @@ class DrainControllerConfig:
 
 
 class _PixelSelection(NamedTuple):
-    """Values that say how many pixels' sums the drain controller selects per cycle, and when a pixel group ends.
+    """Signals of the drain controller: how many pixels it selects per cycle, and whether a pixel group ends.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module) -> None:
-        """Add a register for the next job's `Drain` part, and flags of it: may start, has no sums, has one beat."""
+        """Add a register for the next job's `Drain` fields, and flags of it: may start, has no sums, has one beat."""
         vacant, upcoming = Signal(name="is_next_job_vacant", init=1), self._next
         taken = named(self._take | self._pass, "job_taken")
         short = Signal(COUNT_BITS, name="stored_margin")
@@ -298,15 +298,15 @@ class DrainController(ConfiguredComponent[EngineConfig]):
             )
 
     def _has_one_word(self, job: data.View) -> Value:
-        """Return the condition that each beat of sums of the job ``job`` has only one pixel."""
+        """Return the condition (a bit) that beats of sums of the job ``job`` have only one pixel."""
         return Cat(job[name] for name in ONE_WORD_FLAGS).any() if self._config.beat_words > 1 else Const(1)
 
     def _beat_pixels(self, one_word: Value) -> Value:
-        """Return the maximum number of pixels per beat of sums: 1 if ``one_word``, otherwise 1, 2 or 4."""
+        """Return the maximum pixels per beat of sums, as a value: 1 if ``one_word``, else 1, 2 or 4."""
         return Mux(one_word, 1, self._config.beat_words) if self._config.beat_words > 1 else Const(1)
 
     def _elaborate_pixels(self, m: Module, start: Signal) -> _PixelSelection:
-        """Add the counter of selections in a pixel group; return the pixels per selection, and the group's end."""
+        """Count selections within a pixel group (a pixel per lane); return pixels per selection and the group's end."""
         all_pixels, words = self._config.pixels, self._config.beat_words
         one_word = Const(1)
         if words > 1:
@@ -338,7 +338,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         next_stride, stride = self._elaborate_stride(m, following, start)
 
         def apart(distance: int, stride: Value) -> Value:
-            """Return the distance, modulo the number of lanes, of lanes whose pixels are ``distance`` apart."""
+            """Return how many array lanes apart, modulo their number, pixels are that lie ``distance`` apart."""
             return Array(distance * lanes % pixels for lanes in (0, *STRIDES))[stride]
 
         step = Mux(one_word, stride, apart(words, stride)) if words > 1 else stride
@@ -351,7 +351,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
                 m.d.sync += lane.eq(Mux(turned >= 0, turned, lane + step))
 
     def _elaborate_blocks(self, m: Module, begin: Signal) -> Signal:
-        """Add the counters of blocks of 8 maps and of folds; return the flag of the job's last fold."""
+        """Add the counters of blocks of 8 maps, and of folds (maps computed at once); return the last fold's flag."""
         max_blocks, job, upcoming = self._config.blocks, self._job, self._next
         left = Signal(5, name="blocks_left", reset_less=True)  # blocks of the job in this fold and all later ones
         last_fold = Signal(name="is_last_fold", reset_less=True)
@@ -388,7 +388,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         return last_fold
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> tuple[Value, Signal]:
-        """Add a memory of the lane distance between successive pixels, by slot of sums.
+        """Add a memory, by slot of sums, of pixels' lane distances; return the next and the current group's.
 
         Return the distances for the pixel group that is drained next, and for the current one.
         """

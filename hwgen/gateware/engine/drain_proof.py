@@ -53,7 +53,7 @@ def _selection_holds(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _group_lines(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
-    """Return observer lines (Verilog) that count complete pixel groups, and the assumption that each has a slot.
+    """Return observer lines (Verilog) that count complete pixel groups; the assumption that each has a slot of sums.
 
     ``waiting`` is the number of complete groups that are not being drained, ``held`` the number of those in slots.
     """
@@ -70,7 +70,7 @@ _COUNTED = {"groups are counted": "(complete_groups == waiting) & (held == 32'd0
 
 
 def _counts(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each group and job is drained once, without over- or underflow of counters."""
+    """Return the obligation that each pixel group and job is drained once, and that no counter overflows."""
     lines, rules = _group_lines(engine)
     width = Drain.layout(engine.variant).size
     begins = "job_start | job_skip"
@@ -115,7 +115,7 @@ def _counts(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _strides(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a pixel group is drained with the lane stride stored at its start.
+    """Return the obligation that a pixel group is drained with the lane stride that was stored at its start.
 
     The observer follows one arbitrary slot.
     """

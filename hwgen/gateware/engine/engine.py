@@ -71,7 +71,7 @@ class EngineDesign:
 
     @property
     def memory_side(self) -> MemorySideConfig:
-        """Configuration of the engine's memory side: AXI memory port, and the units that fetch jobs, load and store."""
+        """Configuration of the engine's memory side: AXI port, and units that fetch jobs, load and store data."""
         return MemorySideConfig(engine=self.engine, read_latency=read_latency(self.engine))
 
     @property
@@ -81,7 +81,7 @@ class EngineDesign:
 
     @property
     def finish(self) -> FinishConfig:
-        """Configuration of the engine's output pipeline (`Finish`), which turns sums into stored 8-bit outputs."""
+        """Configuration of the engine's output pipeline (`Finish`), which turns sums into stored outputs of 8 bits."""
         return FinishConfig(engine=self.engine)
 
     @cached_property
@@ -99,7 +99,7 @@ class EngineDesign:
 
     @property
     def layers(self) -> tuple[EngineDesign, ...]:
-        """Tuple of only this design, because the engine counts as one layer where an accelerator lists its layers."""
+        """Tuple of this design only, as the engine counts as one layer where an accelerator has a tuple of layers."""
         return (self,)
 
     @cached_property
@@ -109,7 +109,7 @@ class EngineDesign:
 
     @property
     def own(self) -> Resources:
-        """FPGA resources of the engine outside its components: program address, watchdog, and comparisons of counts."""
+        """FPGA resources of the engine's own logic, not its components': program address, watchdog, comparisons."""
         cost = Cost(self.engine.device)
         cost.ff += ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
         cost.lut += 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10

@@ -39,7 +39,7 @@ _COUNTS = ("memory_side.loaded", "core.computed", "core.drained", "memory_side.s
 
 
 def _emitted_wires(site: Site, wires: Mapping[str, str]) -> dict[str, str]:
-    """Return the wires (port to port) whose two ports exist in the emitted Verilog, with emitted instance names."""
+    """Return the expected wires (port to port), in the Verilog's instance names, whose two ports exist there."""
     named = {_port_of_instance(site, one): _port_of_instance(site, other) for one, other in wires.items()}
     return {one: other for one, other in named.items() if has_port(site, one) and has_port(site, other)}
 
@@ -51,7 +51,7 @@ def _port_of_instance(site: Site, port: str) -> str:
 
 
 def _stream_wires(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the wires (port to port) of pairs of connected streams: valid, ready and payload.
+    """Return the expected wires, port to port, of some pairs of connected streams: valid, ready and payload.
 
     `_emitted_wires` leaves out ports that a stream does not have.
     """
@@ -70,14 +70,14 @@ def _word_ports(engine: EngineConfig, signal: str) -> list[str]:
 
 
 def _domain_wires(site: Site) -> dict[str, str]:
-    """Return the wires of the instances' clocks and resets that come from ports of the module."""
+    """Return expected wires, port to port, of the instances' clocks and resets that come from module ports."""
     return {port: net for port, net in domain_wires(site).items() if has_port(site, net)}
 
 
 def _connected(
     site: Site, statement: str, wires: Mapping[str, str], rules: Mapping[str, str], *, is_whole: bool, **fields: Any
 ) -> list[Obligation]:
-    """Return the proof obligations of a module's connections: all ports (``is_whole``), or only ``wires``."""
+    """Return the obligations of a module's connections: on all ports (``is_whole``), or only the given ``wires``."""
     wires = _emitted_wires(site, wires) | _domain_wires(site)
     if is_whole:
         return composition(site, statement, wires, rules, **fields)
@@ -270,7 +270,7 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
 
 
 def _reasons(config: MemorySideConfig, _site: Site) -> Mapping[str, str]:
-    """Return, by instance name, the reasons why units of the memory side have no functional property."""
+    """Return, by instance name, texts that say why units of the memory side have no functional property."""
     kept = "connections of a memory for maps are proved in part: 'hwgen simulate' checks the rest"
     return {"": kept if config.engine.has_map_memory else "", "placement*": ADDRESSES}
 

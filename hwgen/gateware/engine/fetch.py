@@ -21,12 +21,12 @@ _END_BIT = Load.layout()["end"].offset
 
 
 def queued_parts(config: EngineConfig) -> dict[str, type[JobPart]]:
-    """Return the class of the job parts (`Load`, `Compute` ..) that each queue holds, by the queue's name."""
+    """Return the class of the job parts (load, compute, drain, store) that each FIFO holds, by the FIFO's name."""
     return {**PARTS, **({"load_kept": Load} if config.has_map_memory else {})}
 
 
 class PartQueue(wiring.Component):
-    """FIFO of job parts that wait for one unit of the engine (load, compute, drain or store).
+    """FIFO of job parts (64-bit words of a descriptor) that wait for one unit: load, compute, drain or store.
 
     Parts are written word by word.
 
@@ -84,7 +84,7 @@ class PartQueue(wiring.Component):
 
     @property
     def depth(self) -> int:
-        """Maximum number of job parts in this FIFO, besides the part at its output."""
+        """Maximum number of job parts stored in this FIFO, not counting the one at its output."""
         return self._depth
 
     def elaborate(self, platform):
@@ -192,7 +192,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_queues(self, m: Module, queues: dict[str, PartQueue]) -> tuple[Signal, Signal, Signal]:
-        """Add the units' FIFOs of job parts; return three flags: job complete, last job of the program, all have room.
+        """Add the units' FIFOs of job parts; return bits: job complete, program's last job, room in all FIFOs.
 
         The first flag is high when the last word of a job arrives.
         """

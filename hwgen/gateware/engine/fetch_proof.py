@@ -60,7 +60,7 @@ def obligations(unit: FetchUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
-    """Return the `Obligation` fields that the fetch unit's obligations share: an observer of a job's words, and facts.
+    """Return keyword arguments for the fetch unit's obligations: an observer of a job's words, and invariants.
 
     ``owed`` is the number of words that were requested and have not arrived, ``gap`` the number of cycles since the
     last word of a job, and ``unasked`` the number of words of the current job that are not requested yet.
@@ -122,7 +122,7 @@ def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
 
 
 def _extend_fields(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return ``shared`` with each value of ``fields`` appended to the shared value of the same name."""
+    """Return the keyword arguments ``shared`` with the values of ``fields`` appended to those of the same name."""
     return shared | {
         name: (*shared[name], *value) if isinstance(value, tuple) else shared[name] | value
         for name, value in fields.items()
@@ -209,7 +209,7 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each word of a job is written at its place in one FIFO; jobs are counted.
+    """Return the obligation that each word of a job is written once, to its place in one FIFO, and jobs are counted.
 
     A job has the parts of its units in the order of `PARTS`, and its seal.
     """

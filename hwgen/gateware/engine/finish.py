@@ -58,7 +58,7 @@ class FinishConfig:
 
     @property
     def sum_bound(self) -> BoundConfig:
-        """Configuration of each lane's saturating adder of the zero point, after another map is added."""
+        """Configuration of each lane's saturating adder of the zero point, used after an addition of maps."""
         return BoundConfig(device=self.engine.device, bits=WHOLE_BITS)
 
     @property
@@ -122,7 +122,7 @@ class FinishConfig:
 
     @property
     def _own_resources(self) -> Resources:
-        """FPGA resources of the output pipeline outside its components: memories, delays and multiplexers."""
+        """FPGA resources of the pipeline's own logic, not its components': memories, delays and multiplexers."""
         cost, engine, word = Cost(self.engine.device), self.engine, LANES * 8
         cost.ram(_HALF_BITS, engine.parameter_words, copies=2 * LANES)
         cost.ff += 2 * LANES * _HALF_BITS * (self.parameter_cycles - 1)
@@ -178,7 +178,7 @@ def rows_layout(engine: EngineConfig) -> data.ArrayLayout:
 
 
 def row_addresses(engine: EngineConfig, address: Value) -> list[Value]:
-    """Return, by bank of an output buffer, the row to read for successive words starting at word ``address``.
+    """Return a list, by bank of an output buffer, of the rows that hold successive words from ``address`` on.
 
     A bank below the first word's bank has a word of the next row.
     """
@@ -187,7 +187,7 @@ def row_addresses(engine: EngineConfig, address: Value) -> list[Value]:
 
 
 def words_in_order(engine: EngineConfig, words: Value, first: Value) -> Value:
-    """Return the words of a bus beat in order of their addresses, from the words of all output buffer banks.
+    """Return a bus beat's words, in address order, from the words read from all output buffer banks.
 
     Bank ``first`` has the first word.
     """
@@ -287,12 +287,12 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return m
 
     def _writes_lookup_tables(self, write: Any) -> Value:
-        """Return whether the write is for a lookup table of this pipeline, and not for the fixed-point unit."""
+        """Return a bit: the write is for this pipeline's lookup tables, not for the fixed-point unit's."""
         writes = write.valid & write.payload.tables
         return writes & ~write.payload.index[10:].any() if self.config.fixed else writes
 
     def _elaborate_fixed(self, m: Module, write: Any) -> FixedUnit:
-        """Add the unit for layers in fixed point, connected to beats, parameters and its start; return it."""
+        """Add and return the unit for layers in fixed point, connected to sums, parameters and the job's start."""
         config, beat = self.config, self.beats.payload
         m.submodules.fixed_unit = unit = FixedUnit(config.fixed[0])
         has_program = self.beats.valid & beat.last & beat.add & beat.multiply & (beat.a_zero_point != 0)
@@ -307,7 +307,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return unit
 
     def _with_fixed_writes(self, unit: FixedUnit, writes: Sequence[BankWrite]) -> list[BankWrite]:
-        """Return the output buffer's writes by bank, merged with the fixed-point unit's, which never coincide."""
+        """Return a list of output buffer writes by bank, merged with the fixed-point unit's, which never coincide."""
         bits = self.config.engine.output_bank_bits
         return [
             BankWrite(
@@ -319,7 +319,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         ]
 
     def _register_writes(self, m: Module) -> Any:
-        """Return the stream of parameter and table writes, registered because it drives many memories."""
+        """Return a registered copy of the stream of parameter and table writes, which drives many memories."""
         write = stream.Signature(PARAMETER_LAYOUT, always_ready=True).create(path=("parameter_write",))
         m.d.sync += [write.valid.eq(self.parameters.valid), write.payload.eq(self.parameters.payload)]
         return write
@@ -401,7 +401,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}
 
     def _elaborate_operands(self, m: Module) -> Value:
-        """Add the buffer of the map that is added or multiplied; return its word for each beat of sums.
+        """Add the buffer of the map to be added or multiplied; return its word (8 channels) for each beat of sums.
 
         The word is available ``config.operand_cycles`` cycles after the beat.
         """
@@ -418,7 +418,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return Array(read)[delayed(m, "addend_bank", address[:bits], self.config.operand_cycles)]
 
     def _elaborate_parameters(self, m: Module, lane: int, write: Any) -> list[Value]:
-        """Add a lane's requantisation parameter memories; return the bias, and (later) significand and shift."""
+        """Add a lane's parameter memories; return list of bias and, some cycles later, significand and shift."""
         config, beat, into = self.config, self.beats.payload, write.payload
         depth, cycles = config.engine.parameter_words, config.parameter_cycles
         first = config.sum_cycles - cycles
@@ -437,7 +437,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return halves
 
     def _elaborate_bank_writes(self, m: Module, words: Pool, further: Sequence[Value]) -> list[BankWrite]:
-        """Return the writes of a beat's output words into the output buffer, by bank.
+        """Return a list with the write of a beat's output words into each bank of the output buffer.
 
         ``further`` has the requantised outputs of the second and further pixels, by lane.
         """

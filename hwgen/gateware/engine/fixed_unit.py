@@ -136,7 +136,7 @@ class FixedUnitConfig:
 
     @cached_property
     def _product_path(self) -> tuple[Cost, int]:
-        """Cost of one lane's multiplier, and its latency in cycles from the operands to the product."""
+        """Cost (LUTs, DSPs ..) of one lane's multiplier, and its cycles from operands to product."""
         m = Module()
         path = NumberPath(m, self.engine.device, "lane")
         cycle = _multiply(path, Signal(VALUE_BITS), Signal(FACTOR_BITS)).cycle
@@ -244,7 +244,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return m
 
     def _elaborate_arrival(self, m: Module) -> None:
-        """Add the counters of sums that arrive from the array, their byte format, and registers of the job's fields."""
+        """Count the sums that arrive from the array, track their byte format, and register the job's fields."""
         beat, bits = self.beats.payload, counter_bits(self.config.engine.fixed_words)
         arrives = named(self.beats.valid & beat.add & beat.multiply, "sums_arrive")
         begins = Signal(name="is_first_beat", init=1)
@@ -288,7 +288,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         ]
 
     def _elaborate_program(self, m: Module) -> data.View:
-        """Add the program memory; return the instruction at ``self._index``, valid one cycle later."""
+        """Add the program memory; return the instruction at the program counter, valid one cycle later."""
         write, device = self.parameters.payload, self.config.engine.device
         m.submodules.program = words = ram(device, INSTRUCTION.size, MAX_INSTRUCTIONS + 1, "lut")
         into, out = write_port(words), read_port(words)

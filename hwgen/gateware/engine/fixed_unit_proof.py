@@ -1,4 +1,4 @@
-"""Proofs of the engine's fixed-point unit: why its registers and results have no properties."""
+"""Proofs of the engine's fixed-point unit: texts that say why its registers and results have no properties."""
 
 from __future__ import annotations
 

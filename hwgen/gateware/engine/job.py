@@ -49,7 +49,7 @@ COUNT_BITS = 24
 
 
 def _bits(width: int, *, signed: bool = False, **others: int) -> Any:
-    """Return a dataclass field of ``width`` bits in a job; keywords give other widths by `Variant`, 0 for no field.
+    """Return a dataclass field of ``width`` bits in a job; keywords give its width in other formats, 0 for none.
 
     ``others`` has names of `Variant`, in lower case. Jobs of a variant lack a field with a width of 0.
     """
@@ -69,7 +69,7 @@ def _map_memory_bits(width: int) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPart:
-    """Base class of a job's part for one unit of the engine (load, compute, drain, store): bit fields in 64-bit words.
+    """Base class of the part of a job for one unit (load, compute, drain, store): bit fields in 64-bit words.
 
     Engines of several cores, and engines with a map memory, are variants whose parts have more fields (`Variant`).
     In other variants these fields keep their defaults.
@@ -111,13 +111,13 @@ class JobPart:
     @classmethod
     @cache
     def _field_reader(cls) -> Callable[[JobPart], tuple[int, ...]]:
-        """Return the function that reads the values of all fields of a job part, in order, as a tuple."""
+        """Return a function from a job part to the tuple of its fields' values, in order."""
         return attrgetter(*(item.name for item in fields(cls)))
 
     @classmethod
     @cache
     def offsets(cls, variant: Variant | bool = Variant.ONE_CORE) -> tuple[tuple[Field[Any], int, int], ...]:
-        """Return (field, bit offset in the part, width in bits) for every field that the job part has, in order."""
+        """Return (field, bit offset, width in bits) of every field that the part has in a job format, in order."""
         offset, offsets = 0, []
         for item in fields(cls):
             width = item.metadata["widths"][variant]
@@ -132,7 +132,7 @@ class JobPart:
 
     @classmethod
     def layout(cls, variant: Variant | bool = Variant.ONE_CORE) -> data.FlexibleLayout:
-        """Return the layout of the job part's 64-bit words as one value, with the first word in the lowest bits."""
+        """Return the Amaranth layout of the part's 64-bit words as one value, the first word lowest."""
         members: dict[int | str, data.Field] = {
             item.name: data.Field((signed if item.metadata["signed"] else unsigned)(width), offset)
             for item, offset, width in cls.offsets(variant)
@@ -213,7 +213,7 @@ class Load(JobPart):
     """Weight buffer address, in steps (array cycles), that receives the first weights loaded by the job."""
     p_address: int = _bits(32)
     p_words: int = _bits(12)
-    """Number of 8-byte words that the job loads of requantisation parameters (one per map) or lookup table entries.
+    """Number of 8-byte words of requantisation parameters (one per map), or of lookup table entries, to load.
 
     With 0, none are loaded.
     """
@@ -222,7 +222,7 @@ class Load(JobPart):
     tables: int = _bits(1)
     """Flag: the parameter words that the job loads are lookup table entries, not requantisation parameters."""
     members: int = _cores_bits(3)
-    """Base-2 logarithm of the number of cores per team (cores that share a map part) in this job's load.
+    """Base-2 logarithm of the number of cores per team (cores that share a part of the map) as the job loads.
 
     Core ``c`` is member ``c % 2**members`` of team ``c // 2**members``.
     """
@@ -231,7 +231,7 @@ class Load(JobPart):
     p_dealt: int = _cores_bits(1)
     """Flag: blocks of 8 parameter words go round-robin to a team's cores; otherwise each core gets all blocks."""
     x_teams: int = _cores_bits(5)
-    """Number of teams (groups of cores) that load a map part of their own; 0 means that all teams get the same."""
+    """Number of teams (groups of cores) that each load their own part of a map; 0: all teams get the same part."""
     w_blocks: int = _cores_bits(10)
     """Number of weight blocks, of ``w_steps`` steps each, that go round-robin to the cores of a team.
 
@@ -247,7 +247,7 @@ class Load(JobPart):
     """
     x_advance: int = _cores_bits(16)
     x_height: int = _cores_bits(16)
-    """Number of rows of the map whose parts teams load; 0 if no part reaches beyond the map."""
+    """Height in rows of the map whose parts teams (groups of cores) load; 0 if no part reaches beyond the map."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +286,7 @@ class Compute(JobPart):
     Needs ``channelwise`` and weights of 1.
     """
     walk: int = _bits(1)
-    """Flag: all lanes' window positions are recomputed, because the tile's geometry differs from the previous job."""
+    """Flag: all lanes' window positions are computed again, because the tile's geometry differs from the last job's."""
     kernel_rows: int = _bits(8)
     kernel_columns: int = _bits(8)
     channels: int = _bits(16)
@@ -294,18 +294,19 @@ class Compute(JobPart):
     stride: int = _bits(3)
     w_base: int = _bits(16)
     columns: int = _bits(16)
-    """Number of output columns of the job's tile, times the stride."""
+    """Width of the job's tile of output pixels, in input columns: output columns times the stride."""
     group_columns: int = _bits(16)
-    """Column distance between a lane's windows in successive pixel groups: ``stride * (pixels % output columns)``."""
+    """Input columns from a lane's window to its window in the next pixel group: ``stride * (pixels % output
+    columns)``."""
     group_rows: int = _bits(16)
-    """Row distance between a lane's windows in successive pixel groups: ``stride * (pixels // output columns)``.
+    """Input rows from a lane's window to its window in the next pixel group: ``stride * (pixels // output columns)``.
 
     One ``stride`` more where a row ends.
     """
     group_words: int = _bits(16, signed=True)
-    """Address distance between a lane's windows in successive pixel groups, in words of a map buffer bank."""
+    """Address step, in words of a map buffer bank, from a lane's window to its window in the next pixel group."""
     wrap_words: int = _bits(16, signed=True)
-    """Number of words added to the address advance ``group_words`` for a lane that passes the end of an output row.
+    """Words added to the address step ``group_words`` if a lane's next window passes the end of an output row.
 
     It is ``stride * (pitch - output columns) / pixels``.
     """
@@ -325,25 +326,25 @@ class Compute(JobPart):
     """Value, a signed byte, of input pixels in the padding: normally the input's zero point."""
     dilation_rows: int = _bits(8)
     folds: int = _bits(8)
-    """Number of folds (sets of output maps computed at once) of the job.
+    """Number of folds of the job: sets of output maps that the array computes at once, one after another.
 
     The weights of successive folds are consecutive, starting at ``w_base``.
     """
     dilation_columns: int = _bits(8)
     column_words: int = _bits(8, signed=True)
-    """Map buffer distance between taps of neighbouring kernel columns: whole words; `column_rest` banks are added."""
+    """Map buffer distance of horizontally adjacent taps: whole words per bank; `column_rest` banks are added."""
     column_rest: int = _bits(8)
-    """Map buffer distance between taps of neighbouring kernel columns: banks beyond ``column_words`` words."""
+    """Map buffer distance of horizontally adjacent taps: number of banks beyond ``column_words`` words."""
     row_words: int = _bits(16, signed=True)
-    """Map buffer distance between taps of neighbouring kernel rows: whole words; `row_rest` banks are added."""
+    """Map buffer distance of vertically adjacent taps: whole words per bank; `row_rest` banks are added."""
     row_rest: int = _bits(8)
-    """Map buffer distance between taps of neighbouring kernel rows: banks beyond ``row_words`` words."""
+    """Map buffer distance of vertically adjacent taps: number of banks beyond ``row_words`` words."""
     plane: int = _bits(15)
     """Distance in words, in each map buffer bank, between successive blocks of 8 channels."""
     members: int = _cores_bits(3)
-    """Base-2 logarithm of the number of cores per team, a group of cores (`Load.members`)."""
+    """Base-2 logarithm of the number of cores per team, cores that share a part of the map (`Load.members`)."""
     row_advance: int = _cores_bits(16)
-    """Difference of ``origin_row`` between successive teams (groups of cores), in input rows."""
+    """Difference of ``origin_row`` between a team (group of cores) and the next, in input rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,7 +385,7 @@ class Drain(JobPart):
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
     channelwise: int = _bits(1)
-    """Flag of a depthwise or pooling job: each set of output maps computed at once is one block of 8."""
+    """Flag of a depthwise or pooling job: the array computes only 8 output maps (one block) at once."""
     a_base: int = _bits(16)
     a_zero_point: int = _bits(8, signed=True)
     """Zero point of the outputs after a map was added (``add``), or of the map that multiplies sums (``multiply``)."""
@@ -418,7 +419,7 @@ class Store(JobPart):
     CORE_WORDS = 2
 
     blocks: int = _bits(5, cores=9)
-    """Number of blocks of 8 output maps that the job writes to memory; 0 writes nothing."""
+    """Number of blocks of 8 output maps that the job writes to memory; 0: it writes nothing."""
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
     kept: int = _map_memory_bits(1)
@@ -429,7 +430,7 @@ class Store(JobPart):
     rows: int = _bits(16)
     words: int = _bits(16)
     members: int = _cores_bits(3)
-    """Base-2 logarithm of the number of cores per team, a group of cores (`Load.members`)."""
+    """Base-2 logarithm of the number of cores per team, cores that share a part of the map (`Load.members`)."""
     teams: int = _cores_bits(5)
     """Number of teams (groups of cores) whose outputs are stored, the first ones; 0 means one team."""
     team_stride: int = _cores_bits(32)
@@ -509,7 +510,7 @@ def field_offsets(variant: Variant | bool = Variant.ONE_CORE) -> dict[str, tuple
 
 @dataclass(frozen=True)
 class Access:
-    """Memory region that an engine's job reads or writes, given by names of the job fields with its address and sizes.
+    """Memory region that a job accesses, described by the names of the job fields with its address and sizes.
 
     Parameters
     ----------
@@ -551,7 +552,7 @@ class Access:
     kept: str | None = None
 
     def span(self, job: Job, *, kept: bool = False) -> tuple[int, int]:
-        """Return the byte addresses where the accesses of ``job`` to this region begin and end (exclusive).
+        """Return the first byte address of a job's accesses to this region, and the address after the last.
 
         The two are equal if there is none. With ``kept``, these are bytes of the map memory, not of off-chip memory.
         """
@@ -564,7 +565,7 @@ class Access:
         return min(begin for begin, _ in found), max(end for _, end in found)
 
     def _team_span(self, job: Job, team: int, blocks: int, rows: int, words: int) -> tuple[int, int] | None:
-        """Return the byte addresses where a team's accesses begin and end (exclusive); ``None`` without rows."""
+        """Return the byte addresses where accesses of a team (group of cores) begin and end; ``None`` without rows."""
         first, end = 0, rows
         if height := self._value(job, self.height, 0):
             top = self._value(job, self.top) + team * self._value(job, self.advance)
@@ -628,7 +629,7 @@ def accesses(engine: EngineConfig) -> tuple[Access, ...]:
 
 
 def digest(engine: EngineConfig) -> str:
-    """Return the engine's digest, sixteen hexadecimal digits: a hash of the engine's sizes and job layouts.
+    """Return the engine's digest, sixteen hexadecimal digits: a hash of its sizes and of its jobs' layouts.
 
     The digest depends on the sizes of the engine and on the offsets of its job fields, under their frozen names
     (`hwgen.frozen`).
@@ -653,7 +654,7 @@ def engine_seal(engine: EngineConfig) -> int:
 
 
 def seal(engine: EngineConfig, job_index: int, packed: bytes) -> int:
-    """Return a job's seal, the 64-bit word that ends it: checksum (high half) and engine digest (low half).
+    """Return the 64-bit word that ends a job: checksum in the high half, part of the engine's digest in the low half.
 
     The low half is `engine_seal`. The high half is the CRC-32 (zlib's) of the bytes of the parts, exclusive-or the
     index of the job in its program.

@@ -117,7 +117,7 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_walk(self, m: Module, first: list[list[Signal]]) -> None:
-        """Add the computation of each lane's window position in a job's first pixel group, one lane per cycle.
+        """Compute each lane's window position in a job's first pixel group (a pixel per lane), a lane per cycle.
 
         Pixel ``i`` belongs to lane ``stride * i % pixels``.
 
@@ -169,7 +169,7 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
                     m.d.sync += register.eq(value)
 
     def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:
-        """Add the registers of each lane's window position, which advance to the pixel group of the current step.
+        """Add registers of each lane's window position, which step to the next pixel group (a pixel per lane).
 
         Columns follow one cycle after the step, rows and words two cycles.
         """
@@ -203,7 +203,7 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
                     m.d.sync += current[lane].eq(current[lane] + Mux(ended, moves[1], moves[0]))
 
     def _elaborate_words(self, m: Module, words: list[Signal]) -> None:
-        """Add each lane's map buffer address: word of the window plus offset of the tap, plus the bank's carry."""
+        """Add each lane's map buffer address: its window's word, plus the tap's offset, plus the bank's carry."""
         config, step, job = self._config, self.step, self.job
         rest = Signal(range(config.pixels), name="tap_bank", reset_less=True)
         row_rest = Signal.like(rest, name="tap_row_bank")
@@ -257,7 +257,7 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
             m.d.comb += self.words[lane].eq(address)
 
     def _elaborate_inside(self, m: Module, columns: list[Signal], rows: list[Signal]) -> None:
-        """Add the comparisons that say, for each lane, whether its kernel tap is inside the map or in the padding.
+        """Add comparisons that give, per lane, a bit: the kernel tap is inside the map, not in the padding.
 
         Rows are compared one cycle after columns.
         """
@@ -296,7 +296,7 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
                 m.d.comb += getattr(self, port)[lane].eq(in_columns[lane] & is_inside("row", place, window, tap))
 
     def _elaborate_row_taps(self, m: Module, tap: Signal) -> list[Value]:
-        """Return each core's tap row in its input, one cycle after ``tap``, the row of the first group of cores.
+        """Return a list, by core, of the kernel tap's row, one cycle after ``tap``, the first team's tap row.
 
         Rows of team (group of cores) ``t`` are ``t * row_advance`` below. The products are computed from the next job,
         and selected in the cycle of a job's first step.

@@ -99,7 +99,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_request(self, m: Module) -> Any:
-        """Return the register of the pending read request, and drive the output with it.
+        """Drive the output with a read request, and return the register that holds it until it is accepted.
 
         The output subtracts the flag `_precedes` from its buffer address.
         """
@@ -115,14 +115,14 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return held
 
     def _other_has_loaded(self, m: Module) -> Value:
-        """Return whether the other load unit has loaded all earlier jobs, or the current part has no map."""
+        """Return a bit: the other load unit has loaded all earlier jobs, or the current job loads no map."""
         jobs = Signal(COUNT_BITS, name="job_index")
         with m.If(self.part.valid & self.part.ready):
             m.d.sync += jobs.eq(jobs + 1)
         return (self.part.payload.x_blocks == 0) | (jobs <= self.others_loaded)
 
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
-        """Add the choice of a job's next memory region (map, weights, parameters), which the burst generator splits.
+        """Choose a job's next memory region (map, weights, parameters) to be split into bursts.
 
         Return the region's destination, and whether it is the job's last.
         """
@@ -244,7 +244,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
     def _elaborate_first_lane(
         self, m: Module, burst: data.View, target: Any, address: Signal, bank: Signal
     ) -> tuple[Value, Value, Value]:
-        """Return the buffer address and bank of a row's first bus beat, which can begin before the row's first word.
+        """Return buffer address and bank of a row's first bus beat, which may begin before the row's first word.
 
         ``address`` and ``bank`` belong to the row's first word. The second result says whether the beat's first lane is
         in the word before the returned address.
@@ -275,7 +275,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
 
 
 class _CoreChoice:
-    """Circuit that chooses the cores whose buffers receive a burst's words, on an engine of several cores.
+    """Circuit that chooses, on an engine of several cores, the cores whose buffers receive a burst's words.
 
     Parameters
     ----------
@@ -407,7 +407,7 @@ class PlacementUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module, bank: Signal) -> tuple[Signal, Signal]:
-        """Return whether the next beat's address is one higher, because the bank index wraps, and its bank index.
+        """Return, for the next beat, a bit that its buffer address is one higher, and its bank index.
 
         A wide beat passes as many banks as it has words.
         """

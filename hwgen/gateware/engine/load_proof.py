@@ -41,7 +41,7 @@ def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _burst_waits_for_jobs(unit: LoadUnitConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a load requests bursts only after the jobs that it waits for are done.
+    """Return the obligation that a load requests bursts only after the earlier jobs that it depends on are done.
 
     Therefore no operand is read before it is stored, and no buffer word is overwritten that a job still needs. If there
     is another load unit, a map also waits until that one has loaded all earlier jobs.
@@ -51,7 +51,7 @@ def _burst_waits_for_jobs(unit: LoadUnitConfig, site: Site) -> Obligation:
     counters = ("computed", "stored", *(("others_loaded",) if has_other else ()))
 
     def allowed(payload: str, suffix: str) -> str:
-        """Return the Verilog expression that the jobs that a part waits for are done, by counters ``NAME<suffix>``."""
+        """Return the Verilog condition that counters ``NAME<suffix>`` have reached what a load part waits for."""
         rules = [f"({field_bits(payload, part, f'wait_{name}')} <= {name}{suffix})" for name in ("computed", "stored")]
         if has_other:
             rules.append(f"(({field_bits(payload, part, 'x_blocks')} == 0) | (num_parts <= others_loaded{suffix}))")
@@ -85,7 +85,7 @@ def _burst_waits_for_jobs(unit: LoadUnitConfig, site: Site) -> Obligation:
 
 
 def _dealing(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that blocks go round-robin to a team's cores, team by team; none with one core.
+    """Return the obligation that blocks (8 channels) go round-robin to a team's cores; none with one core.
 
     Core c is member ``c % members`` of team ``c // members``. A box that is not dealt goes to all members, and a box
     without teams to all cores.

@@ -109,7 +109,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return m
 
     def _elaborate_reads(self, m: Module) -> tuple[Value, Signal]:
-        """Add the burst reader, and drive ``answers`` except the words; return a busy flag, and the row to read."""
+        """Add the burst reader, and drive ``answers`` except its words; return a busy flag and the row to read."""
         answer, bits = self.answers.payload, self.config.engine.row_engine.lane_bits
         left = Signal(range(MAX_BEATS + 1), name="reads_left")
         row = Signal(self.config.row_bits, name="read_row", reset_less=True)
@@ -133,7 +133,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return left != 0, row
 
     def _elaborate_present(self, m: Module, run: data.View, first: Signal, last: Value) -> Value:
-        """Return a mask of the words of the row being read that belong to the burst."""
+        """Return a mask, one bit per word of the row being read: the word belongs to the burst."""
         engine = self.config.engine.row_engine
         begin, end = (Signal(engine.lane_bits, name=name, reset_less=True) for name in ("begin_lane", "end_lane"))
         with m.If(self.load.valid & self.load.ready):
@@ -141,7 +141,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return Cat((~first | (lane >= begin)) & (~last | (end == 0) | (lane < end)) for lane in range(engine.bus_words))
 
     def _elaborate_writes(self, m: Module) -> tuple[Value, Signal, Signal]:
-        """Add the burst writer; return a busy flag, the written beat's index, and write enables by word of a row."""
+        """Add the burst writer; return a busy flag, the written beat's index, and a row's write enables by word."""
         engine = self.config.engine
         bits = engine.row_engine.lane_bits - engine.lane_bits  # of a beat's index in its row
         layout = data.StructLayout({"beat": self.config.row_bits + bits, "done": 1, "empty": 1})

@@ -27,12 +27,12 @@ _BURSTS = 8
 
 
 def _entry_bits(config: MapMemoryConfig) -> int:
-    """Return the width in bits of a bus beat's index over all rows of the map memory."""
+    """Return the width in bits of the index of a bus beat in the map memory: row, and beat within the row."""
     return config.row_bits + config.engine.row_engine.lane_bits - config.engine.lane_bits
 
 
 def map_memory_parts(config: MapMemoryConfig) -> dict[str, QueueConfig]:
-    """Return, by instance name, the configurations of the map memory's components that have proofs: its FIFO."""
+    """Return, by instance name, the configuration of the map memory's only component with proofs, a FIFO."""
     return {"bursts": QueueConfig(_entry_bits(config) + 2, _BURSTS)}
 
 
@@ -178,7 +178,7 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
 
 
 def _word_at(index: str, payload: str, count: int, base: int = 0) -> str:
-    """Return the Verilog expression of 64-bit word ``index`` of a payload's ``count`` words from bit ``base``."""
+    """Return the Verilog expression of 64-bit word ``index`` of ``count`` words in a payload, from bit ``base`` up."""
     size = 8 * LANES
     words = [f"{payload}[{base + (word + 1) * size - 1}:{base + word * size}]" for word in range(count)]
     return " : ".join([*(f"{index} == {word} ? {text}" for word, text in enumerate(words[:-1])), words[-1]])

@@ -27,7 +27,7 @@ class MapProductConfig(OnDevice):
 
     @property
     def products(self) -> DotProducts:
-        """Configuration of one lane's multiplier in LUTs, as a dot product of one term."""
+        """Configuration of one lane's multiplier in LUTs, described as a dot product with a single term."""
         ends = -(1 << VALUE_BITS - 1), (1 << VALUE_BITS - 1) - 1
         return DotProducts(
             device=self.device,
@@ -40,7 +40,7 @@ class MapProductConfig(OnDevice):
 
     @cached_property
     def latency(self) -> int:
-        """Latency in cycles, from the operands of all lanes at the inputs to their products at the output."""
+        """Cycles from all lanes' operands at the inputs to their products at the output."""
         return 1 + BoothMultiplier().latency(self.products)
 
     @cached_property

@@ -84,7 +84,7 @@ class MemorySideConfig:
 
     @property
     def _kept_resources(self) -> Resources:
-        """FPGA resources of the on-chip map memory, its load unit, and this unit's queue of job parts."""
+        """FPGA resources of the on-chip map memory, its load unit, and the queue of that unit's job parts."""
         cost, engine = Cost(self.engine.device), self.engine
         memory, words = MapMemoryConfig(engine=engine), engine.row_words
         cost.ff, cost.lut = (base + per_word * words for base, per_word in zip(_KEPT, _KEPT_WORD, strict=True))
@@ -287,7 +287,7 @@ class _MapMemoryPath:
             m.d.sync += self.loaded.eq(self.loaded + 1)
 
     def _elaborate_parts(self, m: Module, fetch: FetchUnit, load: LoadUnit, load_kept: LoadUnit) -> None:
-        """Connect the load parts of jobs to both load units; each gets only the maps in its own memory."""
+        """Pass the load parts of jobs to both load units, each with only the maps in its own memory."""
         self.part = wiring.flipped(fetch.load.signature.create(path=("load_part",)))
         for source, unit in ((self.part, load), (fetch.load_kept, load_kept)):
             part = unit.part.payload

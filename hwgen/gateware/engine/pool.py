@@ -150,7 +150,7 @@ class Pool(ConfiguredComponent[PoolConfig]):
         return m
 
     def _elaborate_walk(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
-        """Add counters of an input word's position; return odd-row and odd-column flags, block, pair and surplus.
+        """Count an input word's position; return bits of odd row, odd column and surplus, block and column pair.
 
         The block is an index in the pixel, and the pair is the memory address of a pair of pixels.
 
@@ -188,7 +188,7 @@ class Pool(ConfiguredComponent[PoolConfig]):
 
 
 def _maximum(first: Value, second: Value) -> Value:
-    """Return the word of the bytewise maxima of two words of eight signed bytes."""
+    """Return, as one 64-bit word, the bytewise maxima of two words of eight signed bytes."""
     maxima = []
     for lane in range(LANES):
         one, other = (word[8 * lane : 8 * lane + 8].as_signed() for word in (first, second))

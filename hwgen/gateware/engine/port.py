@@ -106,7 +106,7 @@ def answer_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def _read_entry_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the memory port's FIFO entry for an outstanding read burst: tag, flag of 0 beats.
+    """Return the layout of the port's FIFO entry for an outstanding read burst: tag, and a flag for no beats.
 
     With a bus of several words, it also has the lane of the first word, and ``wide`` and ``end`` of `request_layout`.
     """
@@ -272,7 +272,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     def _elaborate_timelines(
         self, m: Module, beats: Value, reading: Value, writing: Value, read_free: Signal, write_free: Signal
     ) -> None:
-        """Add the timers of bursts that occupy the port, one for reads and one for writes.
+        """Add timers, one for reads and one for writes, of the cycles that bursts occupy the port.
 
         A burst occupies both, unless memory moves two beats per cycle.
         """
@@ -294,7 +294,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     def _elaborate_timeline(
         self, m: Module, channel: str, pace: tuple[Signal, Signal], beats: Value, granted: Value, free: Signal
     ) -> None:
-        """Add the counters of the cycles that a granted burst occupies a channel, and set ``free`` at the end.
+        """Count the cycles that a granted burst occupies the read or write channel; set ``free`` at the end.
 
         A burst counts as at least two beats. ``free`` is a register with a high fan-out. ``pace`` has the beats of the
         port's pace, and the beats less the cycles.
@@ -339,7 +339,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_error(m, taken, bus.rresp, "READ")
 
     def _elaborate_words(self, m: Module, taken: Value, burst: data.View, first: Signal) -> Value | int:
-        """Drive the words of ``answers``; return the flag that a read beat completes an 8-byte word, or 1."""
+        """Drive the words of ``answers``; return a bit that a read beat completes an 8-byte word, or constant 1."""
         bus, config, answer = self.m_axi, self.config, self.answers.payload
         if config.bus_words > 1:
             self._elaborate_lanes(m, taken, burst, first)

@@ -17,7 +17,7 @@ __all__ = ["PROOFS", "obligations", "port_parts"]
 
 
 def port_parts(unit: PortUnitConfig) -> dict[str, QueueConfig]:
-    """Return, by instance name, the configurations of the port's FIFOs of outstanding bursts, for their proofs."""
+    """Return the configurations of the port's FIFOs of outstanding bursts, by instance name, for their proofs."""
     widths = outstanding_bits(unit.engine)
     return {
         name: QueueConfig(width, unit.engine.outstanding)

@@ -144,7 +144,7 @@ class StepSequencer(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module) -> Signal:
-        """Add registers for the next job's compute part and loop bounds; return the flag that it can start."""
+        """Register the next job's compute fields and loop bounds; return a bit that the job can start."""
         prepared = Signal(name="is_next_job_ready")
         walks, self._last_fold = Signal(name="next_job_walks"), Signal(name="is_last_fold", init=1)
         vacant = Signal(name="is_next_job_vacant", init=1)
@@ -185,7 +185,7 @@ class StepSequencer(ConfiguredComponent[EngineConfig]):
         return prepared
 
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
-        """Add the logic that starts pixel groups, folds and jobs, and that assigns slots to groups' partial sums."""
+        """Start pixel groups (a pixel per lane), folds and jobs; assign each group a slot for its sums."""
         config, upcoming = self._config, self.next_job
         left = Signal(8, name="groups_left")  # groups of the fold that have not started
         folds = Signal(8, name="folds_left", reset_less=True)  # folds of the job, this one included
@@ -247,7 +247,7 @@ class StepSequencer(ConfiguredComponent[EngineConfig]):
             m.d.sync += left.eq(left - 1)
 
     def _elaborate_counters(self, m: Module) -> None:
-        """Add the counters of a job's inner loops: channel block, kernel row, kernel column, half of a block."""
+        """Add the counters of a job's inner loops: 8-channel block, kernel row, kernel column, half block."""
         take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
         top = Signal(name="last_half", reset_less=True)
         weights = Signal.like(step.weights, name="fold_weights", reset_less=True)  # address of the fold's weights

@@ -54,7 +54,7 @@ def obligations(config: StepSequencerConfig, site: Site) -> list[Obligation]:
 
 
 def _slot_lines(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
-    """Return observer lines (Verilog) that count used slots of partial sums, and the assumption on their release."""
+    """Return observer lines (Verilog) that count the slots (stored sums) in use, and assumptions on their release."""
     return balance("used", engine.slots + 1, "slot_open", "release_"), {
         "a slot that is released is in use": "!release_ | (used != 0)"
     }

@@ -144,7 +144,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_memory(self, m: Module, take: Signal, jobs: Signal) -> Value:
-        """Add the register of the memory that is written (off-chip or map memory); return whether bursts may start.
+        """Register which memory is written, off-chip or map memory; return a bit that bursts may start.
 
         An empty part uses the previous part's memory.
         """
@@ -155,7 +155,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return (kept == self.to_map_memory) | (jobs == self.stored)
 
     def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
-        """Add the registers of output buffer addresses; return the address of the current burst's first word.
+        """Add registers of output buffer addresses; return the address of the current burst's first word.
 
         The next address is known two cycles ahead.
         """
@@ -181,7 +181,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return begin
 
     def _elaborate_cores(self, m: Module, burst: data.View, take: Signal) -> Value:
-        """Add the registers of the core whose output words a burst stores.
+        """Register the core whose words a burst stores; return a bit: a new block keeps the buffer address.
 
         Return whether a new block has the same buffer address as the previous one, in the next core of the team.
         """

@@ -47,7 +47,7 @@ ADDRESSES = "where it writes words in the buffers is simulated"
 
 @dataclass(frozen=True)
 class Unit:
-    """Base class of configurations of the engine's memory side units for their proofs; each has the `EngineConfig`."""
+    """Base class of the proofs' configurations of the engine's memory side units: each holds the `EngineConfig`."""
 
     engine: EngineConfig
 
@@ -96,12 +96,12 @@ def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
 
 
 def unit_parts(unit: Unit) -> dict[str, Any]:
-    """Return, by instance name, the configurations of a unit's components that have proofs: its burst generator."""
+    """Return, by instance name, the configuration of a unit's only component with proofs, its burst generator."""
     return {"bursts": BurstUnitConfig(unit.engine)}
 
 
 def kept_streams(unit: Unit, site: Site, without: str = "") -> list[Obligation]:
-    """Return the proof obligations of a unit's output streams (`streams.of_streams`), which keep its instances."""
+    """Return the obligations of a unit's output streams (stable until accepted), with its instances left intact."""
     kept = tuple(site.module.instances)
     return [replace(rule, keeps=kept) for rule in streams.of_streams(unit, site, without)]
 

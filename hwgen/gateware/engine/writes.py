@@ -86,11 +86,11 @@ class WriteSide:
         return BankAlignment.LATENCY + 1 if self.cores > 1 else 1
 
     def lanes_of(self, bank: int) -> list[int]:
-        """Return the indices of the lanes in a bus beat whose words can go to the bank ``bank``."""
+        """Return the indices of a bus beat's words (lanes) that can be written to the bank ``bank``."""
         return [lane for lane in range(self.lanes) if (bank - lane) % self.alignment == 0]
 
     def bank_writes(self, m: Module, port: Any) -> list[BankWrite]:
-        """Return the writes by bank, registered, from a buffer's write stream ``port`` (`signature`)."""
+        """Return a list of registered writes, one per bank, from a buffer's write stream ``port`` (`signature`)."""
         if self.cores == 1:
             return banked_writes(m, self, port)
         writes = []
@@ -103,7 +103,7 @@ class WriteSide:
 
     @property
     def wrapping_banks(self) -> int:
-        """Number of banks that a beat can write at the address after its first lane's address."""
+        """Number of banks that a bus beat can write one address above the address of its first word."""
         return sum(self.lanes_of(bank)[-1] > bank for bank in range(self.banks))
 
     @property
@@ -113,7 +113,7 @@ class WriteSide:
 
     @property
     def beat_cost(self) -> tuple[float, int]:
-        """Numbers of LUTs and flip-flops that align a bus beat's words with their banks (`banked_writes`)."""
+        """LUTs and flip-flops, as a pair, of the circuit that aligns a bus beat's words with their banks."""
         choices = self.lanes // self.alignment
         lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 3}[choices]
         address_bits, choice_bits = counter_bits(self.words), (choices - 1).bit_length()
@@ -124,7 +124,7 @@ class WriteSide:
 
     @property
     def cost(self) -> tuple[float, int]:
-        """Numbers of LUTs and flip-flops of the write port in one buffer (`bank_writes`)."""
+        """LUTs and flip-flops, as a pair, of the write port in one buffer (`bank_writes`)."""
         return (self.banks, self.bank_bits) if self.cores > 1 else self.beat_cost
 
 
@@ -139,7 +139,7 @@ def addend_side(config: EngineConfig) -> WriteSide:
 
 
 def banked_writes(m: Module, side: WriteSide, port: Any) -> list[BankWrite]:
-    """Return the writes by bank that a stream of bus beats makes (`WriteSide.beat`), one cycle later."""
+    """Return, one cycle later, a list of writes by bank for a stream of bus beats (`WriteSide.beat`)."""
     beat = port.payload
     words = Signal.like(beat.data, name="write_words", reset_less=True)
     address, behind = (
@@ -150,7 +150,7 @@ def banked_writes(m: Module, side: WriteSide, port: Any) -> list[BankWrite]:
 
 
 def _bank_write(m: Module, side: WriteSide, port: Any, bank: int, registers: tuple[Any, Signal, Signal]) -> BankWrite:
-    """Return the write of one bank: registers decode its lane of the beat, multiplexers select word and address."""
+    """Return one bank's write: registers select its word of the bus beat (lane), multiplexers word and address."""
     beat, (words, address, behind) = port.payload, registers
     lanes = side.lanes_of(bank)
     hits = {lane: beat.bank == (bank - lane) % side.banks for lane in lanes}
@@ -192,7 +192,7 @@ class BankAlignmentConfig(OnDevice):
 
     @property
     def _aligned_bits(self) -> int:
-        """Number of flip-flops of the aligned beat; banks with always equal addresses or words share registers."""
+        """Number of flip-flops that hold an aligned bus beat; banks with equal addresses or words share them."""
         side = self.side
         words = side.lanes if side.lanes == side.alignment else side.banks
         addresses = min(side.wrapping_banks + 1, side.banks)

@@ -1,4 +1,4 @@
-"""Link of the chain that carries run-time weights: writes its layer's words into memories, and passes on all others."""
+"""Link (one per layer) of the chain for run-time weights: stores its layer's words, passes on all others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hwgen.gateware.lookup import dense_table
 
 @dataclass(frozen=True, kw_only=True)
 class DistributeConfig(OnDevice):
-    """Configuration of one link of the chain that carries run-time weights from layer to layer.
+    """Configuration of a link, one per layer, of the chain that carries run-time weights from layer to layer.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class DistributeConfig(OnDevice):
 
 
 class Distribute(ConfiguredComponent[DistributeConfig]):
-    """Link of the weight-loading chain: writes words to its own memories, and passes later links' words on.
+    """Link of the weight-loading chain, one per layer: stores words of its own memories, passes later ones on.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ MAX_TEXT_LENGTH = 80
 
 
 def words_of(layers: Sequence[Any]) -> list[int]:
-    """Return the 32-bit words that load the weights and constants of all layers, in the order of the load chain."""
+    """Return the list of 32-bit words that load the weights and constants of all layers, in the load chain's order."""
     return [
         word
         for layer in layers

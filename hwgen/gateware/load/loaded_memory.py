@@ -1,4 +1,4 @@
-"""Memories whose words are loaded at run time, and their division into the 32-bit words of a load.
+"""Memories whose words are loaded at run time, each cut into the 32-bit words that a load consists of.
 
 A load consists of 32-bit parts. The memories are filled in turn, each starting at address 0. A memory's word is split
 into as many parts as it needs, the lowest bits first. `hwgen.gateware.load.loader` adds the digest and the CRC.
@@ -63,12 +63,12 @@ class LoadedMemory(OnDevice):
 
     @property
     def word_parts(self) -> int:
-        """Number of 32-bit parts (words of a load) that make up one word of the memory."""
+        """Number of 32-bit load words that make up one word of the memory."""
         return -(-self.width // PART_BITS)
 
     @property
     def words(self) -> int:
-        """Number of 32-bit parts (words of a load) that fill the memory."""
+        """Number of 32-bit load words that fill the whole memory."""
         return self.word_parts * self.depth
 
     @property
@@ -77,7 +77,7 @@ class LoadedMemory(OnDevice):
         return wiring.Signature({"enable": Out(1), "address": Out(range(self.depth)), "data": Out(self.width)})
 
     def cut(self, contents: Sequence[int]) -> Iterator[int]:
-        """Yield a memory's words ``contents``, starting at address 0, divided into 32-bit parts (words of a load).
+        """Yield the 32-bit load words of a memory's words ``contents``, starting at address 0.
 
         Negative words are in two's complement.
         """
@@ -89,7 +89,7 @@ class LoadedMemory(OnDevice):
                 rest >>= PART_BITS
 
     def joined(self, words: Sequence[int]) -> tuple[int, ...]:
-        """Return the memory's contents, as unsigned words, joined from the 32-bit parts that `cut` yields."""
+        """Return the memory's contents, as unsigned integers, put together from the load words that `cut` yields."""
         starts = range(0, self.words, self.word_parts)
         return tuple(
             sum(part << (PART_BITS * index) for index, part in enumerate(words[start : start + self.word_parts]))

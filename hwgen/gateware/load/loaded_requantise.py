@@ -95,7 +95,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Memories that are loaded at run time: biases and scales of all channels, and a word of layer constants."""
+        """Tuple of the memories loaded at run time: all channels' biases and scales, one word of layer constants."""
         depth, where, device = len(self.beats), self.tables_in, self.device
         scale_bits = SIGNIFICAND_BITS + SHIFT_BITS
         return (
@@ -106,7 +106,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words of each memory of ``stores``, starting at address 0, before anything is loaded at run time."""
+        """Initial words (integers) of each memory of ``stores``, before anything is loaded."""
         scales = [
             significand | shift << SIGNIFICAND_BITS
             for significand, shift in zip(self.significand, self.shift, strict=True)
@@ -126,7 +126,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def blank(self) -> LoadedRequantiseConfig:
-        """Copy with placeholder constants, to compare hardware regardless of the loaded contents."""
+        """Copy with placeholder constants, which is equal for circuits that differ only in loaded contents."""
         ones = (1 << (SIGNIFICAND_BITS - 1),) * self.channels
         zeros = (0,) * self.channels
         return replace(self, bias=zeros, significand=ones, shift=zeros, zero_point=0, low=0, high=0)

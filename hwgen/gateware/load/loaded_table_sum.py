@@ -24,7 +24,7 @@ from hwgen.gateware.lookup import by_bits, delayed
 from hwgen.gateware.value_tables import PairTables
 
 _HALF = 1 << (MAX_BITS - 1)
-"""Half of an 8-bit range, subtracted from unsigned outputs because the saturating adder computes signed outputs."""
+"""Half of an 8-bit range (128), subtracted from unsigned outputs because the saturating adder is signed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Memories loaded at run time: a table for each operand, the rounding table, and a word of layer constants.
+        """Tuple of the memories loaded at run time: a table per operand, rounding table, word of constants.
 
         Each exists once per lane and pixel, with the same contents.
         """
@@ -100,7 +100,7 @@ class LoadedTableSumConfig(PairTables):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words of each memory of ``stores``, starting at address 0, before anything is loaded at run time."""
+        """Initial words (integers) of each memory of ``stores``, before anything is loaded."""
         shares = (
             tuple(by_bits(table, signed=beat.signed))
             for table, beat in zip(self.tables, self.window.inputs, strict=True)
@@ -112,7 +112,7 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def blank(self) -> LoadedTableSumConfig:
-        """Copy of this configuration with neutral tables and constants: it describes the hardware without contents."""
+        """Copy with placeholder tables and constants, equal for circuits that differ only in loaded contents."""
         tables = tuple((0,) * len(table) for table in self.tables)
         return replace(self, tables=tables, rounding=(0,) * len(self.rounding), zero_point=0, low=0, high=0)
 

@@ -156,7 +156,7 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return m
 
     def _elaborate_load(self, m: Module, closing: Signal, good: Signal, idle: Value) -> Signal:
-        """Add logic that checks digest and CRC of loads of weights, and sends their words into the memories' chain.
+        """Add the check of a load's digest and CRC, and send its words down the memories' chain; return a bit.
 
         Return a pulse when a load has failed.
         """
@@ -209,7 +209,7 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return wrong
 
     def _elaborate_frames(self, m: Module, closing: Value, good: Value) -> Value:
-        """Add logic that lets inputs begin frames only while no weights are loaded; return whether none is in flight.
+        """Let inputs begin frames only while no weights are loaded; return a bit: no frame is in flight.
 
         The result is low if a frame can still begin. With several inputs, an input that lags continues until all inputs
         have begun as many frames.

@@ -100,7 +100,7 @@ def multiplier_for(name: int | str, multiplier_slice: MultiplierSlice) -> Multip
 
 
 def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:
-    """Return the kind of multiplier whose operand format a layer uses: the first with an offset, or the first.
+    """Return the kind of multiplier whose activation format a layer uses: the first with an offset, else the first.
 
     All kinds of a layer's multipliers read the same operands. Without an offset, the first kind decides.
     """

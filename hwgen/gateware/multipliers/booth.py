@@ -87,7 +87,7 @@ class BoothMultiplier(LutMultiplier):
 
 @lru_cache(maxsize=1 << 10)
 def _layout(dots: DotProducts) -> _Layout:
-    """Return the arrangement of Booth rows of dot products: the best one for the widest output channel, used for all.
+    """Return the arrangement of Booth rows for dot products, chosen for the widest channel and used for all.
 
     It is the same for any number of output channels in a module: several channels in one module have the latency and
     the cost of separate modules. The circuit does not depend on constants.
@@ -104,7 +104,7 @@ def _flat(operands: Terms) -> list[Value]:
 
 @dataclass(frozen=True)
 class _Number:
-    """Range and width of an operand of a Booth multiplication, in two's complement."""
+    """Operand of a Booth multiplication: smallest and largest value, and width in bits (two's complement)."""
 
     bits: int
     low: int
@@ -116,7 +116,7 @@ class _Number:
         return -(-self.bits // 2)
 
     def part(self, first: int, last: int) -> tuple[int, int]:
-        """Return the smallest and largest number that the Booth digits ``first`` to ``last`` can represent."""
+        """Return the smallest and largest number that the operand's Booth digits ``first`` to ``last`` can form."""
         if last < first:
             return 0, 0
         # The lowest digit also adds the upper bit of the digit below.
@@ -128,7 +128,7 @@ class _Number:
 
 @dataclass(frozen=True)
 class _Row:
-    """Row of a chain: adds the product of one Booth digit of a term by the term's multiplicand, in a given cycle.
+    """Adder in a chain: adds one Booth digit of a term, times the term's other operand, in a given cycle.
 
     ``bits`` is the width of its sum.
     """
@@ -139,13 +139,13 @@ class _Row:
     bits: int
 
     def bits_of(self, sum_bits: int) -> int:
-        """Return the width in bits of the row's adder if sums wrap at ``sum_bits`` bits; 0 if it lies beyond."""
+        """Return the width in bits of the row's adder for sums of ``sum_bits`` bits; 0 if the row lies above them."""
         return max(min(self.bits, sum_bits - 2 * self.digit), 0)
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """Booth rows of several terms and digits, in the order of their addition, and the range of their sum."""
+    """Sequence of adders (Booth rows) over several terms and digits, with the range of their sum."""
 
     rows: tuple[_Row, ...]
     low: int
@@ -161,7 +161,7 @@ class _Chain:
         return self.rows[-1].cycle + 1
 
     def next_cycle(self, index: int) -> int:
-        """Return the cycle that reads the sum of row ``index``: the next row's, or the end of the chain."""
+        """Return the cycle when the sum of row ``index`` is read: the next row's cycle, or the chain's end."""
         return self.rows[index + 1].cycle if index + 1 < len(self.rows) else self.end
 
     def ends_digit(self, index: int) -> bool:
@@ -171,7 +171,7 @@ class _Chain:
 
 @dataclass(frozen=True)
 class _Group:
-    """Group of consecutive terms of a dot product whose products are summed by the same chains of Booth rows.
+    """Consecutive terms of a dot product that share the same chains of Booth rows.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class _Group:
         return tuple(self._chain(first, min(first + self.digits, self.encoded.digits) - 1) for first in firsts)
 
     def _chain(self, first: int, last: int) -> _Chain:
-        """Return the chain of Booth rows that adds the digits ``first`` to ``last`` of all terms."""
+        """Return the chain of adders (Booth rows) of the digits ``first`` to ``last`` of all terms."""
         rows = []
         cycle, rows_of_cycle = 0, 0
         low, high = 0, 0
@@ -213,7 +213,7 @@ class _Group:
         return _Chain(tuple(rows), low << 2 * (last - first), high << 2 * (last - first))
 
     def _range(self, first: int, digit: int, num_added: int) -> tuple[int, int]:
-        """Return the range of a chain's running sum after some rows, without the bits below ``digit``.
+        """Return the smallest and largest running sum of a chain after some rows, without bits below ``digit``.
 
         The digits from ``first`` to ``digit`` of ``num_added`` terms are added, and those below ``digit`` of the other
         terms.
@@ -226,7 +226,7 @@ class _Group:
         return low >> shift, high >> shift
 
     def _products(self, low: int, high: int) -> tuple[int, int]:
-        """Return the smallest and largest product of the multiplicand by a number from ``low`` to ``high``."""
+        """Return the smallest and largest product of a multiplicand by a number from ``low`` to ``high``."""
         ends = [end * factor for end in (low, high) for factor in (self.multiplicand.low, self.multiplicand.high)]
         return min(ends), max(ends)
 
@@ -243,7 +243,7 @@ class _Group:
 
     @cached_property
     def encoded_delays(self) -> list[dict[frozenset[int], list[int]]]:
-        """Bits of each term's encoded operand, grouped by the delays in cycles that Booth rows need."""
+        """Bits of each term's encoded operand (indices), by the set of delays in cycles with which rows read them."""
         delays: list[dict[int, set[int]]] = [defaultdict(set) for _ in self.positions]
         for chain in self.chains:
             for row in chain.rows:
@@ -257,7 +257,7 @@ class _Group:
         return bits
 
     def digit_bits(self, digit: int) -> Iterator[int | None]:
-        """Yield the indices of the operand's bits that form a Booth digit, lowest first; ``None`` below bit 0."""
+        """Yield the indices of the three operand bits that form a Booth digit, lowest first; ``None`` below bit 0."""
         for bit in range(2 * digit - 1, 2 * digit + 2):
             yield None if bit < 0 else min(bit, self.encoded.bits - 1)
 
@@ -289,7 +289,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Arrangement of the Booth rows of dot products in chains, with its circuit and its cost.
+    """Arrangement of the Booth rows of dot products in chains, which also builds and prices its circuit.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ class _Layout:
 
     @cached_property
     def numbers(self) -> tuple[_Number, _Number]:
-        """Operand that is encoded as Booth digits, then the operand whose multiples the digits select."""
+        """Operand that Booth digits encode, and operand that they multiply, each with range and width."""
         bits = self.dots.operand.width + (not self.dots.operand.signed)
         activation = _Number(bits, -1 << (bits - 1), (1 << (bits - 1)) - 1)
         weight = _Number(self.dots.weight_bits, *self.dots.weight_range)
@@ -317,7 +317,7 @@ class _Layout:
 
     @cached_property
     def groups(self) -> list[tuple[int, int, _Group]]:
-        """Groups of terms that share chains of Booth rows: index and position of the first term, and the group."""
+        """Groups of terms that share chains of Booth rows, as (index of first term, its position in cycles, group)."""
         positions = [position for position, count in enumerate(self.dots.terms) for _ in range(count)]
         groups = []
         for first in range(0, len(positions), self.group):
@@ -328,11 +328,11 @@ class _Layout:
 
     @property
     def _chains(self) -> Iterator[tuple[int, _Chain]]:
-        """Chains of Booth rows of one output channel, each after the position that its cycles count from."""
+        """Chains of Booth rows of one output channel, each as (cycle from which its own cycles count, chain)."""
         return ((start, chain) for _, start, group in self.groups for chain in group.chains)
 
     def _graph(self, sums: Sequence[tuple[int, int]]) -> AdderGraph:
-        """Return the adder trees that sum the chains of some output channels, given each sum's width and bias."""
+        """Return the adder trees that sum the chains of some output channels, from width and bias of each sum."""
         chains = list(self._chains)
         operands = [Operand(chain.low, chain.high, start + chain.end) for start, chain in chains]
         graph = AdderGraph(self.dots.device, operands * len(sums))
@@ -344,7 +344,7 @@ class _Layout:
 
     @cached_property
     def _sums(self) -> list[tuple[int, int]]:
-        """Width in bits and bias of each output channel's sum."""
+        """Width in bits and bias of each output channel's sum, as pairs."""
         return list(zip(self.dots.sum_bits, self.dots.bias or (0,) * self.dots.channels, strict=True))
 
     @cached_property
@@ -389,7 +389,7 @@ class _Layout:
 
     @property
     def rough_cost(self) -> float:
-        """Estimated cost of the dot products, in LUTs: every adder of a tree is as wide as the widest chain's sum.
+        """Quick estimate of the dot products' LUTs: every adder of a tree counts as wide as the widest chain's sum.
 
         A tree of ternary adders has half as many adders as operands.
         """
@@ -495,7 +495,7 @@ def _bits(low: int, high: int) -> int:
 
 
 def _delay_steps(delays: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield each delay above 0, in increasing order, with the number of registers after the previous one."""
+    """Yield (delay, number of registers since the previous delay) for each delay above 0, ascending."""
     last = 0
     for delay in sorted(delays):
         if delay > last:
@@ -518,18 +518,18 @@ def _count_delay_line(cost: Cost, bits: int, delays: Iterable[int]) -> None:
 
 
 def _weighted_luts(cost: Cost) -> float:
-    """Return a cost's LUTs plus its flip-flops divided by `FLIP_FLOPS_OF_A_LUT`."""
+    """Return a cost as one number: LUTs plus flip-flops divided by `FLIP_FLOPS_OF_A_LUT`."""
     return cost.lut + cost.ff / FLIP_FLOPS_OF_A_LUT
 
 
 @lru_cache(maxsize=1 << 12)
 def _group(encoded: _Number, multiplicand: _Number, positions: tuple[int, ...], digits: int) -> _Group:
-    """Return a group of terms that share Booth chains, cached, so that its chains are computed once."""
+    """Return a cached group of terms that share Booth chains, so that its chains are computed only once."""
     return _Group(encoded, multiplicand, positions, digits)
 
 
 def _layouts(dots: DotProducts) -> Iterator[_Layout]:
-    """Yield all arrangements of Booth rows to compare: operand to encode, terms and digits per chain."""
+    """Yield the candidate arrangements of Booth rows: which operand to encode, terms and digits per chain."""
     terms = sum(dots.terms)
     for encodes_weights in (True, False):
         digits = _Layout(dots, encodes_weights, 1, 1).numbers[0].digits

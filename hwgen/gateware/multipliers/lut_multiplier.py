@@ -21,7 +21,7 @@ Terms = Sequence[Sequence[Value]]
 
 @dataclass(frozen=True, kw_only=True)
 class DotProducts(OnDevice):
-    """Dot products of shared activations with the weights of several output channels, all computed in one cycle.
+    """Description of dot products of shared activations with several output channels' weights, in one cycle.
 
     The terms of a dot product are spread over *positions*. The operands of a position arrive one cycle after the
     previous position's, as in a chain of DSP slices.
@@ -60,7 +60,7 @@ class DotProducts(OnDevice):
 
     @property
     def operand_range(self) -> tuple[int, int]:
-        """Smallest and largest activation after the offset is subtracted."""
+        """Smallest and largest activation after the offset is subtracted, a pair of integers."""
         bits = self.operand.width
         return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if self.operand.signed else (0, (1 << bits) - 1)
 
@@ -80,7 +80,7 @@ class LutMultiplier(Multiplier):
     lanes = 1
     slices = 0
     shares_terms: ClassVar[bool] = False
-    """Whether a product takes fewer LUTs with more output channels, because they share parts of their sums."""
+    """Whether products take fewer LUTs each with more output channels, which then share partial sums."""
     shares_adders: ClassVar[bool] = True
     """Whether output channels share more than registers; otherwise, each channel has a module of its own.
 
@@ -111,12 +111,12 @@ class LutMultiplier(Multiplier):
         return signed(dots.weight_bits)
 
     def factor(self, weight: Value) -> Value:
-        """Return the signed number that a weight operand encodes."""
+        """Return the signed number that a weight operand encodes, as an Amaranth value."""
         return weight
 
     @abstractmethod
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
-        """Return whether the multiplier computes products of the given operands.
+        """Return whether the multiplier supports operands of these widths and ranges, and constants per step.
 
         Parameters
         ----------

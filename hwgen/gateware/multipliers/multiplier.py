@@ -17,7 +17,7 @@ _COUNTS = {2: "two", 3: "three", 4: "four"}
 
 @dataclass(frozen=True, kw_only=True)
 class Operands:
-    """Shapes and ranges of the operands of a convolution: activations and weights.
+    """Operands of a convolution: shape of activations, and width and range of weights.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Multiplier(ABC):
 
     @property
     def shifts(self) -> list[int]:
-        """Lowest bit of each product in a unit's result: the first weight by each activation, then the next weight."""
+        """Lowest bit of each product in a unit's result: first weight by every activation, then the next weight."""
         return [0]
 
     @property
@@ -161,7 +161,7 @@ class Multiplier(ABC):
 
     @abstractmethod
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
-        """Return the smallest and the largest weight of ``weight_bits`` bits that the multiplier supports."""
+        """Return the smallest and the largest supported weight of ``weight_bits`` bits, a pair of integers."""
 
     def offset(self, activation: Shape) -> int:
         """Return the value to subtract from activations before the product: 0, or plus or minus half their range."""
@@ -176,7 +176,7 @@ class Multiplier(ABC):
         return self.slices == 0
 
     def packed(self, activations: Sequence[Value]) -> Value:
-        """Return a unit's activation operand: the activations of its pixels, packed in one number."""
+        """Return a unit's activation operand: its pixels' activations, packed into one value."""
         (activation,) = activations
         return activation
 
@@ -191,7 +191,7 @@ class Multiplier(ABC):
         return operands.weight_bits
 
     def stored(self, weights: np.ndarray, operands: Operands) -> np.ndarray:
-        """Return one multiplier unit's weights as words of the weight memory, shaped like an output channel's weights.
+        """Return a unit's weights as an array of memory words, shaped like one output channel's weights.
 
         ``weights`` has an array of weights, of any shape, for each output channel of the unit. The result has this
         shape.
@@ -204,7 +204,7 @@ class Multiplier(ABC):
         return stored.as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return one weight range that stands for all weight ranges with the same circuit, to compare circuits by."""
+        """Return a weight range, as a pair, that stands for all with the same circuit, to compare circuits."""
         return self.weight_range(operands.weight_bits)
 
     # Chains
@@ -272,7 +272,7 @@ class Multiplier(ABC):
         return None
 
     def split(self, sums: Sequence[Signal], operands: Operands) -> list[tuple[list[Value], list[Value]]]:
-        """Separate chains' sums by product: return, for each product, its sums and the carries that they lack.
+        """Separate chains' sums by product; return, per product, a list of sums and a list of missing carries.
 
         The first output channel's products with each pixel come first, then the next output channel's.
         """

@@ -1,4 +1,4 @@
-"""Multipliers in LUTs for weights of a few bits: adders that select and add two products in one LUT per bit.
+"""Multipliers in LUTs for weights of a few bits: adders that select and add two terms in one LUT per bit.
 
 A bit of a weight multiplies an activation by 0 or 1. Bit ``j`` of the weights of two terms selects one of four values,
 which all output channels share::
@@ -89,7 +89,7 @@ class NarrowMultiplier(LutMultiplier):
             cost.add(two, channels - is_first)
 
     def _counted(self, dots: DotProducts) -> Cost:
-        """Return the LUTs and flip-flops of dot products, with all of their output channels counted one by one."""
+        """Return the LUTs and flip-flops of dot products, with each output channel's circuit counted."""
         cost = Cost(dots.device)
         self._circuit(dots).count(cost)
         return cost
@@ -143,7 +143,7 @@ class BinaryMultiplier(NarrowMultiplier):
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two terms of a dot product, or a single one, whose products the same rows of adders add.
+    """Pair of dot product terms, or a single one, that the same rows of adders process.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Row:
-    """Adder that adds or subtracts the products of one weight bit for a pair of terms.
+    """Adder (row) that adds or subtracts a pair of terms, each multiplied by one of its weight bits.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Circuit:
-    """Circuit of dot products by narrow weights: pairs of terms, groups of rows, and trees of adders.
+    """Circuit of dot products by narrow weights: pairs of terms, rows (adders) in groups, and adder trees.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ class _Circuit:
         return tuple(sorted(pairs, key=lambda pair: pair.cycle))
 
     def bits(self, pair: int) -> int:
-        """Return the width in bits of the value that weight bits select for a pair: 0, an activation, or their sum."""
+        """Return the width in bits of what weight bits select for a pair: 0, an activation, or the pair's sum."""
         return self.dots.operand.width + len(self.pairs[pair].terms) - 1
 
     def largest(self, pair: int) -> int:
@@ -253,7 +253,7 @@ class _Circuit:
         return tuple(self._pair_rows(pairs[first:last]) for first, last in pairwise(bounds))
 
     def _pair_rows(self, pairs: Sequence[int]) -> tuple[_Row, ...]:
-        """Return the rows that add all weight bits of a group of pairs, in the order of their computation.
+        """Return the rows (adders) of all weight bits of a group of pairs, in the order of their computation.
 
         The first row adds nothing. It selects a value in the cycle that adds the pair's activations. Each other row
         reads this sum from a register.
@@ -310,7 +310,7 @@ class _Circuit:
         return graph
 
     def _activations(self, pair: int) -> Operand:
-        """Return the range of the sum of a pair's activations, and the cycle whose registers hold it, as an `Operand`.
+        """Return the sum of a pair's activations as an `Operand`: its range, and the cycle of its register.
 
         The first pair's sum includes the constant that corrects the sum of all rows, so that all channels share it.
         """
@@ -331,7 +331,7 @@ class _Circuit:
 
     @cached_property
     def data_cycles(self) -> tuple[tuple[int, ...], ...]:
-        """Cycles with rows that read a pair's activations, in increasing order, for each pair of terms."""
+        """Cycles, ascending, when rows (adders) read a pair's activations: a tuple for each pair of terms."""
         cycles: defaultdict[int, set[int]] = defaultdict(set)
         for rows in self.groups:
             for row in rows:
@@ -383,7 +383,7 @@ class _Circuit:
         return self.graph.add_to(m, operands, prefix, names)
 
     def _elaborate_data(self, m: Module, pair: int, values: list[Value], prefix: str) -> dict[int, list[Value]]:
-        """Add delay lines of a pair's selectable values; return the values by the cycle of the rows that read them."""
+        """Add delay lines for the values a pair selects among; return lists of values by the cycle that reads them."""
         data, ready = {}, self.pairs[pair].cycle
         for cycle in self.data_cycles[pair]:
             names = [f"{prefix}_pair_{pair}_{index}_cycle_{cycle}" for index in range(len(values))]
@@ -399,7 +399,7 @@ class _Circuit:
         weights: Sequence[Sequence[Value]],
         name: str,
     ) -> Value:
-        """Add a group's rows for one output channel to the module, and return their registered sum, signed."""
+        """Add a group of rows (adders) for one output channel; return their registered signed sum."""
         total: Value = Const(0, 0)
         for index, row in enumerate(rows):
             bits = [
@@ -423,7 +423,7 @@ class _Circuit:
     def _elaborate_weight(
         self, m: Module, row: _Row, weights: Sequence[Sequence[Value]], position: int, term: int, name: str
     ) -> Value:
-        """Return the weight bit that a row multiplies by, delayed until the row's cycle."""
+        """Return the weight bit of a row (adder) for one term, delayed until the row's cycle."""
         return _delayed(m, f"{name}_weight_{position}_{term}", weights[position][term][row.digit], row.cycle - position)
 
     def _select(self, bits: Sequence[Value], values: Sequence[Value], width: int) -> Value:
@@ -448,7 +448,7 @@ class _Circuit:
         return Cat(value, value[-1] if self.is_signed else Const(0, 1))
 
     def _elaborate_register(self, m: Module, value: Value, cycles: int, is_last: bool, name: str) -> Value:
-        """Delay a row's partial sum by registers; for a group's last row, the final one is a flip-flop.
+        """Delay a row's partial sum by registers; a group's last row ends in a flip-flop, not a shift register.
 
         The low bits that pass by the rows would otherwise be in a shift register.
 
@@ -507,7 +507,7 @@ class _Circuit:
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Delay a value by registers, the last of them a flip-flop.
+    """Delay a value by ``cycles`` registers, of which the last stays a flip-flop, not a shift register.
 
     A shift register in LUTs is too slow before two rows.
     """

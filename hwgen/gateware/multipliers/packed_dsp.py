@@ -1,4 +1,4 @@
-"""Multiplier with two products per DSP slice and cycle: of one activation, by the weights of two output channels.
+"""Multiplier with two products per DSP slice and cycle: one activation by the weights of two output channels.
 
 The product ``((w1 << 17) + w0) * x`` contains both products. A chain sums at most four such products to ``p``. The
 lower sum is ``p[16:0]``, signed. The upper sum is ``p >> 17`` plus the carry ``p[16]``. The carries are inputs of the

@@ -113,7 +113,7 @@ class PackedFields(Multiplier):
         return Cat(lower, lower[-1].replicate(self.lane_shift - len(lower)), upper).as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return the widest weight range that needs packed fields of the same widths as ``operands``."""
+        """Return the widest weight range, a pair, with packed fields as wide as for ``operands``."""
         _, largest = self.weight_range(operands.weight_bits)
         unit_peak = operands.positions * peak(operands.activation)
         largest = min(largest, ((1 << self.field_bits(operands) - 1) - 2) // unit_peak)

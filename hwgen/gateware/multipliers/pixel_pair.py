@@ -1,4 +1,4 @@
-"""Multiplier with two products per DSP slice and cycle: of two neighbouring pixels, by the weight that they share.
+"""Multiplier with two products per DSP slice and cycle: two neighbouring pixels by the weight that they share.
 
 The product ``w * ((x1 << 16) + x0)`` contains both products. Depthwise convolutions use it, because no two of their
 output channels share an activation.

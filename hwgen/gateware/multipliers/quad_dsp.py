@@ -105,7 +105,7 @@ class QuadDspSlice(PackedFields):
 
 @dataclass(frozen=True)
 class _OneLane(QuadDspSlice):
-    """Multiplier of one output channel by two pixels per slice: the rest if a layer's channels are odd in number."""
+    """Multiplier of one output channel by two pixels per slice, for the last of an odd number of channels."""
 
     lanes = 1
     lane_shift = 0

@@ -1,4 +1,4 @@
-"""Multiplier of weights that alternate among up to four constants: LUT tables, addressed by activation bits and step.
+"""Multiplier of weights that take up to four constants in turn: LUT tables addressed by activation bits and step.
 
 A LUT of 6 inputs reads 4 bits of an activation and the 2 bits of the step. A table of such LUTs stores the products of
 these 4 bits and the step's weight, for all output channels. Adders sum the words of the tables. No memory stores the
@@ -29,7 +29,7 @@ MAX_STEPS = 4
 
 @dataclass(frozen=True)
 class SelectedMultiplier(LutMultiplier):
-    """Multiplier in LUTs of activations by weights that alternate among up to four constants, one per step of a sum."""
+    """Multiplier in LUTs of activations by weights that take up to four constants in turn, one per cycle (step)."""
 
     name = "selected"
     stores_weights = False
@@ -59,7 +59,7 @@ class SelectedMultiplier(LutMultiplier):
 
 @dataclass(frozen=True)
 class _Field:
-    """Bits of a product table's words that hold the products of one output channel."""
+    """One output channel's products in a table: their place in the words is a field of consecutive bits."""
 
     channel: int
     shift: int
@@ -85,7 +85,7 @@ class _Field:
 
 @dataclass(frozen=True)
 class _Table:
-    """Table in LUTs of products of a few activation bits by constant weights, addressed by these bits and the step.
+    """Table in LUTs from a few activation bits and the step (cycle of a sum) to their products with constant weights.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class _Table:
         cost.lut += len(functions - plain)
 
     def _function(self, column: int, inputs: int) -> tuple[int, int]:
-        """Return the truth table that a LUT computes for a column of the table's words, and its number of inputs.
+        """Return, for a bit column of the table, the truth table that a LUT computes, and its number of inputs.
 
         A column that is constant for the last steps needs no LUT for them, because its register has a reset. Synthesis
         is free to choose the words beyond the table. It repeats words of the first half.
@@ -155,7 +155,7 @@ class _Table:
 
 
 class _Tables:
-    """Tables of the products of several dot products, followed by the graph of adders that sum them.
+    """Product tables of several dot products, and the graph of adders that sums their outputs.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class _Tables:
             start += terms
 
     def _fields(self, weights: np.ndarray, first: int, size: int) -> Iterator[_Field]:
-        """Yield, per output channel, its products of bits ``first`` to ``first + size - 1`` of a few activations.
+        """Yield a field per output channel: products of bits ``first`` to ``first + size - 1`` of activations.
 
         ``weights`` has the weights by output channel, activation and step.
         """
