@@ -192,7 +192,7 @@ class AcceleratorConfig:
 
     @cached_property
     def instances(self) -> list[str]:
-        """Verilog instance names, a list of strings: of the layers, then input guards, then the weight loader."""
+        """Verilog instance names, as a list: layers in order, then input guards, then the weight loader."""
         others = [f"guard_{port.name}" for port in self.input_ports]
         return instance_names([layer.name for layer in self.layers], [*others, *["load"] * (self.loader is not None)])
 

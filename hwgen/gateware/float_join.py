@@ -94,7 +94,7 @@ class FloatJoinConfig(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape, signed, of the rounded sum over all input maps."""
+        """Amaranth shape (signed) of the rounded sum over all input maps."""
         return signed(signed_bits(*self.sum_range))
 
     def term_shape(self, index: int) -> Shape:

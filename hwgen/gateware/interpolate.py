@@ -89,7 +89,7 @@ class WeightedSumConfig(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape, signed, of a weighted sum of four pixels, not yet divided by the sum of weights."""
+        """Amaranth shape (signed) of a weighted sum of four pixels, not yet divided by the sum of weights."""
         return signed(signed_bits(*self.sum_range))
 
     def weight_tables(self) -> list[tuple[int, ...]]:
@@ -179,7 +179,7 @@ class FloatWeightedSumConfig(WeightedSumConfig):
 
     @property
     def term_shape(self) -> Shape:
-        """Amaranth shape, signed, of a pixel's term, the integer that a lookup table returns for its value."""
+        """Amaranth shape (signed) of a pixel's term, the integer that a lookup table returns for its value."""
         return signed(signed_bits(min(self.terms), max(self.terms)))
 
     def weight_tables(self) -> list[tuple[int, ...]]:

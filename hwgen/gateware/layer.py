@@ -390,7 +390,7 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """Configurations, one per reader, of the width converters from the pipeline's beats to the reader's beats."""
+        """Configurations (one per reader) of the width converters from the pipeline's beats to the reader's beats."""
         pairs = zip(self._converters, self.converts_first or repeat(False), strict=False)
         return tuple(replace(regroup, always_ready=is_first) if is_first else regroup for regroup, is_first in pairs)
 

@@ -331,7 +331,7 @@ class LineBufferInvariants(window_proof.WindowFacts):
             self._fact(f"{part}_word_address", f"{part}_word")
 
     def _state_ring_rows(self) -> None:
-        """Add invariants of which map row each buffer row holds, in the reader's and the writer's frame."""
+        """Add invariants that map each buffer row to the map row it holds, in the reader's and writer's frame."""
         config, source = self._config, self._config.input
         rows = config.rows
         ahead = source.height % rows

@@ -110,7 +110,7 @@ def _obligation(
     held: Mapping[str, int] | None = None,
     **fields: Any,
 ) -> Obligation:
-    """Return the proof obligation that a convolution's sums satisfy ``facts``, and that accumulators hold all sums."""
+    """Return the obligation that a convolution's sums satisfy ``facts``, and that accumulators are wide enough."""
     asserts = {f"{name} is the stated one": f"!{is_old(config.latency)} | ({fact})" for name, fact in facts.items()}
     return site.obligation(
         "sum",

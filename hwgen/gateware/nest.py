@@ -127,7 +127,7 @@ class Interleaving(NamedTuple):
         )
 
     def words_ahead(self, first: Value, bank: int, offsets: Sequence[int]) -> Value:
-        """Return the offset in words, from the first pixel's, of the word that ``bank`` reads at the same time.
+        """Return the offset in words from the first pixel's word to the word that ``bank`` reads at once with it.
 
         Parameters
         ----------

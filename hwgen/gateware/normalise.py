@@ -151,7 +151,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Words of LRN's correction memory: running sum at which an output drops by 1, with an index of exceptions.
+        """Words of LRN's correction memory: running sum where an output drops by 1, with an index of exceptions.
 
         This sum is called a fall. The index is in the bits above the fall. If there is one
         factor, the address is the value's distance.

@@ -63,7 +63,7 @@ class ProductConfig(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape, signed, of the product of two elements, one from each map."""
+        """Amaranth shape (signed) of the product of two elements, one from each map."""
         products = [a * b for a, b in product(*self.ranges)]
         return signed(signed_bits(min(products), max(products)))
 

@@ -74,21 +74,21 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def output_lanes(self) -> tuple[tuple[int, ...], ...]:
-        """Output lane of each channel, one tuple per input beat of a pixel; lanes are counted over all output beats."""
+        """Output lane of each channel, counted over a pixel's output beats: one tuple per input beat."""
         lanes = [fold * self.output.lanes + lane for fold, size in enumerate(self.sizes) for lane in range(size)]
         ends = list(accumulate(self.counts))
         return tuple(tuple(lanes[end - count : end]) for count, end in zip(self.counts, ends, strict=True))
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """Number of output lanes from the first channel of each input beat to the next input beat's first channel."""
+        """Output lanes between the first channels of consecutive input beats, one number per input beat."""
         starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """Maximum number of channels in the converter's register when it accepts an input beat, per beat of a pixel."""
+        """Maximum number of channels in the register as an input beat is accepted, one per input beat of a pixel."""
         return self._room_before(self.overlaps)
 
     def _room_before(self, overlaps: bool) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def waiting(self) -> tuple[int, ...]:
-        """Maximum number of earlier pixels' output beats that may wait when an input beat is accepted, per input beat.
+        """Maximum number of earlier pixels' output beats still waiting as an input beat is accepted, one per beat.
 
         A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
@@ -112,7 +112,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def completing_beats(self) -> tuple[int, ...]:
-        """Index of the input beat that completes each output beat; both are counted within a pixel."""
+        """Index of the input beat of a pixel that completes each output beat, as a tuple."""
         totals = list(accumulate(self.counts))
         return tuple(bisect_left(totals, end) for end in accumulate(self.sizes))
 
@@ -133,7 +133,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def departure_delays(self) -> tuple[int, ...]:
-        """Cycles from the input beat that completes an output beat until it leaves, per output beat, without stalls."""
+        """Cycles from an output beat's completing input beat until it leaves, unstalled: one per output beat."""
         waits = (after == before for before, after in pairwise((-1, *self.completing_beats)))
         delays: list[int] = []
         for follows in waits:  # two output beats that one input beat completes leave one after the other
@@ -163,7 +163,7 @@ class RegroupConfig(OnDevice):
         return range(self.output_lanes[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Return, by input beat, the index of the channel that ``lane`` loads if the beat begins at ``position``.
+        """Return, by input beat, the index of the channel that lane ``lane`` loads if a beat goes to ``position``.
 
         ``lane`` and ``position`` are lanes of the converter's register.
 
@@ -177,7 +177,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def lane_sources(self) -> tuple[set[int], ...]:
-        """Sets of input lanes, one per lane of the converter's register: the lanes that it can be loaded from."""
+        """Input lanes that each lane of the converter's register can be loaded from, a set per register lane."""
         sources: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
         for beat, output_lanes in enumerate(self.output_lanes):
             for position in self._positions(beat):

@@ -62,7 +62,7 @@ def _of_beats(
     invariants: dict[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return a width converter's proof obligation with counters of input beats, output beats, and pixels inside."""
+    """Return an obligation of a width converter, with an observer that counts beats in, beats out, pixels inside."""
     num_in, num_out, lanes = len(config.counts), len(config.sizes), config.output.lanes
     taken, sent = _transfers(config)
     begin = choice("beat_in", [output_lanes[0] for output_lanes in config.output_lanes])
@@ -133,7 +133,7 @@ def _schedule(config: RegroupConfig, site: Site) -> Obligation:
 
 
 def _tokens(config: RegroupConfig, site: Site) -> Obligation:
-    """Return the proof obligation that an arbitrary channel of a pixel leaves once, in its lane of its output beat."""
+    """Return the obligation that any one channel of a pixel leaves once, in its lane of its output beat."""
     value, lanes, num_out = config.output.bits * config.output.pixels, config.output.lanes, len(config.sizes)
     width, (taken, sent) = lanes * value, _transfers(config)
     sources = [(beat, lane) for beat, count in enumerate(config.counts) for lane in range(count)]

@@ -82,7 +82,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels that are sent in each cycle of an output pixel, as one range per cycle."""
+        """Output channels in each cycle of an output pixel, as a tuple of ranges."""
         source = self.input
         if self.opens:
             return source.fold_channels[: source.group_folds]

@@ -48,7 +48,7 @@ class RequantiseConfig(RequantiseParameters):
 
     @cached_property
     def ranges(self) -> SumRanges:
-        """Range of accumulator plus bias in each channel, and the scales and rounding ties that follow from it."""
+        """Ranges of accumulator plus bias per channel, and the scales and rounding ties that follow from them."""
         return SumRanges(self)
 
     @cached_property

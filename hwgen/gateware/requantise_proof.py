@@ -63,7 +63,7 @@ def _of_value(config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int
 
 
 def _widths(config: RequantiseConfig) -> tuple[int, int]:
-    """Return the widths, in bits, of the biased accumulator and of the scaled product in the proof's formula."""
+    """Return the widths in bits of the biased accumulator and of the scaled product, in the proof's formula."""
     largest_bias = max(map(abs, config.bias))
     # Rounding can make a number one bit wider.
     sum_bits = signed_bits((1 << (config.accumulator_bits + config.fraction - 1)) + largest_bias) + 1
@@ -71,7 +71,7 @@ def _widths(config: RequantiseConfig) -> tuple[int, int]:
 
 
 def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_bits: int) -> list[str]:
-    """Return Verilog lines that select bias, significand and shift of a lane's channel by the beat index ``beat_was``.
+    """Return Verilog lines that select a lane's bias, significand and shift by ``beat_was``, the beat's index.
 
     One definition serves all channels, so that Yosys translates it once. In the assertion of a beat, the constants of
     its channel replace the choice.

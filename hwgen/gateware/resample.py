@@ -105,7 +105,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def needed(self) -> tuple[int, ...]:
-        """Per output row, number of input rows of the frame that must be stored before it starts.
+        """Number of a frame's first input rows that must be stored before an output row starts, by output row.
 
         The last entry is for the first output row of the next frame.
         """
@@ -115,7 +115,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def released(self) -> tuple[int, ...]:
-        """Per output row, number of first input rows of the frame that neither it nor a later output row reads.
+        """Number of a frame's first input rows that neither an output row nor later ones read, by output row.
 
         The last entry is for the first output row of the next frame.
         """
@@ -124,7 +124,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def ring_rows(self) -> int:
-        """Number of input rows that the ring buffer stores.
+        """Number of input rows that the ring buffer (circular row memory) stores.
 
         The rows that an output row reads, and at least one more that is written meanwhile. If an output row reads
         rows far apart, as after a reflected border, all that the next output row needs is written meanwhile.
@@ -161,7 +161,7 @@ class ResampleConfig(OneMapConfig):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: one pixel ``operand[lane][0]`` or, for a linear Resize, four and two phases.
+        """Layout of one cycle's output: a pixel ``operand[lane][0]``; for a linear Resize, four pixels, two phases.
 
         The pixels ``taps[tap][lane]`` are two of the first row, then two of the next row.
         """
@@ -177,7 +177,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def row_layout(self) -> data.StructLayout:
-        """Layout of an output row's table entry: growth of row counts, move in the ring buffer, flag, and phase.
+        """Layout of an output row's table entry: growth of row counts, ring buffer move, flag and phase.
 
         At the row's end, ``needed`` and ``released`` are the growth of these counts, and the reader moves on by
         ``slots`` rows in the ring. ``clamped``: there is no next row.
@@ -250,13 +250,13 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def margin_range(self) -> tuple[int, int]:
-        """Smallest and largest difference between stored input rows and those that the next output row needs."""
+        """Smallest and largest difference of input rows stored and needed for the next output row, a pair."""
         spare = max(begin - end for begin, end in zip(self.released, self.needed, strict=True))
         return -max(self.needed[0], *_growth(self.needed)), self.ring_rows + max(spare, 0)
 
     @cached_property
     def space_range(self) -> tuple[int, int]:
-        """Smallest and largest value of the counter of free rows in the ring buffer, less the row being written."""
+        """Smallest and largest value of the counter of free rows in the ring buffer, as a pair."""
         skipped = max(begin - end for begin, end in zip(self.released[1:], self.needed, strict=False))
         return -1, self.ring_rows - 1 + max(skipped, self.released[0], 0)
 
@@ -340,7 +340,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return m
 
     def _elaborate_slot(self, m: Module, row_ends: Value, moves: Value) -> Signal:
-        """Add the register with the ring buffer's row index (slot) that is read, and return it."""
+        """Add and return the register with the index of the ring buffer row that is read."""
         rows = self.config.ring_rows
         slot = Signal(range(rows), name="read_slot_index", init=self.config.source_rows[0] % rows)
         ahead = named(slot + moves, "read_slot_ahead")
@@ -349,7 +349,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return slot
 
     def _elaborate_flow(self, m: Module, row_ends: Value, growth: data.View) -> Signal:
-        """Add counters of stored and free rows, which start output rows and accept input beats.
+        """Count stored and free rows, to start output rows and accept beats; return a signal: a row was written.
 
         Return a signal that the caller drives high when an input row is complete.
         """
@@ -417,7 +417,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return read_address, read.data
 
     def _slot_addresses(self, row_bank: int) -> list[int]:
-        """Return, per row of the ring buffer, the first address of this row, or of the next one if a bank stores it."""
+        """Return the first address of each ring buffer row in a bank (of the next row if that is stored there)."""
         config = self.config
         rows, banks = config.ring_rows, config.row_banks
         slots = ((slot + (banks == 2 and slot % 2 != row_bank)) % rows for slot in range(rows))
@@ -431,7 +431,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         entry: data.View,
         banks: dict[tuple[int, int], tuple[Signal, Value]],
     ) -> None:
-        """Add the reader's pipeline: table of columns, bank addresses, memory words, selection of each tap's bank."""
+        """Add the read pipeline: column table, bank addresses, memory words, and choice of each tap's bank."""
         config = self.config
         place = _entry(m, config.device, "column_table", config.column_layout, config.column_table, column)
         fold = delayed(m, "fold", self.fold, 1)

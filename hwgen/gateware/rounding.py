@@ -14,7 +14,7 @@ SIGNIFICAND_BITS = 24
 def useful_sums(
     sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
 ) -> tuple[int, int]:
-    """Return the part of the range ``sums`` that a scaling keeps between bounds ``outputs``, plus one sum at each end.
+    """Return the (lowest, highest) of ``sums`` that scale to within ``outputs``, plus one further sum at each end.
 
     The range is not extended beyond ``sums``. Results are cached, because planning makes many configurations of the
     same layer.
@@ -55,7 +55,7 @@ def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """Flags: whether products are in ranges (bands) that float32 rounds to a tie between integers, or at their ends.
+    """Flags: some product is so near a tie between integers that float32 rounds it to the tie, or at the limit of that.
 
     A band is the range that float32 rounds to a tie.
 
@@ -80,7 +80,7 @@ class Bands:
 
 @lru_cache(maxsize=1 << 17)
 def tie_bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> Bands:
-    """Return flags: whether scaled sums are in ranges (bands) that float32 rounds to a tie, or exactly at their ends.
+    """Return flags (`Bands`): some scaled sum is so near a tie that float32 rounds it there, or at that limit.
 
     A tie is the middle between two integers. The products are the integers from ``sums[0]`` to ``sums[1]`` times
     ``factor / 2**shift``. All ties between two integers from ``outputs[0]`` to ``outputs[1]`` are examined.

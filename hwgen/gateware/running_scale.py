@@ -87,7 +87,7 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def ahead(self) -> int:
-        """Number of a pixel's channels that are read ahead before the first channel is output with its sum."""
+        """Number of channels of a pixel that are read before the first one leaves with its sum."""
         return min(self.half, self.input.channels - 1)
 
     @property
@@ -115,7 +115,7 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def dropped_bits(self) -> tuple[int, ...]:
-        """Numbers of low bits that float32 rounding drops from running sums, from the shortest sum to the longest."""
+        """Numbers of low bits that float32 rounding drops, by length of the running sum, ascending."""
         lengths = range(self.lowest.bit_length(), self.highest.bit_length() + 1)
         return tuple(length - SIGNIFICAND_BITS for length in lengths)
 
@@ -134,7 +134,7 @@ class RunningScaleConfig(OneMapConfig):
         return (self.encode(self.highest) + 1).bit_length()
 
     def encode(self, total: int) -> int:
-        """Return a running sum as it is output: unchanged, or as floating-point bits if LRN's sums are rounded.
+        """Return a running sum as the integer that is output: unchanged, or its float bits if sums are rounded.
 
         The number consists of the 23 bits below the sum's highest bit. Above them is its exponent: the difference
         between the lengths of the sum and of the lowest sum, in bits.
@@ -153,7 +153,7 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def words(self) -> list[int]:
-        """Contents of the table of terms that values add to the running sum, addressed by the bits of the value."""
+        """List of the terms (integers) that values add to the running sum, addressed by the value's bits."""
         return by_bits(self.terms, signed=self.input.signed)
 
     @cached_property
@@ -229,7 +229,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return m
 
     def _elaborate_control(self, m: Module, move: Signal, takes: Signal, gives: Signal) -> Signal:
-        """Add the control of the channel window, and return a signal that is high when the window moves by one channel.
+        """Add the control of the channel window; return a bit: the window moves by one channel.
 
         ``move`` is the index of the move in its pixel.
         """
@@ -258,7 +258,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return moves
 
     def _add_value_window(self, m: Module, name: str, moves: Value, taken: Value) -> tuple[Value, Value]:
-        """Add the shift register of the window's values; return the newest, and the middle one delayed to its sum."""
+        """Add the window's shift register of values; return the newest, and the middle one timed to its sum."""
         config = self.config
         values = [taken]
         for index in range(config.ahead + 1):

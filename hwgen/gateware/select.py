@@ -56,7 +56,7 @@ class SelectConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels that are sent in each cycle of an output pixel, as one range per cycle."""
+        """Output channels in each cycle of an output pixel, as a tuple of ranges."""
         count = len(self.index)
         return tuple(range(first, min(first + self.lanes, count)) for first in range(0, count, self.lanes))
 

@@ -110,7 +110,7 @@ class BeatFormat:
 
     @property
     def value_range(self) -> tuple[int, int]:
-        """Smallest and largest value that the value type of the feature map represents."""
+        """Smallest and largest value of the feature map's value type, a pair of integers."""
         lowest = -(1 << (self.bits - 1)) if self.signed else 0
         return lowest, lowest + (1 << self.bits) - 1
 
@@ -137,7 +137,7 @@ class BeatFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Order of a feature map's pixels in a stream: rectangle by rectangle, and row by row within a rectangle.
+    """Order of a feature map's pixels in a stream: rectangle by rectangle (tiles), and row by row within each.
 
     The rectangles are all combinations of a span of rows and a span of columns, in row-major order. Spans can overlap
     or leave gaps: a pixel can travel several times, or never.

@@ -78,7 +78,7 @@ class TableSumConfig(PairTables):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Smallest and largest rounded sum, without zero point, that the width of the fixed-point sum allows."""
+        """Smallest and largest rounded sum (no zero point) that the fixed-point sum's width allows, a pair."""
         total = self.shares.total
         low = -(1 << (total.width - 1)) if total.signed else 0
         return low >> self.fraction, (low + (1 << total.width) - 1 >> self.fraction) + 1

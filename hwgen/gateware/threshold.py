@@ -97,12 +97,12 @@ class ThresholdConfig(OnDevice):
 
     @property
     def levels(self) -> int:
-        """Number of successive comparisons of the binary search for an output among the thresholds."""
+        """Number of successive comparisons in the binary search for an output, one per pipeline stage."""
         return len(self.thresholds[0]).bit_length()
 
     @cached_property
     def tables(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Flat tables of thresholds, per output lane and per comparison of the pipelined binary search.
+        """Thresholds as integers, by output lane and by comparison of the binary search: flat tuples.
 
         The address is the row (by count, or the beat of the pixel), then the results of earlier comparisons. The first
         threshold is the middle one. Unused entries hold a threshold that no sum reaches.
@@ -116,7 +116,7 @@ class ThresholdConfig(OnDevice):
         )
 
     def _tables(self, thresholds: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-        """Return one flat table of thresholds per comparison of the binary search, for one output lane's rows."""
+        """Return a tuple of thresholds for each comparison of one output lane's binary search."""
         never = 1 << (self.accumulator_bits - 1)
         size = 1 << self.levels
         rows = [(*row, *(never,) * (size - 1 - len(row))) for row in thresholds]
@@ -165,7 +165,7 @@ class ThresholdConfig(OnDevice):
 
     @property
     def _varying_bits(self) -> int:
-        """Number of output bits that need a register: those that vary, and of equal bits only one."""
+        """Number of output bits that need a register: bits that vary, with equal ones counted once."""
         outputs = {*range(self.low, self.low + len(self.thresholds[0]) + 1), *([0] if self.has_short_beats else [])}
         return len({*varying_columns([output % (1 << self.bits) for output in outputs], self.bits)})
 
@@ -208,7 +208,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         return m
 
     def _count_outputs(self, m: Module, valid: Value) -> list[Value]:
-        """Add a counter of output beats; return, for each lane, whether the next output beat has a channel there.
+        """Count output beats; return a bit per lane: the next output beat has a channel there.
 
         ``valid`` is high in the cycle before an output beat.
         """
@@ -223,7 +223,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         ]
 
     def _count_inputs(self, m: Module) -> list[Value]:
-        """Add a counter of input beats, which selects the channels' thresholds; return it delayed by 0, 1, 2 .. cycles.
+        """Count input beats, to select channels' thresholds; return the index delayed by 0, 1, 2 .. cycles.
 
         The list is empty if all channels have the same thresholds.
         """
@@ -275,7 +275,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
 def first_sums(
     function: Callable[[np.ndarray], np.ndarray], lowest: int, highest: int, levels: np.ndarray
 ) -> tuple[int, ...]:
-    """Return, for each of ``levels``, the smallest integer for which a rising ``function`` reaches the level.
+    """Return the smallest integer where a rising ``function`` reaches each of ``levels``, as a tuple.
 
     The integers are from ``lowest`` to ``highest``. The result is ``highest + 1`` for a level that is never reached.
     """

@@ -21,7 +21,7 @@ __all__ = ["of_bias", "of_index", "of_threshold"]
 
 
 Beats = Sequence[Sequence[int]]
-"""Type of a sequence with one entry per beat of a pixel: the beat's channel indices, lane 0 first."""
+"""Type of a pixel's beats, a sequence with each beat's channel indices, lane 0 first."""
 
 
 def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obligation]:
@@ -79,7 +79,7 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
 
 
 def _count_bounds(config: ThresholdConfig, size: int) -> list[int]:
-    """Return, per row of thresholds, the smallest sum that reaches 0, 1, 2 .. of them; unused entries are too large."""
+    """Return the smallest sums that reach 0, 1, 2 .. thresholds, row after row of thresholds, padded."""
     lowest = -(1 << config.accumulator_bits - 1)
     never = [1 << config.accumulator_bits] * (size - len(config.thresholds[0]) - 1)
     return [bound for row in config.thresholds for bound in (lowest, *row, *never)]

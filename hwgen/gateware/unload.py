@@ -69,7 +69,7 @@ class UnloadConfig(OnDevice):
 
     @cached_property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Channel indices that the serialiser sends, per set of ``Tm`` results (output fold), per beat, and per lane.
+        """Channel indices that the serialiser sends, by output fold (``Tm`` results), beat and lane.
 
         Only the last beat of a fold can be short.
         """
@@ -80,7 +80,7 @@ class UnloadConfig(OnDevice):
 
     @property
     def _folds(self) -> list[range]:
-        """Output channels that the layer computes at once, as one range per set of ``Tm`` results (output fold)."""
+        """List of channel ranges that the layer computes at once, one per output fold (``Tm`` results)."""
         if self.folds:
             ends = list(accumulate(self.folds))
             return [range(end - count, end) for end, count in zip(ends, self.folds, strict=True)]
@@ -93,7 +93,7 @@ class UnloadConfig(OnDevice):
 
     @property
     def beats(self) -> tuple[tuple[int, ...], ...]:
-        """Output channel indices of each serialised beat of a pixel, in order of beats, lane 0 first."""
+        """Output channel indices of each beat of a pixel that the serialiser sends, in order, lane 0 first."""
         return tuple(beat for fold in self.fold_channels for beat in fold)
 
     @property

@@ -68,7 +68,7 @@ def beats_left(config: UnloadConfig) -> str:
 
 
 def _values(config: UnloadConfig) -> list[str]:
-    """Return Verilog lines of an observer that shifts a free bit per channel of a result, and keeps its fold index."""
+    """Return observer lines (Verilog) that shift a free bit per channel of a result, and keep its pass's index."""
     lanes, sent = config.lanes_in, config.lanes_out
     fold_bits = max(1, (len(config.fold_beats) - 1).bit_length())
     return [

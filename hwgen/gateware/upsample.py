@@ -78,7 +78,7 @@ class UpsampleConfig(OneMapConfig):
         return self.input.row_steps * self.input.folds
 
     def source_pixel(self, repetition: int, pixel: int) -> int:
-        """Return the index, in its input beat, of the pixel that pixel ``pixel`` of an output beat repeats."""
+        """Return which pixel of its input beat (0 or above) an output beat's pixel ``pixel`` repeats."""
         return (repetition * self.pixels + pixel) // self.factors[1]
 
     @property

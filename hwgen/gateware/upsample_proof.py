@@ -89,7 +89,7 @@ def _counts_in_range(config: UpsampleConfig) -> str:
 
 
 def _counters(config: UpsampleConfig) -> dict[str, str]:
-    """Return, by name, the upsampling component's counters and their values as expressions of the observer's counts."""
+    """Return the upsampling component's counters by name, with the observer's expressions they must equal."""
     return {
         "fold": "fold_count",
         "row_repeat": "row_count",
@@ -100,7 +100,7 @@ def _counters(config: UpsampleConfig) -> dict[str, str]:
 
 
 def _repeated(config: UpsampleConfig) -> str:
-    """Return the Verilog condition that each output pixel equals the pixel of the marked input beat that it repeats."""
+    """Return the Verilog condition that each output pixel equals the marked input pixel that it repeats."""
     source = config.input
     facts = []
     for index in range(config.factors[1] if config.pixels > 1 else 1):

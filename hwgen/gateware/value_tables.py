@@ -37,7 +37,7 @@ class ValueTables(Weightless):
         return any(self.tables)
 
     def words(self, index: int) -> list[int]:
-        """Return the memory contents of the table of input map ``index``, addressed by the bits of the value."""
+        """Return the memory words (list of integers) of input map ``index``'s table, addressed by value bits."""
         return by_bits(self.tables[index], signed=self.window.inputs[index].signed)
 
 

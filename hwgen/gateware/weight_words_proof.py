@@ -28,7 +28,7 @@ def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
 
 
 def _port(config: MultiplyConfig, memory: int) -> tuple[str, str]:
-    """Return the Verilog names of a weight memory's read address and read enable registers, or their constant values.
+    """Return the Verilog names of a weight memory's read address and enable registers, or constants in their place.
 
     A memory that stores all positions has the registers of position 0. A memory without an enable reads in each cycle.
     """
@@ -43,7 +43,7 @@ def _num_memories(config: MultiplyConfig) -> int:
 
 
 def _cycles_to_word(config: MultiplyConfig, position: int) -> int:
-    """Return the cycles from a step on port ``i`` until a position of the multiplier chains gets its weight word."""
+    """Return the cycles from a step at port ``i`` until the multipliers of a chain position get its weight word."""
     return position + 1 - config.pipeline.weight_registers(position)
 
 
@@ -140,7 +140,7 @@ def _select_word(index: str, width: int, size: int, words: list[int]) -> str:
 
 
 def _word_fields(config: MultiplyConfig, position: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """Yield, for each field of a weight word, its output lanes, its width in bits, and the index of its product."""
+    """Yield (output lanes, width in bits, product index) for each field of a chain position's weight word."""
     for unit, bits in zip(config.units.lanes, config.units.weight_bits, strict=True):
         for index in config.chains.products_at(position) if bits else ():
             yield unit, bits, index
@@ -166,7 +166,7 @@ def _decoded_weights(config: MultiplyConfig, position: int, word: str) -> Iterat
 
 
 def _expected(config: MultiplyConfig, position: int) -> list[int]:
-    """Return, per cycle of a window, a chain position's weights packed into one integer, the first one lowest."""
+    """Return a chain position's weights packed into one integer, the first one lowest, per cycle of a window."""
     columns = [
         [weight or (-1 if bits < config.weight_bits else 0) for weight in weights_of(config, lane, index)]
         for unit, bits, index in _word_fields(config, position)
@@ -180,7 +180,7 @@ def _expected(config: MultiplyConfig, position: int) -> list[int]:
 
 
 def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
-    """Return the weights that an output lane's multiplier of product ``index`` uses, one per cycle (step) of a window.
+    """Return the list of weights of product ``index`` of an output lane, one per cycle (step) of a window.
 
     Steps are ordered by channel group, by output fold, by taps, and then by input channels. A product without an output
     channel, a tap or an input channel has the weight 0.

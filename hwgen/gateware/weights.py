@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-"""Type of a result that is computed once from the weights of a convolution, and then cached."""
+"""Type variable of a result that is computed once from a convolution's weights, and cached."""
 
 
 class Weights:
@@ -38,7 +38,7 @@ class Weights:
 
     @cached_property
     def extremes(self) -> tuple[int, int]:
-        """Smallest and largest weight of the convolution."""
+        """Smallest and largest weight of the convolution, a pair of integers."""
         different = set(self._array)
         return min(different), max(different)
 
@@ -52,7 +52,7 @@ class Weights:
         return {}
 
     def sums(self, channels: int) -> tuple[tuple[int, int], ...]:
-        """Return, for each output channel, the sum of its negative weights and the sum of its positive weights.
+        """Return, per output channel, a pair: sum of its negative weights, and sum of its positive weights.
 
         ``channels`` is the number of output channels.
         """
@@ -121,7 +121,7 @@ class Bounds(Weights):
 
     @property
     def extremes(self) -> tuple[int, int]:
-        """Smallest and largest weight of the convolution, as given to the stand-in."""
+        """Smallest and largest weight of the convolution, a pair, as given to the stand-in."""
         return self._extremes
 
     @property

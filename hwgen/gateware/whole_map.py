@@ -65,7 +65,7 @@ class WholeMapConfig(OnDevice):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Channels whose sums are completed by each beat of a map's last pixels, as one range per beat."""
+        """Channels whose sums each beat of a map's last pixels completes, as a tuple of ranges."""
         return self.input.fold_channels
 
     @property
@@ -177,13 +177,13 @@ class RunningSumConfig(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a channel's sum over the whole map."""
+        """Amaranth shape (signed) of a channel's sum over the whole map."""
         source = self.window.input
         return signed(signed_bits(*(source.frame_pixels * end for end in source.value_range)))
 
     @property
     def pixel_spans(self) -> tuple[range, ...]:
-        """Ranges (spans) of a beat's pixels whose values are added in one cycle: two for more than eight pixels.
+        """Ranges of a beat's pixels that one adder sums in one cycle: one, or two for more than eight pixels.
 
         The sums of two spans are added a cycle later. A sum of ten values of 8 bits would take 3.4 ns of logic, and a
         sum of sixteen values more.
@@ -193,7 +193,7 @@ class RunningSumConfig(Weightless):
 
     @property
     def span_bits(self) -> int:
-        """Width in bits of the signed sum of one channel's values over one span of a beat's pixels."""
+        """Width in bits of the signed sum of one channel over a range of a beat's pixels (``pixel_spans``)."""
         return self.window.input.bits + counter_bits(len(self.pixel_spans[0])) + 1
 
     @property

@@ -1,4 +1,4 @@
-"""Facts and assertions that proofs of line buffers and tile buffers share.
+"""Facts and assertions that the proofs of line buffers and of tile buffers (pyramids) share.
 
 A fact gives an inner signal of the component as a function of an observer's counts. Assertions are about the taps of a
 step.
@@ -37,7 +37,7 @@ IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are 
 
 
 class WindowFacts:
-    """Facts about inner signals of a line buffer or tile buffer, each given by the counts of a proof's observer.
+    """Facts on signals inside a line buffer or tile buffer, as functions of the counts of a proof's observer.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class WindowFacts:
         self.facts[f"{signal} follows from the counts"] = f"its_{signal} == expected_{signal}[{width - 1}:0]"
 
     def _modulo(self, name: str, expression: str, modulus: int, times: int) -> None:
-        """Add a wire with ``expression`` modulo ``modulus``; the expression is less than ``times * modulus``."""
+        """Add a wire ``name`` with ``expression`` modulo ``modulus``, which it exceeds less than ``times`` times."""
         self._wire(f"{name}_sum", expression)
         wraps = [self._number(count * modulus) for count in range(times - 1, 0, -1)]
         over = [f"{name}_sum >= {wrap} ? {name}_sum - {wrap}" for wrap in wraps]
@@ -110,7 +110,7 @@ class WindowFacts:
         return f"{memory}_word"
 
     def _state_steps(self, window: LineBufferConfig) -> None:
-        """Add facts about the counters that locate a step in its window: output fold, tap fold and input fold.
+        """Add facts on the counters that locate a step (a cycle's read) in its window: output, tap, input fold.
 
         The wires ``down`` and ``beside`` are the rows and columns from the window's first pixel to the step's.
         """
@@ -169,7 +169,7 @@ class WindowFacts:
 
 
 Condition = Callable[[int, int, int], str]
-"""Type of a function that returns a Verilog condition on a tap, given pipeline stage, window index and tap index."""
+"""Type of a function from pipeline stage, window index and tap index to a Verilog condition on the tap."""
 
 
 Counts = Mapping[str, tuple[int, str]]
@@ -182,7 +182,7 @@ def in_range(counts: Counts) -> str:
 
 
 def steps(counts: Counts, latency: int) -> list[str]:
-    """Return Verilog lines that count a buffer's steps from ``start`` only, and delay the counts through its pipeline.
+    """Return Verilog lines that count a buffer's reads (steps) from ``start``, and delay the counts by stage.
 
     Stage N of the pipeline has ``has_step_N`` and the counts ``NAME_N``. The keys of ``counts`` are the names in stage
     0, and include ``tap_fold_0`` and ``inner_0``. The component has ``latency`` stages after stage 0.
@@ -200,7 +200,7 @@ def steps(counts: Counts, latency: int) -> list[str]:
 
 
 def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
-    """Return Verilog lines of an observer that marks one arbitrary input word of a buffer, and keeps it as ``word``.
+    """Return observer lines (Verilog) that mark any one input word of a buffer, and keep it as ``word``.
 
     ``is_open_N``: the step in stage N of the pipeline reads the marked word's frame or tile, as ``ahead``, the number
     of earlier ones, is 0.
@@ -216,25 +216,25 @@ def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
 
 
 def patch_offsets(window: LineBufferConfig) -> list[tuple[int, int]]:
-    """Return, per tap fold (taps read at once), the rows and columns from the window's first pixel to its first tap."""
+    """Return, per tap fold (taps read at once), the (row, column) offset of its first tap in the window."""
     across = 1 if window.patches.chooses else window.kernel[1] // window.patches.size[1]
     down, beside = (0, 0) if window.patches.chooses else window.patches.advance
     return [(fold // across * down, fold % across * beside) for fold in range(window.tap_folds)]
 
 
 def has_tap(window: LineBufferConfig, stage: int, tap: int) -> str:
-    """Return the Verilog condition that the step in a pipeline stage has tap ``tap``, as some steps have fewer taps."""
+    """Return the Verilog condition that the read in pipeline stage ``stage`` includes tap ``tap``."""
     return choice(f"tap_fold_{stage}", [f"1'b{int(tap < len(taps))}" for taps in window.patches.step_taps])
 
 
 def marked_word(window: LineBufferConfig) -> str:
-    """Return a tap's Verilog value if it is the observer's marked word: each channel's bit, repeated in its value."""
+    """Return a tap's Verilog value if it is the observer's marked word: one bit per channel, repeated."""
     bits = window.input.bits
     return ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(window.input.lanes)))
 
 
 def token_beat(source: BeatFormat) -> str:
-    """Return a Verilog beat whose values each repeat one bit of the wire ``token``; its ``last`` is ``token_last``."""
+    """Return a beat in Verilog whose values each repeat a bit of the wire ``token``; ``last`` is ``token_last``."""
     token = ", ".join(
         f"{{{source.bits}{{token[{lane * source.pixels + pixel}]}}}}"
         for lane in reversed(range(source.lanes))
@@ -255,7 +255,7 @@ def token_words(window: LineBufferConfig) -> list[str]:
 def tap_asserts(
     window: LineBufferConfig, latency: int, is_present: Condition, is_marked: Condition, is_padding: Condition
 ) -> dict[str, str]:
-    """Return a buffer's output assertions: which steps are valid, first and last, and the value of each of their taps.
+    """Return a buffer's output assertions by name: valid, first and last steps, and the value of every tap.
 
     Parameters
     ----------

@@ -83,7 +83,7 @@ def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
 
 
 def _is_absent(site: Site, one: str, other: str, rules: dict[str, str]) -> bool:
-    """Return whether an error flag's source was not emitted, as it is never high; then require the flag to be low."""
+    """Return whether an error flag's source is missing in the Verilog, as it is never high; then require 0."""
     if not one.startswith("frame_error") or has_port(site, other):
         return False
     if has_port(site, one) and not one.endswith("__clear"):
@@ -103,7 +103,7 @@ def _weights_wires(config: AcceleratorConfig, layers: list[str], site: Site) -> 
 
 
 def _frame_gate_rules(config: AcceleratorConfig, guards: list[str]) -> dict[str, str]:
-    """Return, by port, Verilog expressions of the gates that hold frames back during a load, and of frame ends."""
+    """Return Verilog expressions, by port, for the gates that stop frames during a load, and for frame ends."""
     load, rules = config.instances[-1], {}
     for index, (port, guard) in enumerate(zip(config.input_ports, guards, strict=True)):
         name, is_open, offered = port.name, f"{load}.open_{index}", f"{guard}.i__valid"
@@ -173,7 +173,7 @@ def _layer_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
 
 
 def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return the wires between a layer's components, as pairs of ports, and the ``ready`` of a join's inputs.
+    """Return the wires, as pairs of ports, between a layer's components, and a join's input ``ready``.
 
     The wires lead to each FIFO, or to a width converter before it.
     """
@@ -229,7 +229,7 @@ def _write_port(store: LoadedMemory, field: str) -> str:
 
 
 def _write_source(store: LoadedMemory, field: str, link: VerilogModule, config: DistributeConfig) -> tuple[str, int]:
-    """Return the chain link's port that drives a field of a memory's write port, and the index of its lowest bit.
+    """Return a chain link's port that drives a field of a memory's write port, and its lowest bit's index.
 
     Words of all memories are in one register, which narrower ones read starting at their first part.
     """

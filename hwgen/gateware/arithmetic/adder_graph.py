@@ -236,7 +236,7 @@ class AdderGraph:
         return uses
 
     def _segments(self, node: int, delays: set[int]) -> Iterator[int]:
-        """Yield the lengths, in registers, of the pieces of a node's delay line between the delays that are read.
+        """Yield the number of registers in each piece of a node's delay line, between delays that are read.
 
         An adder's own register is the first register of its delay line.
         """

@@ -67,7 +67,7 @@ class BusShellConfig(ForDevice):
 
     @abstractmethod
     def title(self, top: str) -> str:
-        """Return a title for people, such as a heading, of the wrapped circuit, whose Verilog module is ``top``."""
+        """Return a heading for people that names the wrapped circuit, whose Verilog module is ``top``."""
 
     @property
     @abstractmethod

@@ -21,7 +21,7 @@ from hwgen.gateware.stream import BeatFormat
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """Sizes, in values, of the pieces (stream beats or bus words) that a frame is cut into: a cycle, count and last.
+    """Division of a frame into pieces (stream beats or bus words): number of values in each, and number of pieces.
 
     Parameters
     ----------

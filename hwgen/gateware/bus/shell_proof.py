@@ -198,7 +198,7 @@ def _input_rules(end: BusStreamConfig, site: Site) -> dict[str, str]:
 
 
 def _output_rules(end: BusStreamConfig) -> dict[str, str]:
-    """Return Verilog expressions, by signal, of an output's width converter input and of the extended ``tdata``."""
+    """Return Verilog expressions (by signal) of an output's width converter input and of the extended ``tdata``."""
     name, repack, beat = end.name, f"{end.name}_repack", end.port.beat
     bits, step = beat.bits, 8 * end.value_bytes
     words = []
@@ -314,7 +314,7 @@ def _frames_done_lines(outputs: Sequence[BusStreamConfig]) -> list[str]:
 
 
 def _counters(config: ShellConfig) -> dict[str, str]:
-    """Return Verilog expressions, by register name, of the values that software must read from each counter."""
+    """Return Verilog expressions (by register name) of the values that software must read from each counter."""
     inputs = [f"{end.name}_{of}" for end in config.inputs for of in ("frames", "packets", "stalled", "starved")]
     outputs = [f"{end.name}_{of}" for end in config.outputs for of in ("frames", "packets", "stalled")]
     values = {name: f"want_{name}" for name in (*inputs, *outputs)}

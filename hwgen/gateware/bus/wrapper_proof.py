@@ -60,7 +60,7 @@ def obligations(unit: WrapperUnit, site: Site) -> list[Obligation]:
 
 
 def _inputs(instance: str, site: Site) -> list[str]:
-    """Return the names, ``INSTANCE.PORT``, of all input ports of an instance in the wrapper."""
+    """Return the names ``INSTANCE.PORT`` of all input ports of an instance in the wrapper."""
     inner = site.modules[site.module.instances[instance]]
     return [f"{instance}.{name}" for name, port in inner.ports.items() if port.direction == "input"]
 

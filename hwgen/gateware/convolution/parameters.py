@@ -1,4 +1,4 @@
-"""Parameters of a convolution's arithmetic, and the order of its products: which weight is used in which cycle."""
+"""Parameters of a convolution's arithmetic, and the order of its products: the weights used in each cycle."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class ConvolutionParameters(ProductOrder):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape, signed, of a sum of products: the convolution's accumulator."""
+        """Amaranth shape (signed) of a sum of products, the convolution's accumulator."""
         return signed(self.sum_bits)
 
     @property

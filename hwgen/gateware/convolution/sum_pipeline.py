@@ -182,7 +182,7 @@ class SumPipeline:
 
     @property
     def chain_widths(self) -> list[int]:
-        """Widths in bits, one per chain, of the sum at its end, for products without DSP packing."""
+        """Widths in bits of the sums at the ends of a channel's chains, for products without DSP packing."""
         return self._widths_of(self.accumulates_in_slices)
 
     def _widths_of(self, accumulated: bool) -> list[int]:

@@ -78,7 +78,7 @@ def lut_products(config: EngineConfig) -> DotProducts:
 
 @lru_cache
 def slice_delay(config: EngineConfig) -> int:
-    """Return the cycles by which DSP slices' operands are delayed, to match the slower multipliers in LUTs."""
+    """Return how many cycles DSP slices' operands are delayed, to match the slower multipliers in LUTs."""
     return max(_LUT_MULTIPLIER.latency(lut_products(config)) - _CHAIN_CYCLES, 0) if config.lut_pixels else 0
 
 

@@ -185,7 +185,7 @@ def _stored(
     fields: dict[str, str],
     offsets: Any,
 ) -> dict[str, str]:
-    """Return a rule's invariants by name: registers hold fields, or bit lengths, of the job's earlier words."""
+    """Return a rule's invariants by name: registers hold the fields (or bit lengths) of the job's earlier words."""
     invariants = {}
     values = {name: (f"stored_{fields[name]}", fields[name]) for name in rule.fields}
     values |= {f"product {name}": (f"stored_{fields[name]}", fields[name]) for name, _ in rule.products}

@@ -70,7 +70,7 @@ def _word_ports(engine: EngineConfig, signal: str) -> list[str]:
 
 
 def _domain_wires(site: Site) -> dict[str, str]:
-    """Return expected wires, port to port, of the instances' clocks and resets that come from module ports."""
+    """Return expected wires (port to port) of the instances' clocks and resets that come from module ports."""
     return {port: net for port, net in domain_wires(site).items() if has_port(site, net)}
 
 

@@ -122,7 +122,7 @@ def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
 
 
 def _extend_fields(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return the keyword arguments ``shared`` with the values of ``fields`` appended to those of the same name."""
+    """Return the keyword arguments ``shared``, with the values of ``fields`` appended to equally named ones."""
     return shared | {
         name: (*shared[name], *value) if isinstance(value, tuple) else shared[name] | value
         for name, value in fields.items()

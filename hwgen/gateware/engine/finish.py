@@ -178,7 +178,7 @@ def rows_layout(engine: EngineConfig) -> data.ArrayLayout:
 
 
 def row_addresses(engine: EngineConfig, address: Value) -> list[Value]:
-    """Return a list, by bank of an output buffer, of the rows that hold successive words from ``address`` on.
+    """Return a list (by bank of an output buffer) of the rows with successive words, starting at ``address``.
 
     A bank below the first word's bank has a word of the next row.
     """

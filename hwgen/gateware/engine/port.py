@@ -272,7 +272,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     def _elaborate_timelines(
         self, m: Module, beats: Value, reading: Value, writing: Value, read_free: Signal, write_free: Signal
     ) -> None:
-        """Add timers, one for reads and one for writes, of the cycles that bursts occupy the port.
+        """Add timers (one for reads, one for writes) of the cycles that bursts occupy the port.
 
         A burst occupies both, unless memory moves two beats per cycle.
         """

@@ -113,7 +113,7 @@ class WriteSide:
 
     @property
     def beat_cost(self) -> tuple[float, int]:
-        """LUTs and flip-flops, as a pair, of the circuit that aligns a bus beat's words with their banks."""
+        """LUTs and flip-flops (a pair) of the circuit that aligns a bus beat's words with their banks."""
         choices = self.lanes // self.alignment
         lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 3}[choices]
         address_bits, choice_bits = counter_bits(self.words), (choices - 1).bit_length()
@@ -124,7 +124,7 @@ class WriteSide:
 
     @property
     def cost(self) -> tuple[float, int]:
-        """LUTs and flip-flops, as a pair, of the write port in one buffer (`bank_writes`)."""
+        """LUTs and flip-flops (a pair) of the write port in one buffer (`bank_writes`)."""
         return (self.banks, self.bank_bits) if self.cores > 1 else self.beat_cost
 
 

@@ -17,7 +17,7 @@ from hwgen.gateware.lookup import dense_table
 
 @dataclass(frozen=True, kw_only=True)
 class DistributeConfig(OnDevice):
-    """Configuration of a link, one per layer, of the chain that carries run-time weights from layer to layer.
+    """Configuration of a layer's link of the chain that carries run-time weights from layer to layer.
 
     Parameters
     ----------

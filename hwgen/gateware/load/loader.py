@@ -156,7 +156,7 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return m
 
     def _elaborate_load(self, m: Module, closing: Signal, good: Signal, idle: Value) -> Signal:
-        """Add the check of a load's digest and CRC, and send its words down the memories' chain; return a bit.
+        """Check a load's digest and CRC, and send its words down the memories' chain; return a failure pulse.
 
         Return a pulse when a load has failed.
         """

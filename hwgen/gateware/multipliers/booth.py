@@ -243,7 +243,7 @@ class _Group:
 
     @cached_property
     def encoded_delays(self) -> list[dict[frozenset[int], list[int]]]:
-        """Bits of each term's encoded operand (indices), by the set of delays in cycles with which rows read them."""
+        """Bits of each term's encoded operand (indices), by the set of delays in cycles that rows need."""
         delays: list[dict[int, set[int]]] = [defaultdict(set) for _ in self.positions]
         for chain in self.chains:
             for row in chain.rows:
@@ -328,7 +328,7 @@ class _Layout:
 
     @property
     def _chains(self) -> Iterator[tuple[int, _Chain]]:
-        """Chains of Booth rows of one output channel, each as (cycle from which its own cycles count, chain)."""
+        """Chains of Booth rows of one output channel, each as (cycle that its own cycles count from, chain)."""
         return ((start, chain) for _, start, group in self.groups for chain in group.chains)
 
     def _graph(self, sums: Sequence[tuple[int, int]]) -> AdderGraph:

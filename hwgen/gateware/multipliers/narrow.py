@@ -245,7 +245,7 @@ class _Circuit:
 
     @cached_property
     def groups(self) -> tuple[tuple[_Row, ...], ...]:
-        """Groups of rows, the same for all output channels; a group's sum is one operand of the tree of adders."""
+        """Groups of rows (adders of a pair of terms), equal for all channels; a group's sum enters the adder tree."""
         size = max(GROUP_ROWS // self.digits, 1)
         pairs = range(len(self.pairs))
         count = -(-len(pairs) // size)
@@ -427,7 +427,7 @@ class _Circuit:
         return _delayed(m, f"{name}_weight_{position}_{term}", weights[position][term][row.digit], row.cycle - position)
 
     def _select(self, bits: Sequence[Value], values: Sequence[Value], width: int) -> Value:
-        """Return the value that a pair's weight bits select, unsigned: signed values have the sign bit inverted."""
+        """Return the value that a pair's weight bits select, as unsigned: signed values have their sign inverted."""
         if self.dots.operand.width == 1:
             products = [bit & value[0] for bit, value in zip(bits, values, strict=False)]
             selected: Value = products[0]
@@ -507,7 +507,7 @@ class _Circuit:
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Delay a value by ``cycles`` registers, of which the last stays a flip-flop, not a shift register.
+    """Delay a value by ``cycles`` registers; the last one stays a flip-flop, not a shift register.
 
     A shift register in LUTs is too slow before two rows.
     """

@@ -181,7 +181,7 @@ class BytePair(PackedFields):
             raise ConfigError(f"macs_per_dsp can't be {self.name} {where}: it packs weights from {span}")
 
     def refused(self, where: str, why: str = "") -> ConfigError:
-        """Return the error that a convolution needs ``macs_per_dsp`` 1, with the condition ``where`` and a reason."""
+        """Return a `ConfigError`: a convolution needs ``macs_per_dsp`` 1 under condition ``where``, with a reason."""
         return ConfigError(f"macs_per_dsp must be 1 {where}, not {self.name}{': ' * bool(why)}{why}")
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Tile buffer of a layer in a pyramid accelerator: stores input tiles, and reads their convolution windows.
+"""Tile buffer of a layer in a pyramid accelerator (fused layers, tile by tile): stores input tiles, reads windows.
 
 See Alwani 2015, section 3.4 and listing 3.4. The buffer stores two tiles in the two halves of its memories. One tile is
 filled while the windows of the other are read. Position 0 is the first pixel of the tile's first window. Window ``n``
@@ -77,12 +77,12 @@ class PyramidBufferConfig(HasWindow):
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Row spans of successive input tiles that have at least one convolution window."""
+        """Row ranges (`Cut`) of successive input tiles that have at least one convolution window."""
         return tuple(cut for cut in self.rows.cut(1) if cut.span.windows)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Column spans, divided into beats, of successive input tiles that have at least one window."""
+        """Column ranges (`Cut`), in beats, of successive input tiles that have at least one window."""
         return tuple(cut for cut in self.columns.cut(self.window.input.pixels) if cut.span.windows)
 
     @property
@@ -121,7 +121,7 @@ class PyramidBufferConfig(HasWindow):
         return Interleaving(self.column_banks, self.window.input.folds)
 
     def phase_bits(self, axis: int) -> int:
-        """Return the width in bits of the index of a window's first bank, for rows (``axis`` 0) or columns (1).
+        """Return the width in bits of a window's first bank's index, among row banks (0) or column banks (1).
 
         The width is 0 if all windows begin in the first bank.
         """
@@ -159,18 +159,18 @@ class PyramidBufferConfig(HasWindow):
 
     @cached_property
     def tiles(self) -> tuple[tuple[Span, Span], ...]:
-        """Row span and column span of each input tile that has convolution windows, in raster order."""
+        """Row range and column range (`Span` pairs) of each input tile that has windows, in raster order."""
         return tuple((row, column) for row in self.rows.walked for column in self.columns.walked)
 
     @cached_property
     def fill_beats(self) -> tuple[int, ...]:
-        """Number of input beats that fill each tile with windows, in order; 0 for a tile in the padding."""
+        """Input beats that fill each tile with windows, as a tuple; 0 for a tile that lies in the padding."""
         folds = self.window.input.folds
         return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
     def walk_cycles(self) -> tuple[int, ...]:
-        """Number of cycles that read all windows of each tile, without stalls, for each tile with windows."""
+        """Cycles that read all windows of each tile that has any, as a tuple, without stalls."""
         return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
 
     @cached_property
@@ -217,7 +217,7 @@ class PyramidBufferConfig(HasWindow):
 
     @property
     def _fill_phases(self) -> int:
-        """Number of different column banks that can store the first pixel of an input beat."""
+        """Number of column banks that can hold the first pixel of some input beat."""
         banks, pixels = self.column_banks, self.window.input.pixels
         begins = _first_beat_positions(self.columns, tuple(cut for cut in self.column_cuts if cut.used))
         return len({(begin + beat * pixels) % banks for begin in begins for beat in range(banks)})
@@ -260,7 +260,7 @@ class PyramidBufferConfig(HasWindow):
 
 
 def _first_beat_positions(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
-    """Return, by tile, the position along one axis of the first pixel of the first beat that its windows need.
+    """Return, by tile, the position in the tile (rows or columns) of the first pixel of its first needed beat.
 
     Position 0 is the first pixel of the tile's first window, which can be in the padding. The result is negative if
     the beat begins before this pixel.
@@ -269,7 +269,7 @@ def _first_beat_positions(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def _map_limits(axis: TiledAxis) -> tuple[list[int], list[int]] | None:
-    """Return, by tile, the positions where the map begins and ends on one axis; ``None`` without padding.
+    """Return, by tile, where the map begins and ends in the tile on one axis; ``None`` if there is no padding.
 
     The positions count from the first pixel of the tile's first window. If the map ends after the last pixel that the
     tile's windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.
@@ -366,7 +366,7 @@ class _WriteAddress:
             m.d.sync += self.following_word.eq(word + self._banks.pitch)
 
     def writes(self, lane: int) -> Value:
-        """Return whether the pixel at index ``lane`` of the current input beat lies in the tile, to be written."""
+        """Return a bit: the pixel ``lane`` of the current input beat lies in the tile and is written."""
         before = [begin + lane < 0 for begin in self._begins]
         behind = [
             begin + (count - 1) * self._pixels + lane >= self._tile
@@ -381,12 +381,12 @@ class _WriteAddress:
 
 
 def _span_table(index: Value, entries: list[int]) -> Value:
-    """Return entry ``index`` of a table with one entry per span (tile on an axis), most of them equal."""
+    """Return the table entry ``index`` as logic; most entries, one per tile on an axis, are equal."""
     return sparse_table(index, dict(enumerate(entries)))
 
 
 class _ReadAddress:
-    """Read address registers of a tile buffer for rows or columns: bank and word of a step's first pixel."""
+    """Read address registers of a tile buffer for one axis: bank and word of the first pixel read in a step."""
 
     def __init__(self, m: Module, axis: TiledAxis, name: str, offsets: range, banks: Interleaving):
         """Create the registers of the tile buffer's read address for rows or columns.
@@ -454,7 +454,7 @@ class _ReadAddress:
     inside_delay = 3
 
     def inside(self) -> Value | None:
-        """Add and return a bit per row (or column) of a patch, set inside the map; ``None`` without padding.
+        """Return bits, one per row (or column) read at once: inside the map; ``None`` without padding.
 
         The result is ``None`` if all rows or columns that windows read are inside the map.
         """
@@ -562,7 +562,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return m
 
     def _elaborate_writer(self, m: Module, ports: dict, free: Value) -> Value:
-        """Add the writer of input beats into the banks; return the flag that a tile becomes complete."""
+        """Add the writer of input beats into the banks; return a bit: a tile becomes complete."""
         config = self.config
         folds = config.window.input.folds
         fold = Loop("write_fold_index", range(folds))
@@ -632,7 +632,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
                             m.d.comb += port.addr.eq(behind)
 
     def _elaborate_reader(self, m: Module, ports: dict, has_tile: Value) -> Value:
-        """Add the reader of complete tiles' windows; return the flag that the last step of a tile is issued."""
+        """Add the reader of complete tiles' windows; return a bit: a tile's last step (read) is issued."""
         config, window = self.config, self.config.window
         row = _ReadAddress(m, config.rows, "row", window.patches.rows, config.row_interleaving)
         column = _ReadAddress(m, config.columns, "column", window.patches.columns, config.column_interleaving)
@@ -700,7 +700,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             m.d.comb += read.eq(address)
 
     def _elaborate_rotation(self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress) -> dict:
-        """Add the selection of each pixel of a step from its bank; return registered pixels by row and column.
+        """Select each pixel of a step from its bank; return registered pixels by (row, column) in the patch.
 
         Row and column count within the patch. Pixels in the padding are replaced.
         """
@@ -740,7 +740,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return pixels
 
     def _inside_bits(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
-        """Return a bit per pixel of a step, set if the pixel is in the map; ``None`` if no tile has padding.
+        """Return bits, one per pixel of a step (read): inside the map; ``None`` if no tile has padding.
 
         The bits are in the order of the patch's rows.
         """
@@ -758,7 +758,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return Cat(rows[i] & columns[j] for i in range(height) for j in range(width))
 
     def _elaborate_taps(self, m: Module, pixels: dict, tap_fold: Value) -> None:
-        """Drive the output ``o`` with the kernel taps of a step, selected from the pixels read in this step."""
+        """Drive the output ``o`` with the kernel taps of a step, selected from the pixels that it reads."""
         window = self.config.window
         if window.patches.chooses:
             tap_fold = delayed(m, "tap_fold_index", tap_fold, self.config.latency - 1)

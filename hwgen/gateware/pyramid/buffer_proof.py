@@ -87,7 +87,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
 
 
 def _in_map(config: PyramidBufferConfig) -> str:
-    """Return the Verilog assumption that the marked word (an arbitrary pixel) can be covered by its tile's windows."""
+    """Return the assumption (Verilog) that the proof's marked word, any pixel, can be in its tile's windows."""
     rules = []
     for axis, position, span in ((config.rows, "p", "mark_row_span"), (config.columns, "q", "mark_column_span")):
         origins = [axis.origin(walk) for walk in axis.walked]
@@ -137,7 +137,7 @@ def _mark_lines(config: PyramidBufferConfig) -> list[str]:
 
 
 def _step_loops(config: PyramidBufferConfig) -> window_proof.Counts:
-    """Return the loops over all tiles' windows and steps: limit and last index by name, outermost first."""
+    """Return the loops over all tiles' windows and reads, outermost first: by name, count and last index."""
     window = config.window
     return {
         "row_span_0": (len(config.rows.walked), ""),
@@ -157,17 +157,17 @@ def _reader_lines(config: PyramidBufferConfig) -> list[str]:
 
 
 def _window_loop(axis: TiledAxis, span: str) -> tuple[int, str]:
-    """Return the largest number of windows per tile on an axis, and the Verilog index of the tile's last window."""
+    """Return the most windows per tile on an axis, and the last window's index in a tile, as Verilog."""
     return max(walk.windows for walk in axis.walked), choice(span, [walk.windows - 1 for walk in axis.walked])
 
 
 def _beat_loop(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
-    """Return the largest number of beats per tile on an axis, and the Verilog index of the tile's last beat."""
+    """Return the most beats per tile on an axis, and the last beat's index in a tile, as Verilog."""
     return max(cut.used for cut in cuts), choice(span, [max(cut.used - 1, 0) for cut in cuts])
 
 
 def _beat_loops(config: PyramidBufferConfig) -> window_proof.Counts:
-    """Return the loops over the input beats of all tiles: limit and last index by name, outermost first."""
+    """Return the loops over the input beats of all tiles, outermost first: by name, count and last index."""
     return {
         "in_row_span": (len(config.row_cuts), ""),
         "in_column_span": (len(config.column_cuts), ""),
@@ -271,7 +271,7 @@ PASSED = HALVES + 1
 
 
 def first_beats(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
-    """Return, by tile, the position along one axis of its first beat's first pixel; 0 without beats.
+    """Return, by tile, the position in the tile (on one axis) of its first beat's first pixel; 0 without beats.
 
     Position 0 is the first pixel of the tile's first window. The beat can begin before it.
     """
@@ -279,12 +279,12 @@ def first_beats(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def released_tiles(config: PyramidBufferConfig) -> str:
-    """Return the Verilog count of tiles whose last window was read less than ``config.release_delay`` cycles ago."""
+    """Return the Verilog count of tiles whose last window was read under ``config.release_delay`` cycles ago."""
     return " + ".join(f"$signed({{1'b0, release_{cycles}}})" for cycles in range(1, config.release_delay))
 
 
 class TileBufferFacts(window_proof.WindowFacts):
-    """Invariants of one tile buffer: each of its counters as a function of the observer's counts of beats and steps.
+    """Invariants of one tile buffer: its counters as functions of an observer's counts of beats and reads.
 
     Names without ``its_`` are the observer's. The next beat is in the tile ``in_row_span``, ``in_column_span``, at
     ``in_row``, ``in_step`` and ``in_fold`` of the beats that its windows need. The next step is in the tile
@@ -407,7 +407,7 @@ class TileBufferFacts(window_proof.WindowFacts):
                 self._fact(f"{part}_{name}_word_address", f"{part}_{name}_words * {self._number(pitch)}")
 
     def _state_mark(self) -> None:
-        """Add invariants of the marked word (an arbitrary pixel): its arrival, its tile, and how long it is kept."""
+        """Add invariants of the proof's marked word, any pixel: its arrival, its tile, and how long it is kept."""
         config = self._config
         self.observer += [
             "wire is_beyond = (in_row > mark_row) | ((in_row == mark_row) & ((in_step > mark_step) | "

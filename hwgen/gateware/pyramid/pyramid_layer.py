@@ -95,7 +95,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def pyramids(self) -> tuple[PyramidShare, ...]:
-        """Input tile and windows of the layer in each pyramid (tile through all fused layers) of a frame, in order."""
+        """Tuple of the layer's work for each tile of the fused layers: beats of its input tile, and windows."""
         folds = self.window.input.folds
         result, begin = [], 0
         for row in self.tiles.rows.cut(1):
@@ -108,7 +108,7 @@ class PyramidLayerConfig(LayerConfig):
         return tuple(result)
 
     def walk_ends(self, frames: int) -> list[int]:
-        """Return, by tile of ``frames`` frames, the cycle of its last window read, if no other layer delays it.
+        """Return a list with the cycle of each tile's last window read, over ``frames`` frames, if undisturbed.
 
         The first beat is valid in cycle 0.
         """
@@ -151,7 +151,7 @@ class PyramidLayerConfig(LayerConfig):
 
 
 class PyramidWindow(ConfiguredComponent[PyramidLayerConfig]):
-    """Window generator of a layer that is computed tile by tile: receives new pixels, sends windows' taps.
+    """Window generator of a layer computed tile by tile: accepts new pixels, outputs the taps of all windows.
 
     It replaces a line buffer.
 

@@ -77,12 +77,12 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Row spans of successive input tiles, without empty spans."""
+        """Row ranges (`Cut`) of successive input tiles; empty ranges are left out."""
         return tuple(cut for cut in self.rows.cut(1) if cut.size)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Column spans of successive input tiles, divided into stream beats, without empty spans."""
+        """Column ranges (`Cut`) of successive input tiles, divided into beats; empty ones are left out."""
         return tuple(cut for cut in self.columns.cut(self.input.pixels) if cut.size)
 
     @property
@@ -92,12 +92,12 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def bottom_words(self) -> int:
-        """Number of values of the rows that are kept for the next row of tiles (bottom band): ``N (K - S) W``."""
+        """Values in the rows kept for the next row of tiles (bottom band): ``N (K - S) W``."""
         return self.input.channels * self.rows.kept * self.input.width
 
     @property
     def right_words(self) -> int:
-        """Number of values of the columns that are kept for the next tile (right band).
+        """Values in the columns kept for the next tile to the right (right band).
 
         These are ``N (K - S)`` for each new row of a pyramid.
         """
@@ -200,7 +200,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def _table_entries(self) -> int:
-        """Number of entries in the tables of tile sizes that differ from their table's most common value."""
+        """Number of entries in the tables of tile sizes that differ from their table's commonest value."""
         total = 0
         for cuts in (self.row_cuts, self.column_cuts):
             total += sum(num_uncommon(getattr(cut, name) for cut in cuts) for name in ("size", "kept", "unused"))
@@ -245,7 +245,7 @@ class _Position:
         self.next_is_last = named(self.span.index == max(len(cuts) - 2, 0), "is_span_before_last")
 
     def _first_kept_beats(self) -> list[int]:
-        """Return, by tile, the index of the first beat that the next tile keeps, or the number of beats if none."""
+        """Return a list, by tile, with the index of the first beat that the next tile keeps, or of the end."""
         keeps = [
             (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
         ]
@@ -259,21 +259,21 @@ class _Position:
         return self._advances[0] * folds if len(self._cuts) > 1 else 0
 
     def advance_next(self, folds: int) -> Value:
-        """Return the distance in beats on this axis from the next tile to the tile after it."""
+        """Return the distance in beats from the next tile's start to its successor's on this axis, as a signal."""
         return self._table([beats * folds for beats in (*self._advances[1:], self._advances[0])])
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span.index, dict(enumerate(values)))
 
     def _is_below_limit(self, limits: list[int]) -> Value:
-        """Return whether the beat's index in its tile is below ``limits`` at the tile's index."""
+        """Return a bit: the beat's index in its tile is below this tile's entry of ``limits``."""
         if not any(limits):
             return Const(0, 1)
         return named(self.beat.index < self._table(limits), "is_below_limit")
 
 
 def _delay_by_stage(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
-    """Add registers that delay ``value`` along the pipeline, which advances with ``moves``; return it by stage.
+    """Add registers that delay ``value`` along a pipeline that advances with ``moves``; return a list by stage.
 
     The stages are: address, memory read, entry, output register.
     """

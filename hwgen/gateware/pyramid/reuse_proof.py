@@ -84,12 +84,12 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
 
 
 def _walks(config: PyramidReuseBufferConfig) -> dict[str, Walk]:
-    """Return the tables of tiles' beats (`Walk`) of both axes, as ``row`` and ``column``."""
+    """Return the tables of tiles' beats (`Walk`) of both axes, by name: ``row`` and ``column``."""
     return {"row": walk_of(config.row_cuts), "column": walk_of(config.column_cuts)}
 
 
 def _beats(walk: Walk) -> int:
-    """Return the number of different beats of the map along one axis."""
+    """Return the number of beats that the map has along one axis."""
     return walk.bases[-1] + walk.sizes[-1]
 
 
@@ -152,7 +152,7 @@ def _move_lines(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[
 
 
 def _first_read(config: PyramidReuseBufferConfig) -> tuple[tuple[int, int, int], bool]:
-    """Return (row, column, fold) of the first kept beat that leaves the buffer, and whether there is one.
+    """Return (row, column, fold) of the first kept beat to leave the buffer, and whether there is a kept beat.
 
     If none is kept, the numbers belong to the first beat that leaves.
     """
@@ -179,7 +179,7 @@ _READ, _ENTRY, _REGISTER = 1, 2, 3
 
 @dataclass(frozen=True)
 class Walk:
-    """Tables of successive input tiles' beats along one axis, with an entry per tile.
+    """Tables about successive input tiles along one axis, with one entry per tile: its beats, kept, new and used.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def walk_of(cuts: tuple[Cut, ...]) -> Walk:
 
 
 class BandFacts(WindowFacts):
-    """Invariants of one reuse buffer: values of its counters, and where its memories store the marked beat.
+    """Invariants of a reuse buffer: its counters, and where its memories (bands) store the proof's marked beat.
 
     The observer walks over the beats of all tiles, and keeps the position of the beat in each stage: ``row_span_N``,
     ``column_span_N``, ``row_N``, ``column_N`` and ``fold_N`` in stage N. Stage 0 is the address, stage 1 the read of
@@ -275,7 +275,7 @@ class BandFacts(WindowFacts):
 
     @property
     def word(self) -> str:
-        """Verilog expression of the marked beat (an arbitrary one), whose values each repeat one bit."""
+        """Verilog expression of the proof's marked beat, any one; each of its values repeats one bit."""
         source = self._config.input
         values = range(source.lanes * source.pixels)
         return f"{{{', '.join(f'{{{source.bits}{{word[{value}]}}}}' for value in reversed(values))}}}"
@@ -285,7 +285,7 @@ class BandFacts(WindowFacts):
         self.observer.append(f"wire {name} = {expression};")
 
     def _add_position(self, stage: int) -> None:
-        """Add wires for the beat in a stage: its numbers, and whether it is kept, new, used, marked or last."""
+        """Add wires on the beat in a pipeline stage: indices, and if it is kept, new, used, marked or last."""
         for name in POSITION:
             self._wire(f"n_{name}_{stage}", f"$signed({{1'b0, {name}_{stage}}})")
         for axis, walk in (("row", self._rows), ("column", self._columns)):
@@ -337,11 +337,11 @@ class BandFacts(WindowFacts):
         self.facts["the register has had a beat if it has one"] = f"!is_full | has_{_REGISTER}"
 
     def _state_at(self, stage: int, fact: str, expression: str) -> None:
-        """Add the invariant ``expression`` about the beat in a pipeline stage, if the stage has one."""
+        """Add the invariant ``expression`` on the beat in a pipeline stage, which holds if the stage has a beat."""
         self.facts[fact] = expression if stage == 0 else f"!has_{stage} | ({expression})"
 
     def _is_at(self, stage: int, signal: str, expression: str) -> None:
-        """Add the invariant that a buffer's flag, if emitted, equals a condition of the beat in a stage."""
+        """Add the invariant that one of the buffer's flags equals a condition on the beat in a pipeline stage."""
         if self._site.has(signal):
             self.sees[f"its_{signal}"] = signal
             self._state_at(stage, f"{signal} follows from the position", f"its_{signal} == ({expression})")
@@ -505,14 +505,14 @@ class BandFacts(WindowFacts):
         self._state_words(name, width, hits)
 
     def _seen_name(self, signal: str, otherwise: str) -> str:
-        """Return the wrapper's name of the buffer's ``signal``, or ``otherwise`` if the signal was not emitted."""
+        """Return the proof's name for the buffer's ``signal``, or ``otherwise`` if the Verilog lacks the signal."""
         if not self._site.has(signal):
             return otherwise
         self.sees[f"its_{signal}"] = signal
         return f"its_{signal}"
 
     def _state_forwarding(self, name: str, address: Callable[[str, int], str]) -> Callable[[int], list[str]]:
-        """Add invariants of the flags that forward beats in flight; return these conditions, by reader's stage."""
+        """Add invariants of the flags that forward beats in flight; return a function from stage to conditions."""
 
         def hits(stage: int) -> list[str]:
             """Return the conditions that a beat 1, 2 .. stages further on writes the word that ``stage`` reads."""

@@ -17,7 +17,7 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Range of rows or columns of a layer's input map that one tile covers, and of the windows computed from it.
+    """Range of rows or columns that one input tile covers: begin, end, first new one, and windows computed from it.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Span (row or column range) of an input tile, divided into stream beats of several neighbouring pixels.
+    """Range of rows or columns of an input tile (`Span`), divided into stream beats of neighbouring pixels.
 
     Lanes outside of the span have undefined values.
 
@@ -143,23 +143,23 @@ class TiledAxis:
 
     @cached_property
     def loaded(self) -> tuple[Span, ...]:
-        """Spans (row or column ranges) of successive input tiles that contain at least one pixel."""
+        """Ranges (`Span`) of the successive input tiles that contain at least one pixel, on this axis."""
         return tuple(span for span in self.spans if span.size)
 
     @cached_property
     def walked(self) -> tuple[Span, ...]:
-        """Spans (row or column ranges) of successive input tiles that have at least one convolution window."""
+        """Ranges (`Span`) of the successive input tiles that have at least one convolution window, on this axis."""
         return tuple(span for span in self.spans if span.windows)
 
     def used(self, span: Span) -> range:
-        """Return the range of an input tile's rows (or columns) that its convolution windows need.
+        """Return the range of rows (or columns) of an input tile that its convolution windows need.
 
         Pixels that the stride skips before the first window do not count. A span without windows needs no pixel.
         """
         return range(max(span.begin, self.origin(span)) if span.windows else span.end, span.end)
 
     def cut(self, pixels: int) -> tuple[Cut, ...]:
-        """Return the spans (row or column ranges) of all input tiles, each divided into beats of ``pixels`` pixels.
+        """Return each input tile's range of rows (or columns) as a `Cut`, divided into beats of ``pixels`` pixels.
 
         The new pixels of a span begin with a beat.
 
@@ -218,7 +218,7 @@ class TiledAxis:
 
     @property
     def overlaps(self) -> bool:
-        """Whether some rows (or columns) are new pixels of more than one tile: computed or fetched repeatedly."""
+        """Whether some rows (or columns) are new in more than one tile, so that they are sent or computed again."""
         return any(after.fresh < before.end for before, after in pairwise(self.loaded))
 
     @property

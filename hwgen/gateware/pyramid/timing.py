@@ -34,7 +34,7 @@ HALVES = 2
 
 
 class PyramidShare(NamedTuple):
-    """One layer's work in a pyramid (a tile through all fused layers): beats of its input tile, and windows.
+    """One layer's work for one tile of the fused layers: beats of its input tile, and number of windows.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class PyramidShare(NamedTuple):
 
 
 class TileTiming(NamedTuple):
-    """Timing parameters of one input tile in a tile buffer, for the cycle model `walk_tiles`.
+    """Timing of one input tile in a tile buffer, in cycles and beats, for the cycle model `walk_tiles`.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def walk_tiles(
     write_delay: int,
     release_delay: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the earliest cycles of a tile buffer's fills and reads, as three lists with an entry per tile.
+    """Return the earliest cycles of a tile buffer: fill begins, fill ends, reads end, as lists over tiles.
 
     Parameters
     ----------

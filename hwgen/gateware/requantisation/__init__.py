@@ -1,1 +1,1 @@
-"""Sub-configurations of a requantiser: sum ranges, scaling recipe, biased sums, scaled products, output rounding."""
+"""Parts of a requantiser's configuration: ranges of sums, scaling recipe, biased sums, scaled products, rounding."""

@@ -18,7 +18,7 @@ from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
 
 @dataclass(frozen=True)
 class BiasedSums(ScalingPart):
-    """Sums of accumulators and biases in a requantiser: rounded, shifted and clamped for the scaling multiplier."""
+    """Requantiser's adder of accumulators and biases, with rounding, left shift and clamp before the multiplier."""
 
     rounding: OutputRounding
 
@@ -29,17 +29,17 @@ class BiasedSums(ScalingPart):
 
     @property
     def bits(self) -> int:
-        """Signed width in bits of the sum of accumulator and bias, with the rounding offset that a bias can hold."""
+        """Width in bits (signed) of accumulator plus bias, with the rounding offset that the bias may include."""
         return signed_bits(*(end + self._contained_offset for ends in self.ranges.sums for end in ends))
 
     @property
     def rounded_bits(self) -> int:
-        """Signed width in bits of accumulator plus bias, rounded to 24 significant bits if the requantiser rounds."""
+        """Width in bits (signed) of accumulator plus bias, after rounding to float32 if the requantiser does so."""
         return signed_bits(*(end for ends in self.ranges.operands for end in ends)) if self._rounds else self.bits
 
     @property
     def _shifted_bits(self) -> int:
-        """Signed width in bits of the sum of accumulator and bias after its left shift."""
+        """Width in bits (signed) of accumulator plus bias after the left shift."""
         return self.rounded_bits + max(self.recipe.left) if self.recipe.clamp else self.recipe.operand_bits
 
     @property
@@ -61,13 +61,13 @@ class BiasedSums(ScalingPart):
 
     @property
     def reads(self) -> dict[str, int]:
-        """Cycles from a beat of accumulators to the entries of the ``bias`` and ``left`` tables, by table."""
+        """Cycles from a beat of accumulators to the entries of the tables ``bias`` and ``left``, by table name."""
         left = {"left": self.cycles - self.recipe.clamp - 1} if any(self.recipe.left) else {}
         return {"bias": 1 + self.parameters.tables_in_block_ram, **left}
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Tables of biases (``bias``) and left shifts (``left``), by name: one column of entries per lane."""
+        """Entries of the tables ``bias`` and ``left`` (shift), by name and lane: an integer per beat of a pixel."""
         biases = [bias + self._contained_offset for bias in self.parameters.bias]
         return {"bias": self.parameters.table(biases), "left": self.parameters.table(self.recipe.left)}
 
@@ -106,7 +106,7 @@ class BiasedSums(ScalingPart):
         cost.ff += values * (sum(stages) - stages[-1] * in_slices)
 
     def add_to(self, m: Module, beats: Beats, values: Sequence[Value]) -> list[list[Value]]:
-        """Add the sums of a beat's accumulators and biases; return the scaling operands by slice and lane.
+        """Add the sums of a beat's accumulators and biases; return scaling operands as lists by slice and lane.
 
         A slice's operands are valid one cycle after the previous slice's in the cascade, the first ones after `cycles`.
         """

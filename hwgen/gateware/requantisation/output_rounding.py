@@ -22,11 +22,11 @@ _BESIDE_TIES = 17
 
 @dataclass(frozen=True)
 class OutputRounding(ScalingPart):
-    """Rounding of scaled products to a requantiser's integer outputs, with zero point and saturation."""
+    """Requantiser's last part: rounds scaled products to integers, adds the zero point, and saturates."""
 
     @property
     def aligned_bits(self) -> int:
-        """Number of output bits that vary if ``low`` to ``high`` is an aligned power of two or the whole type; else 0.
+        """Output bits that vary, if ``low`` to ``high`` is an aligned power of two or the whole type; else 0.
 
         The other output bits are then constant.
         """
@@ -37,12 +37,12 @@ class OutputRounding(ScalingPart):
 
     @property
     def zero(self) -> int:
-        """Zero point as the hardware adds it: relative to ``low`` if `aligned_bits` is not 0."""
+        """Zero point as the circuit adds it, an integer: relative to ``low`` if `aligned_bits` is not 0."""
         return self.parameters.zero_point - (self.parameters.low if self.aligned_bits else 0)
 
     @property
     def ties_down(self) -> bool:
-        """Whether ties are first rounded down, then corrected upwards if odd, instead of the other way round.
+        """Whether ties round down first and odd results are then corrected upwards, not the other way round.
 
         In both cases, the correction of exact ties changes only the lowest bit: to 1 if the added zero point is odd, to
         0 if it is even. If products close to ties are corrected, this choice moves the ends of the bands by one unit.
@@ -55,7 +55,7 @@ class OutputRounding(ScalingPart):
 
     @cached_property
     def offset(self) -> int:
-        """Constant added to scaled products: half a step for rounding plus the zero point, in the product's scale.
+        """Integer added to scaled products: half an output step plus the zero point, in the products' scale.
 
         It lacks the zero point if that is added later.
         """
@@ -64,7 +64,7 @@ class OutputRounding(ScalingPart):
 
     @property
     def whole_bits(self) -> int:
-        """Signed width in bits of a rounded product before the correction of near ties; larger products saturate.
+        """Width in bits (signed) of a rounded product before near ties are corrected; larger ones saturate.
 
         Larger products saturate.
         """
@@ -106,13 +106,13 @@ class OutputRounding(ScalingPart):
         cost.lut += values * (bits + (product_bits - self.recipe.shift - bits > 4))
 
     def add_to(self, m: Module, values: Sequence[Value]) -> list[Value]:
-        """Add the rounding and saturation of all lanes' products; return the outputs, not yet registered."""
+        """Add the rounding and saturation of all lanes' products; return a list of unregistered outputs."""
         if self.ranges.bands.beside:
             return [self._bound_even(self._to_even(m, lane, value)) for lane, value in enumerate(values)]
         return [self._bound(value) for value in values]
 
     def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
-        """Add the rounding of a product to an integer, the even one if near a tie; return registered signals.
+        """Add a product's rounding to an integer, to even if near a tie; return its registered signals.
 
         The offset is already added, so that the fraction is truncated. If the fraction is next to 0, the even neighbour
         is below; if it is next to 1, the even neighbour is above. The fraction is next to 0 or 1 if all of its bits
@@ -152,7 +152,7 @@ class OutputRounding(ScalingPart):
         return _Rounded(**{name: delayed(m, f"{name}_{lane}", field, 1) for name, field in fields.items()})
 
     def _at_end(self, magnitude: Sequence[Value], bits: Sequence[Value], value: Value) -> Value:
-        """Return a signal: the product is exactly as far from a tie as float32 still rounds to the tie.
+        """Return a bit: the product is exactly as far from a tie as float32 still rounds to the tie.
 
         The fraction is then ``2**(e - 24)``. ``bits`` are its highest bits, with the lowest first.
         """

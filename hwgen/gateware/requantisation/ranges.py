@@ -94,7 +94,7 @@ class RequantiseParameters(ScaledChannelsConfig):
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Smallest and largest output of the requantiser, relative to the zero point."""
+        """Smallest and largest output of the requantiser minus the zero point, a pair of integers."""
         return self.low - self.zero_point, self.high - self.zero_point
 
 
@@ -113,7 +113,7 @@ class SumRanges:
 
     @cached_property
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
-        """Range of sums of accumulator and bias, per channel, whose outputs are not saturated.
+        """Smallest and largest sum of accumulator and bias, per channel, whose output is not saturated.
 
         Sums outside of it can be clamped to it.
         """
@@ -133,7 +133,7 @@ class SumRanges:
         return max(0, (largest - 1).bit_length() - SIGNIFICAND_BITS)
 
     def _round_ranges(self, sums: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """Return ranges of sums with both ends rounded to float32's 24 bits, as far as outputs depend on it.
+        """Return ranges of sums with both ends rounded to float32, unless rounding never changes an output.
 
         They are the ranges of the scaling multiplier's operands.
         """
@@ -146,12 +146,12 @@ class SumRanges:
 
     @cached_property
     def operands(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest operand of the scaling multiplier, per channel, if sums are not clamped."""
+        """Smallest and largest operand of the scaling multiplier per channel, without clamping of the sums."""
         return self._round_ranges(self.sums)
 
     @cached_property
     def useful(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest operand of the scaling multiplier, per channel, if saturating sums are clamped."""
+        """Smallest and largest operand of the scaling multiplier per channel, with saturating sums clamped."""
         return self._round_ranges(self._useful_sums)
 
     @cached_property
@@ -173,7 +173,7 @@ class SumRanges:
 
     @cached_property
     def ties(self) -> bool:
-        """Whether some sum, scaled, can lie exactly in the middle between two integer outputs."""
+        """Whether some scaled sum can lie exactly halfway between two integer outputs."""
         for (factor, shift), (smallest, largest) in zip(self.scales, self.useful, strict=True):
             if factor and shift > 0:
                 # An odd factor preserves trailing zeros, so that ties are exactly the odd multiples of half a step.
@@ -185,7 +185,7 @@ class SumRanges:
 
     @cached_property
     def bands(self) -> Bands:
-        """Flags of whether products can lie in ranges (bands) that float32 rounds to a tie, or at a band's ends."""
+        """Flags (`Bands`): products can be so near a tie that float32 rounds them to it, or just at that distance."""
         bands = Bands()
         if self.parameters.float32:
             for (factor, shift), operands in zip(self.scales, self.operands, strict=True):

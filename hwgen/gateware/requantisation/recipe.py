@@ -16,7 +16,7 @@ PIECE = 17
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Arrangement of a requantiser's scaling in hardware: ``clamp((acc + bias) << left) * factor / 2**shift``.
+    """Way to compute a scale exactly, ``clamp((acc + bias) << left) * factor / 2**shift``: shifts, factors, pieces.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Recipe:
 
     @property
     def steps(self) -> list[tuple[int, int]]:
-        """Indices of the 17-bit pieces of sum and factor that each DSP slice multiplies, in cascade order."""
+        """Index pairs of the 17-bit pieces of sum and factor that each DSP slice multiplies, in cascade order."""
         if not self.split_factor:
             return [(piece, 0) for piece in range(self.pieces)]
         pieces = product(range(self.operand_pieces), range(self.pieces // self.operand_pieces))
@@ -67,19 +67,19 @@ class Recipe:
         return self.operand_bits - piece * PIECE if piece == pieces - 1 else PIECE
 
     def factor_name(self, piece: int) -> str:
-        """Return the name of the table of all channels' factors, or of 17-bit slice ``piece`` of split factors."""
+        """Return the name of the factor table: ``factor``, or ``factor_INDEX`` for a piece of divided factors."""
         return f"factor_{piece}" if self.split_factor else "factor"
 
     @property
     def factor_reads(self) -> dict[str, int]:
-        """Index of the first DSP slice in the cascade that reads each table of factors, by the table's name."""
+        """Index in the cascade of the first DSP slice that reads each factor table, by table name."""
         names = [self.factor_name(piece) for _, piece in self.steps] or [self.factor_name(0)]
         return {name: names.index(name) for name in names}
 
 
 @dataclass(frozen=True)
 class ScalingPart:
-    """Base class of a requantiser's sub-configurations: parameters, ranges of sums, and recipe of the scaling."""
+    """Base class of a requantiser's parts, with its parameters, ranges of sums, and scaling recipe."""
 
     parameters: RequantiseParameters
     ranges: SumRanges
@@ -87,7 +87,7 @@ class ScalingPart:
 
     @property
     def values(self) -> int:
-        """Number of values per beat: lanes times pixels."""
+        """Number of values per beat, ``lanes * pixels``."""
         return self.parameters.lanes * self.parameters.pixels
 
 
@@ -127,7 +127,7 @@ def search_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe
 
 
 def _candidates(ranges: SumRanges, pieces: int, wide_bits: int | None) -> Iterator[Recipe]:
-    """Yield all arrangements of a requantiser's scaling that use ``pieces`` slices per product.
+    """Yield all recipes for a requantiser's scaling that use ``pieces`` DSP slices per product.
 
     ``wide_bits`` is the width of a slice's wide port, in bits; ``None`` if LUTs multiply.
     """
@@ -161,7 +161,7 @@ def _candidates(ranges: SumRanges, pieces: int, wide_bits: int | None) -> Iterat
 
 
 def _geometries(pieces: int, wide_bits: int | None) -> Iterator[tuple[bool, int, int | None, int]]:
-    """Yield ways to divide the operands: whether the factor is divided, its bits, the sum's maximum bits and pieces.
+    """Yield ways to divide operands: (factor divided, factor bits, maximum sum bits or ``None``, sum pieces).
 
     The operand that is not divided must fit the wide port, or is divided into pieces, too.
     """

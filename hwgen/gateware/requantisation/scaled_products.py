@@ -22,13 +22,13 @@ from hwgen.gateware.rounding import signed_bits
 
 @dataclass(frozen=True)
 class ScaledProducts(ScalingPart):
-    """Products of a requantiser's sums and scale factors, with the rounding offset added."""
+    """Requantiser's multiplier of biased sums by scale factors, which also adds the rounding offset."""
 
     rounding: OutputRounding
 
     @cached_property
     def bits(self) -> int:
-        """Signed width in bits that holds every scaled product, with and without the rounding offset."""
+        """Width in bits (signed) that holds every scaled product, with and without the rounding offset."""
         offset, half = self.rounding.offset, 1 << (self.recipe.operand_bits - 1)
         products = []
         for operands, left, factor in zip(self.ranges.operands, self.recipe.left, self.recipe.factor, strict=True):
@@ -39,7 +39,7 @@ class ScaledProducts(ScalingPart):
 
     @property
     def _included_offset(self) -> int | None:
-        """Rounding offset that a product's first addition includes; ``None`` if it is added elsewhere."""
+        """Rounding offset, an integer, that the first addition includes; ``None`` if it is added elsewhere."""
         return self.rounding.offset if self.rounding.offset_stage == "slice" else None
 
     @cached_property
@@ -67,7 +67,7 @@ class ScaledProducts(ScalingPart):
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Tables of the factors, or of each 17-bit piece of them, by name: one column of entries per lane."""
+        """Factors, or their 17-bit pieces, by table name and lane: an integer per beat of a pixel."""
         recipe = self.recipe
         if not recipe.split_factor:
             return {recipe.factor_name(0): self.parameters.table(recipe.factor)}
@@ -120,7 +120,7 @@ class ScaledProducts(ScalingPart):
             cost.in_slices(self.values * (product + bits + step * width), self.values * bits)
 
     def add_to(self, m: Module, beats: Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
-        """Add the scaling multipliers, and return their products with the rounding offset, by lane.
+        """Add the scaling multipliers; return a list with each lane's product plus rounding offset.
 
         ``operands`` are grouped by step of the cascade. Step ``n``'s are valid ``n`` cycles after ``cycle``.
         """

@@ -1,4 +1,4 @@
-"""Reason why the serial link to a host has no proof obligations."""
+"""Proofs of the serial link to a host: there are none, and a text says why."""
 
 from __future__ import annotations
 

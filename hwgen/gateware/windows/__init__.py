@@ -1,1 +1,1 @@
-"""Sub-configurations and circuits of a line buffer, such as its banks; `hwgen.gateware.line_buffer` combines them."""
+"""Parts of a line buffer's configuration and circuit, such as memory banks, which ``line_buffer`` combines."""

@@ -1,4 +1,4 @@
-"""Read pipeline of a line buffer: from the addresses of pixels, through the memories, to the taps of a cycle."""
+"""Read pipeline of a line buffer: from pixel addresses, through the memories, to the taps of one cycle."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class PatchReader:
             m.d.comb += [bank.address.eq(address) for bank in banks if bank.column == column]
 
     def _rotate_rows(self, m: Module, walk: WindowWalk, outputs: Pixels) -> Pixels:
-        """Add the multiplexers that sort the row banks' words by row of the patch; return the sorted words.
+        """Sort the row banks' words by row of the patch (taps read at once); return them by (row, column).
 
         Keys are (row of the patch, column bank). The stage exists only if every ring row has its own banks. Words
         that pass the output registers of block RAM are one cycle later, and the rotation is then part of the next
@@ -128,7 +128,7 @@ class PatchReader:
         return rotated
 
     def _rotate_columns(self, m: Module, walk: WindowWalk, rows: Pixels, output: wiring.PureInterface) -> Pixels:
-        """Add the stage that sorts the column banks' words and pads them; return words by patch row and column."""
+        """Sort the column banks' words and insert padding; return them by (row, column) in the patch."""
         parameters, patches = self.parameters, self.parameters.patches
         stage, columns = self.word_stage, patches.read_columns
         phase = delayed(m, "patch_bank_index", walk.column.bank, stage)
@@ -177,7 +177,7 @@ def bank_word(m: Module, name: str, phase: Value, offset: int, banks: Sequence[V
 
 
 def choose_taps(m: Module, parameters: WindowParameters, window: int, tap_fold: Value, pixels: Pixels) -> list[Value]:
-    """Return the taps that the current cycle outputs for window ``window`` of the ``Tp`` windows read together.
+    """Return the list of taps that the current cycle outputs for window ``window`` of ``Tp`` read together.
 
     ``pixels`` has the words that were read, by row and column of the patch. If a cycle reads more pixels than it
     outputs, one more pipeline stage selects the taps.

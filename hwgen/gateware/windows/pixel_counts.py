@@ -16,7 +16,7 @@ from hwgen.gateware.windows.window_walk import WindowWalk
 
 @dataclass(frozen=True)
 class PixelCounts:
-    """Pixel counters of a line buffer's flow control, ``margin`` and ``space``.
+    """Pixel counters of a line buffer: ``margin`` lets windows start, ``space`` lets the writer accept beats.
 
     - ``margin``: number of pixels written, minus the number that the next window needs. A window can start unless it is
       negative.
@@ -33,7 +33,7 @@ class PixelCounts:
 
     @property
     def margin_shape(self) -> Shape:
-        """Amaranth shape of the counter ``margin``, in pixels."""
+        """Amaranth shape of the counter ``margin``: pixels stored beyond those the next windows need."""
         limit = 2 * self.parameters.input.frame_pixels + self._ring_pixels
         return bits_for_range(-limit, limit)
 
@@ -44,7 +44,7 @@ class PixelCounts:
 
     @property
     def space_shape(self) -> Shape:
-        """Amaranth shape of the counter ``space``, in pixels."""
+        """Amaranth shape of the counter ``space``: pixels free in the line buffer beyond the next beat."""
         source = self.parameters.input
         largest = self._ring_pixels + source.frame_pixels - source.last_pixels
         return bits_for_range(-min(source.pixels, source.width), largest)
@@ -57,7 +57,7 @@ class PixelCounts:
         return total + grid.need_steps.bits if self.parameters.window_cycles > 1 else total
 
     def add_to(self, m: Module, walk: WindowWalk, pixels: WrittenPixels) -> Value:
-        """Add the pixel counters, and return whether the line buffer's writer accepts the next beat.
+        """Add the pixel counters; return a bit: the line buffer's writer accepts the next beat.
 
         A window starts when its pixels are stored.
         """
@@ -83,7 +83,7 @@ class PixelCounts:
         return ~space[-1]
 
     def _growth_at_window(self, walk: WindowWalk, steps: WindowSteps) -> Value:
-        """Add look-up logic; return by how much a pixel count grows at the current window, from the table ``steps``."""
+        """Return how many pixels a count grows by at the current window, as logic, by look-up in ``steps``."""
         tops, lefts = self.parameters.grid.tops, self.parameters.grid.lefts
         at_end = sparse_table(walk.top, dict(zip(tops, steps.ends, strict=True)))
         if not steps.columns:

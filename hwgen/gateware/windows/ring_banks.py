@@ -19,7 +19,7 @@ from hwgen.gateware.windows.window_parameters import WindowParameters
 
 @dataclass(frozen=True)
 class RingBank:
-    """Signals of one memory bank of a line buffer, with its row and column: write port, read address, read word."""
+    """Signals of one memory bank of a line buffer: write port, read address and word; and its row and column."""
 
     row: int
     column: int
@@ -30,7 +30,7 @@ class RingBank:
 
 @dataclass(frozen=True)
 class RingBanks:
-    """Memory banks of a line buffer, divided so that pixels accessed in the same cycle are in different banks.
+    """Memory banks of a line buffer's ring of rows; pixels accessed in one cycle are in different banks.
 
     Column ``x`` of the map is in column bank ``x mod columns``. If a patch has more than one row, every ring row has
     banks of its own.
@@ -98,7 +98,7 @@ class RingBanks:
 
     @property
     def rotates_rows(self) -> bool:
-        """Whether windows start in different rows of the ring, so that multiplexers must sort the rows."""
+        """Whether windows can start in any row of the ring (circular memory), so that rows must be sorted."""
         parameters = self.parameters
         frame = parameters.input.height - (parameters.output_height - 1) * parameters.stride[0]
         return any(rows % parameters.rows for rows in (parameters.stride[0], frame, parameters.patches.advance[0]))
@@ -131,7 +131,7 @@ class RingBanks:
 
 @dataclass(frozen=True)
 class WrittenPixels:
-    """Signals of the line buffer's writer: number of pixels completed in this cycle, and number in the next beats.
+    """Signals of a line buffer's writer: pixels completed in this cycle, and pixels in the next beats.
 
     Both are 0 unless this cycle stores the last channels of its pixels. The next beats carry the next pixels.
     """

@@ -11,7 +11,7 @@ from hwgen.devices import Logic
 
 @dataclass(frozen=True)
 class TapPatches:
-    """Patches of taps of ``Tp`` neighbouring windows; the line buffer reads one patch per cycle.
+    """Patches (taps read in one cycle) of ``Tp`` neighbouring windows: their size, order and offsets.
 
     Each patch is read in one cycle.
 
@@ -70,12 +70,12 @@ class TapPatches:
 
     @property
     def rounds(self) -> int:
-        """Number of outer iterations of reading a window: tap folds if taps are selected, otherwise rows of patches."""
+        """Number of outer iterations that read a window: tap folds if taps are selected, else rows of patches."""
         return len(self.step_taps) if self.chooses else self.kernel[0] // self.size[0]
 
     @property
     def advance(self) -> tuple[int, int]:
-        """Distance between neighbouring patches of taps in a window: image rows, image columns."""
+        """Distance between neighbouring patches of taps, a pair: image rows, image columns."""
         return self.size[0] * self.dilation[0], self.size[1] * self.dilation[1]
 
     @property
@@ -104,6 +104,6 @@ class TapPatches:
         return sorted({left + column for left in lefts for column in self.columns})
 
     def choice_luts(self, logic: Logic) -> int:
-        """Return the LUTs, per word bit and window, of the multiplexers that select a cycle's taps."""
+        """Return the LUTs (per word bit and window) of the multiplexers that select a cycle's taps."""
         counts = (sum(tap < len(taps) for taps in self.step_taps) for tap in range(self.taps))
         return sum(map(logic.mux_luts, counts))

@@ -15,7 +15,7 @@ Indices = int | np.ndarray
 
 @dataclass(frozen=True, kw_only=True)
 class WindowSteps:
-    """Tables of a line buffer's flow control: by how much a count of pixels grows from window to window.
+    """Tables of a line buffer's flow control: growth of a pixel count from each window group to the next.
 
     It counts needed or released pixels. A window here is a group of ``Tp`` neighbouring windows, a row step. Every
     window at the end of an output row has an entry of its own. Inside a row, the growth is the entry of the row step
@@ -51,7 +51,7 @@ class WindowSteps:
 
 @dataclass(frozen=True)
 class WindowGrid:
-    """Positions of a feature map's windows, in raster order, in groups of ``Tp`` neighbouring windows of a row.
+    """Positions of a map's windows in raster order, in groups of ``Tp`` neighbouring windows, and their pixels.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class WindowGrid:
 
     @property
     def skipped(self) -> int:
-        """Number of a frame's first pixels that no window reads, because a negative top padding crops rows.
+        """Number of pixels at the start of a frame that no window reads, as a negative top padding crops rows.
 
         They are released before the frame begins.
         """
@@ -109,13 +109,13 @@ class WindowGrid:
 
     @property
     def windows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Index arrays of all window groups for `needed` and `released`: output rows as a column, steps as a row."""
+        """Pair of index arrays of all window groups, for `needed` and `released`: output rows, and groups in a row."""
         rows, steps = np.ogrid[: self.output_size[0], : self.row_steps]
         return rows, steps
 
     @cached_property
     def _last_columns(self) -> np.ndarray:
-        """Image column of the last pixel that each group of windows along an output row needs, as an array."""
+        """Image column of the last pixel that each group of ``Tp`` windows in an output row needs (array)."""
         width, (_, left) = self.map_size[1], self.padding[:2]
         # Windows that begin right of the map need no pixel of the map.
         last = min(self.output_size[1], (width - 1 + left) // self.stride[1] + 1)
@@ -127,7 +127,7 @@ class WindowGrid:
         return self._columns(self.row_steps * self.pixels, self.stride[1] - self.padding[1], self.map_size[1])
 
     def _columns(self, last: int, offset: int, limit: int) -> np.ndarray:
-        """Return the image column ``n * stride + offset`` of each group's last window ``n``, within 0 to ``limit``.
+        """Return, as an array, the image column ``n * stride + offset`` of each group's last window ``n``, clipped.
 
         Only the first ``last`` windows of a row count.
         """
@@ -135,13 +135,13 @@ class WindowGrid:
         return np.clip(windows * self.stride[1] + offset, 0, limit)
 
     def needed(self, row: Indices, step: Indices) -> np.ndarray:
-        """Return how many of a frame's first pixels must be stored before window group ``step`` of ``row`` starts."""
+        """Return how many of a frame's first pixels window group ``step`` of ``row`` needs stored, as an array."""
         height, width = self.map_size
         bottom = np.asarray(row) * self.stride[0] - self.padding[0] + self.extent[0] - 1
         return np.clip(bottom, 0, height - 1) * width + self._last_columns[step] + 1
 
     def released(self, row: Indices, step: Indices) -> np.ndarray:
-        """Return how many of a frame's first pixels can be overwritten after window group ``step`` of ``row``.
+        """Return how many of a frame's first pixels are free after window group ``step`` of ``row``, as an array.
 
         No later window needs these pixels. After the last window of the frame, the skipped pixels of the next frame are
         included.
@@ -157,7 +157,7 @@ class WindowGrid:
 
     @cached_property
     def need_steps(self) -> WindowSteps:
-        """Increments, per window group, of the number of pixels that must be stored before the group starts.
+        """Growth from each window group to the next of the number of pixels that must be stored before it starts.
 
         The next frame follows the last window of a frame.
         """
@@ -173,7 +173,7 @@ class WindowGrid:
 
     @cached_property
     def release_steps(self) -> WindowSteps:
-        """Increments, per window group, of the number of pixels that can be overwritten after the group."""
+        """Growth from each window group to the next of the number of pixels that can be overwritten after it."""
         rows, last = np.arange(self.output_size[0]), self.row_steps - 1
         row_ends = self.released(rows, last)
         befores = np.append(self.skipped, row_ends[:-1])

@@ -79,12 +79,12 @@ class WindowParameters(OnDevice):
 
     @cached_property
     def patches(self) -> TapPatches:
-        """Patches of kernel taps; the line buffer reads one patch per cycle."""
+        """Description of patches, the kernel taps that the line buffer reads in one cycle."""
         return TapPatches(self.kernel, self.dilation, self.taps, self.pixels, self.stride[1])
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Number of rows and of columns that a window covers, dilation included."""
+        """Rows and columns that a window covers, dilation included, as a pair."""
         (height, width), (below, beside) = self.kernel, self.dilation
         return (height - 1) * below + 1, (width - 1) * beside + 1
 

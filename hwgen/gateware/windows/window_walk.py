@@ -136,7 +136,7 @@ class WindowWalk:
             m.d.sync += self.column.eq(moved.unless(across_last, following))
 
     def _count_slots(self, across_ends: Value, fold_ends: Value, last_row: Value) -> None:
-        """Add the counter ``slot``: the ring index of the stored image row that holds the patch's top row."""
+        """Add the counter ``slot``: index in the row ring (circular memory) of the patch's top image row."""
         m, parameters = self._m, self._parameters
         slots, tops = parameters.rows, parameters.grid.tops
 
@@ -164,7 +164,7 @@ class WindowWalk:
                 m.d.sync += self.slot.eq(ahead("next_patch_slot_index", self.slot, parameters.patches.advance[0]))
 
     def _inside_flags(self, patch_row: Value, patch_column: Value) -> Value | None:
-        """Add comparators that flag, a cycle later, which pixels read are inside the map; ``None`` without padding."""
+        """Return, a cycle later, a bit per pixel read: inside the map; ``None`` without padding."""
         m, parameters = self._m, self._parameters
         if not parameters.padded:
             return None
