@@ -6,7 +6,7 @@ frames and for any number of frames. In a fixed batch, constants can differ by t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -90,6 +90,8 @@ class BatchValues:
         return values is not None and any(not np.array_equal(values[0], array) for array in values)
 
 
+MAX_AXES = 64
+"""Upper limit of axis indices in rules: more dimensions than any tensor has."""
 HELP = ", or export the model for a batch of 1"
 """Advice at the end of messages about nodes that can't compute a batch of several frames."""
 COUNTED = f"computes with the number of frames of a batch; leave it out{HELP}"
@@ -272,6 +274,36 @@ class FrameOperands:
             raise MixedError(f"takes the frames of a batch along different axes; move them to one axis{HELP}")
         return first
 
+    def nonnegative(self, axes: Iterable[int]) -> list[int]:
+        """Return axes of the node's first input as non-negative indices of its dimensions."""
+        return [axis if axis >= 0 else axis + self.rank(0) for axis in axes]
+
+    def data_position(self) -> Frames:
+        """Return the axis of the batch's frames in the first input; refuse a node with frames in other inputs."""
+        position = self.frames(0)
+        if position is None or any(self.name(index) in self.tensors.frames for index in self.present_inputs[1:]):
+            raise MixedError(f"takes sizes or positions that depend on the frames; give constants{HELP}")
+        return position
+
+    def shared(self, indices: Iterable[int], axes: Iterable[int]) -> Frames:
+        """Return the axis of the batch's frames that inputs have in common, or on which constants have a row for each.
+
+        Parameters
+        ----------
+        indices : iterable of int
+            These inputs; all others must be constants.
+        axes : iterable of int
+            Axes along which the node combines, selects or reorders values of the inputs.
+        """
+        present = [index for index in indices if self.name(index)]
+        self.check_constants(present)
+        holding = [index for index in present if self.frames(index) is not None]
+        position = self.common(self.check_axes(axes, index) for index in holding)
+        for index in present:
+            if index not in holding:
+                self.check_alike(index, position.axis, position, whole=True)
+        return position
+
     def check_axes(self, axes: Iterable[int], index: int = 0) -> Frames:
         """Refuse a node that works along the frames' axis of an input; return the frames' position.
 
@@ -349,7 +381,7 @@ class FrameOperands:
         """Refuse a node if a constant has several rows along the frames' axis for a batch of any size."""
         rows = self.shape(index)[axis]
         if whole and rows == position.size(1):
-            raise OneFrameError
+            raise OneFrameError(self.not_as_long(index, axis))
         if whole:
             raise MixedError(self.not_as_long(index, axis))
         if rows != 1:
@@ -357,6 +389,15 @@ class FrameOperands:
                 f"its constant {self.name(index)!r} has {rows} rows along axis {axis}, which holds any number of "
                 f"frames; give it one row, or the model a batch of {rows}"
             )
+
+
+Position = Frames | Special
+"""Type of what an output holds of a batch: frames along an axis (`Frames`), or no such axis (`Special`)."""
+Rule = Callable[[FrameOperands], Position | Sequence[Position]]
+"""Type of a function that returns the position of a batch's frames in a node's outputs, one for all or one for each.
+
+It raises MixedError for a node that mixes frames, with the reason.
+"""
 
 
 def _part(array: np.ndarray, axis: int, position: Frames, count: int) -> np.ndarray | None:

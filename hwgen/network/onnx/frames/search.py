@@ -20,8 +20,7 @@ import onnx
 from onnx import numpy_helper
 
 from hwgen.network.onnx.file import DOMAINS, attribute, constant_array, data_inputs, named, takes, with_inner
-from hwgen.network.onnx.frames import along, cuts, elementwise, indices, products, reshapes
-from hwgen.network.onnx.frames.elementwise import is_elementwise
+from hwgen.network.onnx.frames import arithmetic, moves
 from hwgen.network.onnx.frames.operands import (
     HELP,
     BatchValues,
@@ -29,18 +28,15 @@ from hwgen.network.onnx.frames.operands import (
     Frames,
     MixedError,
     OneFrameError,
+    Position,
+    Rule,
     Special,
     Tensors,
 )
-from hwgen.network.onnx.frames.rule import Position, Rule
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import Effect, traits_of
 
-RULES: Mapping[str, Rule] = {
-    operator: rule
-    for family in (elementwise, along, cuts, reshapes, indices, products)
-    for operator, rule in family.RULES.items()
-}
+RULES: Mapping[str, Rule] = {**arithmetic.RULES, **moves.RULES}
 """Rules for the axis of a batch's frames in a node's outputs, by operator of ONNX or com.microsoft."""
 
 
@@ -231,7 +227,7 @@ class FrameSearch:
         """Refuse a node after a Squeeze without axes that works along an axis counted from the first dimension."""
         if not any(self.frames[name].vanishes for name in takes(node) if name in self.frames):
             return
-        if not is_elementwise(node.op_type) and attribute(node, "axis", 0) != -1:
+        if not arithmetic.is_elementwise(node.op_type) and attribute(node, "axis", 0) != -1:
             raise MixedError(
                 f"takes the output of a Squeeze without axes, whose rank depends on the number of frames; "
                 f"give the Squeeze its axes{HELP}"
