@@ -60,7 +60,7 @@ def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
 
 
 def survey(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Survey:
-    """Return a model's `Survey`: for each operator, whether hardware can compute it, even if others can't be built.
+    """Return a `Survey` with a verdict on each of a model's operators: can hardware compute it, and if not, why.
 
     It has the parameters of `load`. With ``until`` the operators after these tensors are left to the host.
 
@@ -112,7 +112,7 @@ def _is_as_written(source: str | os.PathLike[str], options: ModelOptions) -> boo
 def _model(
     source: str | os.PathLike[str], options: ModelOptions, notes: list[str] | None = None
 ) -> tuple[onnx.ModelProto, str, str]:
-    """Load an ONNX model, quantised if it is float, and return the model, its network's name, and an error prefix.
+    """Load an ONNX model (quantise it if float); return it, its network's name, and a prefix for error messages.
 
     With ``pixels`` its inputs are raw pixels. A warning of a file whose numbers are read otherwise is added to
     ``notes``.
@@ -126,7 +126,7 @@ def _model(
 def _quantised(
     source: str | os.PathLike[str], options: ModelOptions, notes: list[str]
 ) -> tuple[onnx.ModelProto, str, str]:
-    """Load a quantised ONNX model, or quantise a float one; return the model, its network's name, an error prefix."""
+    """Load a quantised ONNX model or quantise a float one; return it, its network's name, a prefix for errors."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file

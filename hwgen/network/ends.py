@@ -1,4 +1,4 @@
-"""Classes that describe the operators of an ONNX model that the host computes, before and after the hardware."""
+"""Descriptions of the operators of an ONNX model that the host computes, before and after the hardware."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Permutation that maps the values of an ONNX tensor to the hardware's feature map ``(C, H, W)``, and back.
+    """Permutation from an ONNX tensor's values to the hardware's feature map ``(C, H, W)``, and the inverse.
 
     A tensor has a layout if the map stores its values in another order.
 
@@ -45,7 +45,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Frames:
-    """Position of a batch's frames in an ONNX tensor: the dimension that holds them, and how it is divided.
+    """Place of a batch's frames in an ONNX tensor: which dimension holds them, and what else it holds.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class InputEnd:
-    """Input of an ONNX model, with its shape and its layout on the hardware's input map.
+    """Input of an ONNX model: tensor name, shape and layout on the hardware's input map, if hardware reads it.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class OutputEnd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Head:
-    """Part of an ONNX model before its first quantisers, which ONNX Runtime runs on the host.
+    """Part of an ONNX model before its first QuantizeLinear nodes, which ONNX Runtime runs on the host.
 
     Parameters
     ----------
@@ -275,5 +275,5 @@ class Host:
 
     @property
     def taken(self) -> tuple[InputEnd, ...]:
-        """Inputs of the ONNX model that the hardware reads, in order."""
+        """Tuple of the ONNX model's inputs (`InputEnd`) that the hardware reads, in order."""
         return tuple(end for end in self.inputs if end.taken)

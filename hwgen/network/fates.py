@@ -1,4 +1,4 @@
-"""Survey of an ONNX model: for every operator, whether hardware can compute it, and why not."""
+"""Survey of an ONNX model: for every operator, a verdict (built, folded, host, unsupported) and the reason."""
 
 from __future__ import annotations
 

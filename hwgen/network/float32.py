@@ -11,7 +11,7 @@ from hwgen.network.maps import IntegerType
 
 @dataclass(frozen=True)
 class Label:
-    """Scale (a float32 number) and zero point of a map, whose integers represent ``scale * (integer - zero)``."""
+    """Scale (float32) and zero point of a map: an integer stands for the real number ``scale * (integer - zero)``."""
 
     scale: float
     zero: int

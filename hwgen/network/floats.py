@@ -11,18 +11,18 @@ import numpy as np
 from hwgen.network.ops import Conv, Interpolate, Op
 
 _OTHER_ROUNDINGS = 10
-"""Number of float32 roundings in a layer's result in addition to one per addition: of operands, products and scales."""
+"""Number of float32 roundings in a layer's result besides one per addition: operands, products and scales."""
 _BIAS_ERROR = 2.0**-15
 """Maximum rounding error of a bias or a zero point in the hardware, in output LSBs."""
 _NAMED = 4
 """Maximum number of layers that a message names."""
 RARELY = 20_000
-"""Number of values of a fixed-point layer per value that may differ from ONNX Runtime's, by 1 LSB."""
+"""Number N of a fixed-point layer's values such that about one in N may differ from ONNX Runtime's, by 1 LSB."""
 
 
 @dataclass(frozen=True)
 class FloatLayer:
-    """Layer that ONNX Runtime computes in float32, because it doesn't fuse the layer with the quantisers around it.
+    """Layer that ONNX Runtime computes in float32, with a bound on how far its results differ from the hardware's.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def relative_rounding(conv: Conv) -> float:
 
 
 def summary_line(float_layers: Sequence[FloatLayer], layers: Sequence[Op]) -> str:
-    """Return a line of text about a network's layers that ONNX Runtime computes in float32; empty if there are none.
+    """Return a line of text that tells how far float32 layers of ONNX Runtime can differ; empty without such layers.
 
     ``float_layers``: layers that compute with integers, and their bounds. Layers in fixed point are named, too.
     """

@@ -21,7 +21,7 @@ PART_VALUES = 1 << 22
 
 
 def frame_parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-    """Yield equally long arrays of frames in parts: index of the part's first frame, and a slice of each array.
+    """Yield arrays of frames in parts that fit memory: index of a part's first frame, and a slice of each array.
 
     There is at least one part; the parts follow one another.
 
@@ -51,7 +51,7 @@ def release(array: np.ndarray) -> None:
 
 
 Frames = np.ndarray | Sequence[np.ndarray]
-"""Input frames of a network: an array ``(n, C, H, W)`` of the input's type, or one such array per input."""
+"""Type of a network's input frames: an array ``(n, C, H, W)`` of integers, or one such array per input."""
 
 
 def by_input(frames: Frames) -> tuple[np.ndarray, ...]:

@@ -1,4 +1,4 @@
-"""Network: a directed graph of integer layers, with the positions where it can be cut into fusion groups.
+"""Network: a directed graph of integer layers, which can be cut into fusion groups (layers computed together).
 
 All quantisation is resolved to integers: zero points are subtracted from weights, scales are significands and shifts,
 and fused activations are bounds. The only floats are scales of operators that ONNX Runtime computes in float32.
@@ -111,7 +111,7 @@ class Network:
 
     @property
     def input(self) -> FeatureMap:
-        """Feature map at the network's only input.
+        """Feature map (shape, integer type) of the network's only input; an error if there are several.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class Network:
 
     @cached_property
     def input_maps(self) -> tuple[FeatureMap, ...]:
-        """Feature map at each input of the network, in order."""
+        """Feature maps (shape, integer type) of the network's inputs, as a tuple in input order."""
         maps: dict[str, FeatureMap] = {}
         for layer, edges in zip(self.layers, self.edges, strict=True):
             for edge, taken in zip(edges, layer.inputs, strict=False):
@@ -140,14 +140,14 @@ class Network:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the network's inputs: the ONNX model's names, or otherwise the names of the graph's edges."""
+        """Names of the network's inputs, a tuple: as in the ONNX model, or else of the graph's edges."""
         if self.host is not None:
             return tuple(end.name for end in self.host.taken)
         return tuple(edge or "input" for edge in self.inputs)
 
     @property
     def output(self) -> FeatureMap:
-        """Feature map at the network's only output.
+        """Feature map (shape, integer type) of the network's only output; an error if there are several.
 
         Raises
         ------
@@ -161,12 +161,12 @@ class Network:
 
     @property
     def output_layers(self) -> tuple[str, ...]:
-        """Name of the layer that computes each output of the network, in order."""
+        """Names of the layers that compute the network's outputs, a tuple in output order."""
         return self.outputs or (self.layers[-1].name,)
 
     @cached_property
     def output_maps(self) -> tuple[FeatureMap, ...]:
-        """Feature map at each output of the network, in order."""
+        """Feature maps (shape, integer type) of the network's outputs, as a tuple in output order."""
         return tuple(self.maps[name] for name in self.output_layers)
 
     @cached_property
@@ -210,7 +210,7 @@ class Network:
         return network
 
     def copy_at(self, cut: int) -> Copy | None:
-        """Return a `Copy` layer for the map that crosses a cut if several layers read the map; otherwise ``None``.
+        """Return a `Copy` layer for the only map that crosses a cut, if several layers read it; otherwise ``None``.
 
         The copy is not a layer of this network, but the first layer of every `part` that begins at the cut: the input
         of a group is a stream with one reader. No layer has its name.
@@ -233,19 +233,19 @@ class Network:
         return Copy(name=name, input=copied, output=copied, window=Window(kernel=(1, 1)))
 
     def crossing(self, cut: int) -> tuple[str, ...]:
-        """Return names of the maps that cross a cut: made by inputs or the first ``cut`` layers, and needed later."""
+        """Return the names of the maps that cross a cut: made before layer ``cut``, and read at or after it."""
         names = (*self.inputs, *(layer.name for layer in self.layers[:cut]))
         return tuple(name for name in names if self._last_readers[name] >= cut)
 
     @cached_property
     def _last_readers(self) -> dict[str, int]:
-        """Index of the last layer that reads each map, by the map's name; the number of layers for a network output."""
+        """Index of the last layer that reads each map, by map name; for an output, the number of layers."""
         ends = {edge: index for index, edges in enumerate(self.edges) for edge in edges}
         return ends | dict.fromkeys(self.output_layers, len(self.layers))
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """Positions where the network can be cut in two, as numbers of layers before the cut, ascending.
+        """Positions where only one map crosses, so that the network can be divided: numbers of layers before them.
 
         A single map crosses a cut, so that each side has one input map and one output map. It is the output of the
         layer right before the cut; all other layers before the cut are its ancestors, because every output is read.
@@ -265,7 +265,7 @@ class Network:
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """Possible boundaries of fusion groups: the number of layers before each cut, and both ends of the network."""
+        """Numbers of layers before each possible boundary of fusion groups: 0, each of ``cuts``, and all layers."""
         return (0, *self.cuts, len(self.layers))
 
     @property
@@ -297,14 +297,14 @@ class Network:
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """Hashable key of the shapes of all layers, without names, weights and scales.
+        """Hashable key of all layers' shapes, equal for networks that differ only in names, weights and scales.
 
         The keys of two networks of the same shape are equal.
         """
         return tuple(layer.geometry for layer in self.layers)
 
     def part(self, begin: int, end: int) -> Network:
-        """Return the layers with indices ``begin`` to ``end - 1``, between two cuts, as a network.
+        """Return layers ``begin`` to ``end - 1`` as a network; both must be possible cuts or ends of this network.
 
         If these are all layers, this network itself. If several of the layers read the map that crosses the first cut,
         a copy of it is the first layer (`copy_at`).

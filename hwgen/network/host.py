@@ -55,7 +55,7 @@ def inputs(network: Network) -> tuple[InputEnd, ...]:
 
 
 def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
-    """Return the ONNX model's inputs that the hardware reads, by name: pairs of the input and its feature map."""
+    """Return the ONNX model's inputs that the hardware reads: by name, its description and its feature map."""
     ends = (end for end in inputs(network) if end.taken)
     return {end.name: (end, source) for end, source in zip(ends, network.input_maps, strict=True)}
 
@@ -260,7 +260,7 @@ def _run_onnx(
     rows: bool = True,
     are_ragged: Sequence[bool] = (),
 ) -> list[np.ndarray]:
-    """Run an ONNX Runtime session on inputs ``(n, ...)``, in batches that the model accepts; return its outputs.
+    """Run an ONNX Runtime session on inputs ``(n, ...)`` in batches it accepts; return a list of outputs ``(n, ...)``.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ def _run_onnx(
 def _in_batches(
     network: Network, session: _Session, feeds: Sequence[np.ndarray], batch: int, are_ragged: Sequence[bool] = ()
 ) -> list[np.ndarray]:
-    """Run an ONNX Runtime session in batches of ``batch`` frames, and return its outputs for all frames.
+    """Run an ONNX Runtime session in batches of ``batch`` frames; return a list of outputs ``(n, ...)``.
 
     ``are_ragged``: for each output, whether its number of rows depends on the frame's values; ``batch`` is 1 then.
     """
@@ -345,7 +345,7 @@ def part_of(network: Network) -> Remainder | None:
 
 
 def _part(remainder: Remainder) -> dict[str, Any]:
-    """Return entries for ``plan.json``: the tensors where the hardware's part of the model ends, and its MAC share."""
+    """Return a dictionary for ``plan.json``: tensors where the hardware's part of the model ends, share of MACs."""
     return {"until": list(remainder.tensors), "macs_covered": remainder.macs_covered}
 
 
@@ -436,7 +436,7 @@ def new_session(model: str | bytes, optimised: bool) -> onnxruntime.InferenceSes
 
 
 class _Session:
-    """ONNX Runtime session for a model's operators that the host computes; ``where`` names their place in errors."""
+    """ONNX Runtime session of operators that the host computes, and the text ``where`` that begins its errors."""
 
     def __init__(
         self,

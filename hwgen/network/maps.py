@@ -103,7 +103,7 @@ def check_window(what: str, window: Window, channels: int, height: int, width: i
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMap:
-    """Feature map: a layer's input or output of ``channels x height x width`` integers.
+    """Feature map, a layer's input or output: ``channels x height x width`` integers of one type.
 
     ``zero_point`` is the integer for the real value 0. ``scale`` is the real value of one step (float32; ``None`` if
     the model states none). Only the host uses ``scale``, to quantise float inputs.
@@ -121,7 +121,7 @@ class FeatureMap:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the feature map."""
+        """Channels, height and width of the feature map, a tuple."""
         return self.channels, self.height, self.width
 
     @property
@@ -156,7 +156,7 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Height and width, in pixels, that the window covers from its first tap to its last tap."""
+        """Height and width in pixels that the window covers, dilation included."""
         return covered(self.kernel[0], self.dilation[0]), covered(self.kernel[1], self.dilation[1])
 
     @property
@@ -165,14 +165,14 @@ class Window:
         return self.kernel[0] * self.kernel[1]
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the output map's rows and columns for a ``height x width`` input map; 0 or less if no window fits."""
+        """Return rows and columns of the output for a ``height x width`` input; 0 or less if no window fits."""
         top, left, bottom, right = self.padding
         rows = (height + top + bottom - self.extent[0]) // self.stride[0] + 1
         columns = (width + left + right - self.extent[1]) // self.stride[1] + 1
         return rows, columns
 
     def reach(self, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return begin and end of the input rows (axis 0) or columns that the outputs ``begin`` to ``end`` read.
+        """Return begin and end of the input rows (axis 0) or columns (1) that outputs ``begin`` to ``end`` read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included: they
         are negative, or past the map's end.

@@ -1,4 +1,4 @@
-"""Options for reading a model (calibration, bits, input shape ..), with one entry per option.
+"""Options for reading a model (calibration, bits, input shape ..), one field per option.
 
 An entry is a field of `ModelOptions`. The command line, the checks of Python's arguments and the documentation are made
 from these entries, like a plan's options (`hwgen.options`).

@@ -71,7 +71,7 @@ def through_head(network: Network, x: Inputs) -> Inputs:
 
 
 def given_ends(network: Network) -> tuple[InputEnd, ...]:
-    """Return the inputs of a network's ONNX model that a user gives frames for."""
+    """Return the inputs (`InputEnd`) of a network's ONNX model that a user must give frames for."""
     head = None if network.host is None else network.host.head
     return host.inputs(network) if head is None else head.inputs
 
@@ -150,7 +150,7 @@ def _types(network: Network) -> dict[str, str]:
 
 
 def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.ndarray, ...]:
-    """Return input frames as one array per given input, in their order; refuse unequal numbers of frames."""
+    """Return a tuple of frames, one array per input that the user gives; refuse unequal numbers of frames."""
     names = [end.name for end in ends]
     listed = f"{len(names)} inputs ({', '.join(names)})" if len(names) > 1 else f"one input ({names[0]})"
     if isinstance(x, Mapping) and set(x) != set(names):
@@ -171,14 +171,14 @@ def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.n
 
 
 def _in_order(x: Inputs, names: Sequence[str]) -> list[Any]:
-    """Return each input's frames in a list: a mapping's in the order of ``names``, a sequence's in its own order."""
+    """Return a list of each input's frames: from a mapping in the order of ``names``, else in given order."""
     if isinstance(x, Mapping):
         return [x[name] for name in names]
     return [*x] if isinstance(x, list | tuple) else [x]
 
 
 def _labels(network: Network, names: Sequence[str]) -> list[str]:
-    """Return, for each model input, the text that begins its error messages."""
+    """Return, for each model input, the text that its error messages begin with."""
     return [f"{network.name}: input" + (f" {name}" if len(names) > 1 else "") for name in names]
 
 

@@ -18,8 +18,7 @@ MAX_BIAS = (1 << 47) - 1
 With 16 bits, usual biases can exceed int32.
 """
 RARELY = 200
-"""Reciprocal of the largest share of a channel's outputs that `fit_table` lets differ by 1 (1 in 200), with over 8
-bits."""
+"""Number N such that `fit_table` lets at most 1 in N of a channel's outputs differ by 1, for over 8 bits."""
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
 _MAX_SUMS = 1 << 16
@@ -59,7 +58,7 @@ def fit_table(
     output: tuple[int, int, int],
     bits: int,
 ) -> tuple[np.ndarray, int] | None:
-    """Search a requantised 1x1 depthwise convolution that equals a table: a ``wanted`` output per integer and channel.
+    """Return a 1x1 depthwise convolution's constants and fraction bits that give a table's outputs, or ``None``.
 
     The search compares ``clip(round((w * x + b) * significand / 2**shift) + zero)`` with ``wanted`` for many weights
     ``w``. The bias ``b`` is the offset in steps of ``w``, rarely one more or less. The factor is adjusted if ``wanted``
@@ -105,7 +104,7 @@ def _fit(
     output: tuple[int, int, int],
     bits: int,
 ) -> np.ndarray | None:
-    """Return weights, biases, significands and shifts for `fit_table`, for a fixed output zero point, or ``None``."""
+    """Return an array of weights, biases, significands and shifts for `fit_table`; ``None`` if there are none."""
     zero, low, high = output
     wide = bits > 8
     # With weight w, offsets are multiples of 1 / w steps.
@@ -139,7 +138,7 @@ def _fit(
 
 
 def _fitting_factor(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, nominal: float) -> np.ndarray:
-    """Return, for each row of ``sums``, a float32 factor that scales each sum between ``lower`` and ``upper``.
+    """Return, per row of ``sums``, a float32 factor that scales every sum to between ``lower`` and ``upper``.
 
     The factor is ``nominal`` if this is such a factor or none exists, otherwise the middle of the interval of such
     factors.
@@ -156,7 +155,7 @@ def _fitting_factor(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, nomi
 
 @dataclass(frozen=True)
 class FittedMean:
-    """Way to compute a rounded mean: each integer times ``weight`` is summed, and ``rule`` requantises the sum.
+    """Exact way to a rounded mean: integers times ``weight`` are summed, and ``rule`` requantises the sum.
 
     ``ties``: whether means can be halfway between two outputs, as exactly as float32 tells.
     """
@@ -173,7 +172,7 @@ def fit_mean(
     output: tuple[int, int, int],
     channels: int,
 ) -> FittedMean:
-    """Search a requantisation rule that rounds means of integers as float32 does, ties to even, for every possible sum.
+    """Return integer weight and requantisation that round means like float32, ties to even, for all possible sums.
 
     The sum is rounded once to float32, divided by the count and then by the output's scale. If no rule gives all
     outputs, the result is the rule with the fewest others, which differ by 1.
@@ -212,7 +211,7 @@ def fit_mean(
 def _fitting_mean(
     sums: np.ndarray, wanted: np.ndarray, factor: float, output: tuple[int, int, int], bound: int
 ) -> FittedMean:
-    """Return the weight and the rule of one channel whose outputs differ from ``wanted`` for the fewest sums."""
+    """Return weight and rule for one channel such that the fewest sums give an output other than ``wanted``."""
     zero, low, high = output
     lower = np.where(wanted == low, -np.inf, wanted - zero - 0.5)[None]
     upper = np.where(wanted == high, np.inf, wanted - zero + 0.5)[None]

@@ -1,4 +1,4 @@
-"""Networks with only the shapes of their layers, without weights and quantisation, for exploration.
+"""Networks that know only the shapes of their layers, without weights and quantisation, for exploration.
 
 Exploration groups and tiles layers; shapes suffice for it. Shapes come from the tables of built-in networks
 (`hwgen.network.zoo.tables`), from an ONNX file, or from a ``light`` model of the onnx package

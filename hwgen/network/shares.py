@@ -21,7 +21,7 @@ _FAR = 1 << 60
 
 @dataclass(frozen=True)
 class Shares:
-    """Lookup tables for adding two quantised maps: each operand's share, in ``2**-fraction`` LSBs, and thresholds.
+    """Tables that add two quantised maps: each operand's rescaled values in ``2**-fraction`` LSBs, and thresholds.
 
     ``rounding`` has, by the low bits of the sum's integer part, the smallest fraction that is rounded up.
     """
@@ -32,7 +32,7 @@ class Shares:
 
 
 def find_shares(op: Add) -> Shares:
-    """Search lookup tables for an Add layer whose rounded sum is the layer's output for every pair of input values.
+    """Return lookup tables for an Add layer whose rounded sums are its outputs, for every pair of inputs.
 
     A few fractional bits suffice if the scales are unrelated, or in a simple ratio (`_with_ties`). If the ratio is
     nearly simple, float32's rounding of near-ties decides, and more bits must distinguish them (`_by_order`).
@@ -55,7 +55,7 @@ def find_shares(op: Add) -> Shares:
 
 
 def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """Correct the tables ``a`` and ``b`` until their rounded sums are an Add's outputs; ``None`` if this fails.
+    """Return the tables ``a`` and ``b`` corrected so that rounded sums are an Add's outputs; ``None`` if it fails.
 
     Ties are rounded to even. Every output is a difference constraint: the sum of its two shares must be between two
     bounds. The Bellman-Ford algorithm solves the constraints, if they have a solution: it corrects each table by the
@@ -76,7 +76,7 @@ def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares |
 
 
 def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """Search rounding thresholds for the tables ``a`` and ``b`` that give an Add's outputs; ``None`` if none do.
+    """Return the tables ``a`` and ``b`` with rounding thresholds that give an Add's outputs; ``None`` if none do.
 
     Outputs increase with the real sum. If the tables are fine enough, outputs also increase with the tables' sum. The
     rounding threshold is then between the maximum sum with one output and the minimum sum with the next output.

@@ -25,7 +25,7 @@ def arrays(values: Any) -> Any:
 
 
 def exported(module: Any, example: Any, where: str) -> onnx.ModelProto:
-    """Export a module with PyTorch's own exporter, and return the float ONNX model.
+    """Export a PyTorch module with PyTorch's own exporter, and return it as a float ONNX model.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def exported(module: Any, example: Any, where: str) -> onnx.ModelProto:
 
 @contextmanager
 def _evaluating(module: Any) -> Iterator[None]:
-    """Put a PyTorch module into evaluation mode in the ``with`` block, and restore its submodules' modes after it."""
+    """Context manager that puts a PyTorch module into evaluation mode, and restores all modes afterwards."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:

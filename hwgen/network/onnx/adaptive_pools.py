@@ -46,7 +46,7 @@ def _summands(at: Rewriter, tensor: str) -> Iterator[str]:
 
 
 def _map_before(at: Rewriter, tensor: str) -> str:
-    """Return the feature map that ``tensor`` was picked from by `_PICKING` operators and quantisers without effect."""
+    """Return the name of the map that ``tensor`` comes from by `_PICKING` operators and ineffective quantisers."""
     node = at.graph.producers.get(tensor)
     while node is not None and node.op_type in _PICKING:
         tensor = next((name for name in node.input if not at.graph.is_constant(name)), "")
@@ -61,7 +61,7 @@ def _map_before(at: Rewriter, tensor: str) -> str:
 
 
 def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) -> np.ndarray | None:
-    """Return the pixel of the map that each summand reads per output pixel: index from 1, or 0 if it reads a zero.
+    """Return which pixel of the map each summand reads per output pixel: an array of 1-based indices, 0 for a zero.
 
     The result, ``(summands, rows, columns)``, is ``None`` if they don't read each channel alike. ``shape``: shape of
     the map ``source``.
@@ -87,7 +87,7 @@ def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) ->
 
 
 class _Windows(NamedTuple):
-    """Windows of an adaptive pool: map size, map rows that each output row averages, and columns per output column.
+    """Windows of an adaptive pool: map size, map rows per output row, and map columns per output column.
 
     A window without rows or columns gives 0.
     """
@@ -144,7 +144,7 @@ def _adaptive_pool(at: Rewriter, node: onnx.NodeProto) -> Made:
 def _gathers(
     at: Rewriter, source: str, sizes: Sequence[int], chosen: Sequence[Sequence[int]], output: str
 ) -> list[onnx.NodeProto]:
-    """Return Gather nodes that select the rows and columns ``chosen`` of a map; an index equal to the size reads 0."""
+    """Return Gather nodes that select the rows and columns ``chosen`` from a map; an index past the end reads 0."""
     nodes, names = list[onnx.NodeProto](), [source, at.unused(f"{output}_rows"), output]
     if any(size in indices for size, indices in zip(sizes, chosen, strict=True)):
         names[0] = at.unused(f"{output}_padded")

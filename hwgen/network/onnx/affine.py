@@ -31,7 +31,7 @@ _CLOSE = 2.0**-15
 _SATURATING = np.float32(32)
 """Requantisation factor that saturates a 4-bit output for a sum only half a step from its threshold."""
 _MAX_DISTANCE = 14
-"""Maximum distance, in output steps, between the two values that a Where chooses from: both must fit 4 bits."""
+"""Maximum distance in output steps of the two values that a Where chooses from, so that both fit 4 bits."""
 _MAX_FRACTION = 20
 """Maximum number of fraction bits that `settled` gives to a convolution's bias; products have none."""
 
@@ -137,7 +137,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """Return the affine function per channel that a node applies to the builder's current map, or ``None``."""
+    """Return the gain and offset per channel that a node applies to the builder's current map; ``None`` if none."""
     if node.op_type not in AFFINE or not any(build.constants.holds(name) for name in node.input):
         return None
     try:
@@ -147,7 +147,7 @@ def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
 
 
 def note_step(build: Builder, steps: int, step: Affine | None) -> None:
-    """Compose a node's affine function ``step`` with the arithmetic since the DequantizeLinear, in the builder's state.
+    """Compose a node's function (gain and offset per channel) with those since the DequantizeLinear, in the state.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def note_step(build: Builder, steps: int, step: Affine | None) -> None:
 
 
 def fold_before(build: Builder, sums: AccumulatorState, operand: Reals, first: Affine) -> None:
-    """Fold the arithmetic before a convolution (the affine function ``first``) into the convolution's sums.
+    """Fold arithmetic before a convolution, ``first`` (gain and offset per channel), into the convolution's sums.
 
     ``operand``: dequantised map before the arithmetic. Raises ModelError if no integer weights can include ``first``.
     """
@@ -195,7 +195,7 @@ def fold_before(build: Builder, sums: AccumulatorState, operand: Reals, first: A
 
 
 def first_reals(sums: AccumulatorState) -> Affine:
-    """Return a convolution's affine function (gain and offset per channel) from bias-free accumulators to reals."""
+    """Return the gain and offset per output channel that turn a convolution's accumulators into real numbers."""
     steps = (sums.x_scale * sums.w_scale).astype(np.float64)  # float32 numbers: the units of the bias
     own = Affine(sums.unit, sums.bias * steps + sums.residue)
     return own if sums.affine is None else sums.affine.after(own)
@@ -212,7 +212,7 @@ def refuse_pool_of_arithmetic(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def settled(build: Builder, sums: AccumulatorState, scale: np.float32, close: float = _CLOSE) -> AccumulatorState:
-    """Return a convolution's sums with the folded arithmetic included in its integer weights, bias and factor.
+    """Return a convolution's sums (importer state) with folded arithmetic put into integer weights, bias and factor.
 
     The bias gets as many fraction bits as the output's step asks for. Sums without folded arithmetic are returned as
     they are, if ONNX Runtime rounds their bias, too.
@@ -261,7 +261,7 @@ def settled(build: Builder, sums: AccumulatorState, scale: np.float32, close: fl
 
 
 def _compared(build: Builder, sums: AccumulatorState, scale: np.float32) -> AccumulatorState:
-    """Return a convolution's sums that a Less compares with a threshold, weights signed so that outputs rise with sums.
+    """Return a convolution's sums (importer state) to be compared with a threshold, signed so that outputs rise.
 
     The factor makes any two neighbouring sums saturate to different outputs. The bias represents the threshold and is
     found when the bounds of the outputs are known (`hwgen.network.onnx.levels`).

@@ -45,7 +45,7 @@ _DIGIT_BITS = 8
 
 @dataclass(frozen=True)
 class Digits:
-    """Table of floats in fixed point, split into signed digits: float = unit * sum of ``digit[i] * 2**(bits * i)``.
+    """Table of floats as sums of signed digits: float = unit * sum of ``digit[i] * 2**(bits * i)``.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def refuse_uncounted(build: Builder, node: onnx.NodeProto, geometry: Geometry) -
 
 
 def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, geometry: Geometry) -> AccumulatorState:
-    """Append layers that sum a function of the builder's current map; return its mean as a convolution's sums.
+    """Append layers that sum a function of the current map; return its mean as convolution sums (importer state).
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, g
 
 
 def _mean(build: Builder, node: onnx.NodeProto, x_scale: np.float32, geometry: Geometry) -> AccumulatorState:
-    """Return the mean of the builder's current map (its sum for a ReduceSum) as sums of a convolution of unit weights.
+    """Return the current map's mean (its sum for ReduceSum) as sums of a convolution with unit weights (state).
 
     If sums over a whole map fit 16 bits, a separate layer computes them, and the convolution's window is 1x1.
     """
@@ -206,7 +206,7 @@ def _emit_digits(build: Builder, node: onnx.NodeProto, digits: Digits) -> None:
 
 
 def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> Window:
-    """Append a layer that sums each channel of the current map to one 16-bit value; return the 1x1 window left."""
+    """Append a layer that sums each channel of the map in 16 bits; return the 1x1 window for the next layer."""
     channels = build.map.channels
     significand, shift = multiplier(np.ones(channels, np.float32), 1 << INT16.bits)
     rule = Requantisation(significand=significand, shift=shift, zero_point=0, low=INT16.minimum, high=INT16.maximum)
@@ -241,7 +241,7 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def as_sums(state: Joined) -> AccumulatorState | None:
-    """Return an average as sums of a convolution; ``None`` if ``state`` is not an average, or a MaxPool follows it."""
+    """Return an average as a convolution's sums (importer state); ``None`` if it is none, or a MaxPool follows."""
     if state.sums is None or state.pools:
         return None
     sums = state.sums()
@@ -282,7 +282,7 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
-    """Tabulate, in float32 ``(channels or 1, integers)``, what an average reads for each integer of the map."""
+    """Tabulate the floats that an average reads for each integer of the map, ``(channels or 1, integers)``."""
     last, bits = title(state.steps[-1]), build.map.type.bits
     if state.for_sums or bits > MAX_BITS:
         raise build.refusal(
@@ -297,7 +297,7 @@ def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
 
 
 def geometry_of(build: Builder, node: onnx.NodeProto) -> Geometry:
-    """Return an average pool's window over the current map and its output size; set the layout to the output's."""
+    """Return an average pool's window over the current map and its output size; set the builder's layout to it."""
     here = build.map
     if node.op_type.startswith("Reduce") or "Global" in node.op_type:
         build.view = build.whole_maps(node)
@@ -386,7 +386,7 @@ def _emit(
 
 
 def _global_rule(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output: Map) -> Requantisation:
-    """Return the requantisation that turns each channel's sum into its average, for a global average pool."""
+    """Return the requantisation from each channel's sum to its average, for a global average pool."""
     here = build.map
     assert output.scale is not None
     pixels, integer_type = here.height * here.width, here.type

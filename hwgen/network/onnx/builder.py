@@ -46,7 +46,7 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
-"""Maximum float32 distance of a Clip's bounds from its quantiser's range for ONNX Runtime to drop the Clip."""
+"""Maximum float32 distance of a Clip's bounds from its quantiser's range such that ONNX Runtime drops the Clip."""
 _RELU = (0.0, math.inf)
 """Bounds of a Relu, which ONNX Runtime drops only if the quantiser's range begins at 0."""
 _MAX_OFF = 0.01
@@ -64,7 +64,7 @@ It is enough for 2,048 channels of 16 bits.
 
 
 class Builder:
-    """Builder of a network's layers from ONNX nodes; it holds the current node's value and all layers so far."""
+    """Builder of a network's layers from ONNX nodes; it holds the current tensor's value and all layers so far."""
 
     def __init__(self, constants: Constants, kernels: Kernels, options: ModelOptions) -> None:
         self.constants, self.kernels, self.options = constants, kernels, options
@@ -77,7 +77,7 @@ class Builder:
         """Layout of the current node's value on its feature map, or on the map that it becomes when it is quantised."""
         self.state: State = Integers()
         self.source: PendingLayer | None = None
-        """Layer that computes the current feature map; ``None`` if the map is an input of the model."""
+        """Layer that computes the current feature map (unfinished); ``None`` if the map is an input of the model."""
         self.shared = False
         """Whether other nodes read the current feature map, so that the layer that computes it must not change.
 
@@ -114,7 +114,7 @@ class Builder:
 
     @property
     def value(self) -> Value:
-        """All that is known of the tensor that the current node reads or has computed: state, map, layout and layer."""
+        """Current tensor as a `Value`: state of import, feature map, layout on the map, and computing layer."""
         return Value(self.state, self.map, self.view, self.source, self.shared)
 
     def enter(self, value: Value) -> None:
@@ -137,7 +137,7 @@ class Builder:
         return self.constants.refusal(node, why)
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
-        """Set the current map's scale and zero point if they are unknown; refuse a different known zero point.
+        """Set the current map's scale and zero point unless known; refuse the node if its zero point differs.
 
         The scale can differ from the scale that the map was quantised with. Later nodes then read the integers in steps
         of ``scale``.
@@ -150,7 +150,7 @@ class Builder:
             labelled.scale = scale if labelled.scale is None else labelled.scale
 
     def maps_of_one_type(self) -> list[Map]:
-        """Return the current map and the maps that it derives from by layers that keep the integer type."""
+        """Return the current map and the maps before it that layers derive it from without a new integer type."""
         maps, step = [self.map], self.source
         while step is not None and step.kind.keeps_type:
             maps.append(step.input)
@@ -212,7 +212,7 @@ class Builder:
             self._emit_table(state.steps[0] if state.steps else node, state, wanted, to)
 
     def _tabulate_outputs(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> np.ndarray:
-        """Tabulate, in int64, the integer that a QuantizeLinear gives for each integer of the current map.
+        """Tabulate, as int64, the QuantizeLinear's output for each integer of the current map, by channel.
 
         Its shape is ``(channels or 1, integers)``.
         """
@@ -268,7 +268,7 @@ class Builder:
         return Function(self.constants, self.map, self._values(), state)
 
     def table(self, state: Reals) -> np.ndarray:
-        """Tabulate, in float32, what the nodes since the DequantizeLinear make of each integer of the current map.
+        """Tabulate, as float32, the real number that each integer of the current map becomes, by channel.
 
         Its shape is ``(channels or 1, integers)``.
         """
@@ -277,12 +277,12 @@ class Builder:
         return ((self._values() - state.zero).astype(np.float32) * state.scale)[None]
 
     def _values(self) -> np.ndarray:
-        """Return all integers that the current feature map can hold, in rising order, int64."""
+        """Return all integers that the current feature map can hold, ascending, as an int64 array."""
         low, high = self.range()
         return np.arange(low, high + 1)
 
     def range(self) -> tuple[int, int]:
-        """Return the lowest and the highest integer that the current feature map can hold."""
+        """Return the lowest and the highest integer that the current feature map can hold, a pair."""
         source = self.computing_layer()
         if source is not None:
             return source.low, source.high
@@ -326,7 +326,7 @@ class Builder:
         return name
 
     def _convolution(self, sums: AccumulatorState, output: Map) -> PendingLayer:
-        """Return the unfinished layer of a convolution with the output map ``output``, without requantisation."""
+        """Return an unfinished convolution layer with the output map ``output``, not yet requantised."""
         self._count_weights(sums.node, sums.weights.size)
         step = PendingLayer(self._unique_name(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
         step.groups, step.fraction = sums.groups, sums.fraction
@@ -410,12 +410,12 @@ class Builder:
             )
 
     def _note_floats(self, step: PendingLayer, sums: AccumulatorState, factor: np.ndarray) -> None:
-        """Record a convolution that ONNX Runtime computes in float32, with the bound on its results' difference."""
+        """Record a convolution that ONNX Runtime computes in float32, with a bound on its difference in LSBs."""
         if sums.averages or self.kernels.is_in_floats(sums.node):
             self.float_layers.append(FloatLayer.of_convolution(step.convolution(step.input.frozen()), factor))
 
     def in_floats(self, layers: Iterable[Op]) -> tuple[FloatLayer, ...]:
-        """Return the finished ``layers`` that ONNX Runtime computes in float32, each with the bound on its error."""
+        """Return the float32 layers of ONNX Runtime among the finished ``layers``, each with its error bound."""
         names = {layer.name for layer in layers}
         return tuple(layer for layer in self.float_layers if layer.name in names)
 
@@ -517,7 +517,7 @@ class Builder:
         self.map, self.source, self.shared = step.output, step, self.shared and step.kind.selects
 
     def remove_layers_from(self, count: int) -> None:
-        """Remove all layers after the first ``count`` layers, with all that was noted of them."""
+        """Remove all layers starting at index ``count``, with all that was noted about them."""
         gone = {step.name for step in self.steps[count:]}
         del self.steps[count:]
         self._names -= gone
@@ -643,7 +643,7 @@ class Builder:
         return Bias.of_integers(stated, len(bias.steps))
 
     def leave_in_floats(self) -> None:
-        """Note that ONNX Runtime computes the current node in float32, if the node reads dequantised values.
+        """Note that ONNX Runtime computes the current node in float32, if it reads dequantised values.
 
         ONNX Runtime moves a DequantizeLinear past some operators (MaxPool, Reshape), so that integer kernels can
         follow, but not past others.
@@ -785,7 +785,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> AccumulatorState:
-        """Return the accumulators of a Conv-like node over the current map as an importer state; set the layout.
+        """Return accumulators of a Conv-like node over the current map (importer state); set the layout.
 
         Parameters
         ----------
@@ -829,7 +829,7 @@ class Builder:
         return AccumulatorState(node, window, weights, bias, x_scale, kernels.scale, kernels.type, size, groups=groups)
 
     def _padded(self, node: onnx.NodeProto, window: Window, value: int | None) -> Window:
-        """Return ``window`` with the padding of the preceding Pad layer merged in, if that pads by ``value``.
+        """Return ``window`` with the previous Pad layer's padding merged in, if that layer pads by ``value``.
 
         The Pad's input then becomes the current map.
         """
@@ -850,7 +850,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> AccumulatorState:
-        """Return the accumulators of a product along the last dimension as an importer state; set the layout.
+        """Return accumulators of a matrix product over the last dimension (importer state); set the layout.
 
         The product becomes a convolution. Its kernel covers the whole map if the value has two dimensions, and
         otherwise the part of the map that the last dimension holds.

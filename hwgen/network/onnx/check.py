@@ -61,7 +61,7 @@ def check_by_runtime(path: Path, model: onnx.ModelProto | None = None) -> None:
 
 
 def _source(path: Path) -> str | bytes:
-    """Return a model file's path as ONNX Runtime accepts it, or the file's bytes if the path is not UTF-8."""
+    """Return a model file's path as a string, or the file's bytes if the path is not UTF-8, for ONNX Runtime."""
     try:
         return str(path).encode().decode()
     except UnicodeEncodeError:

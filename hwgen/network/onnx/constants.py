@@ -23,7 +23,7 @@ NARROW = {
     for kind in (IntegerType(bits=bits, signed=signed) for bits in (4, 2) for signed in (True, False))
     if str(kind).upper() in onnx.TensorProto.DataType.keys()  # noqa: SIM118 (no mapping)
 }
-"""Integer types of 2 and 4 bits, by their element type in ONNX.
+"""Integer types of 2 and 4 bits (`IntegerType`), by ONNX's element type number.
 
 NumPy stores feature maps of these types in bytes.
 """
@@ -32,7 +32,7 @@ _NARROW_DTYPES = {helper.tensor_dtype_to_np_dtype(element): kind for element, ki
 TYPES = _NARROW_DTYPES | {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
 """Integer types that feature maps and weights can have, by the NumPy type of a constant."""
 ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
-"""Integer types that feature maps and weights can have, by ONNX's element type."""
+"""Integer types that feature maps and weights can have (`IntegerType`), by ONNX's element type number."""
 NAMED = "int8, uint8, int16 or uint16"
 """Text that lists the integer types that feature maps can have, for error messages."""
 BATCH = int(np.iinfo(np.int64).min)
@@ -46,7 +46,7 @@ MANY_WEIGHTS = 1 << 24
 
 @dataclass(frozen=True)
 class Quantised:
-    """Constant of an ONNX model after a DequantizeLinear: integers, with scale and zero point along ``axis``."""
+    """Constant of an ONNX model after a DequantizeLinear: integers, and scale and zero point (along ``axis``)."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -69,7 +69,7 @@ class Quantised:
 
 
 class QuantisedWeights(NamedTuple):
-    """Integer weights of a convolution or matrix product without zero point, with their scale and type.
+    """Weights of a convolution or matrix product as integers (zero point subtracted), with scale and type.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class QuantisedWeights(NamedTuple):
 
 
 class Quantisation(NamedTuple):
-    """Scale, zero point and type of a feature map's integers."""
+    """Quantisation of a feature map: float32 scale, zero point and integer type."""
 
     scale: np.float32
     zero: int
@@ -96,7 +96,7 @@ class Quantisation(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """Bias of a convolution or matrix product, rounded to steps of the accumulators.
+    """Bias of a convolution or matrix product, as int64 multiples of an accumulator step, and as it was stated.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ class Constants:
         self.arrays[node.output[0]] = np.asarray(result)
 
     def _quantisation(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return values, scale and zero point of a QuantizeLinear or DequantizeLinear whose input is a constant."""
+        """Return values, scale and zero point (arrays) of a QuantizeLinear or DequantizeLinear of a constant."""
         if node.input[0] not in self.arrays:
             raise self.refusal(node, f"takes {node.input[0]!r}, already dequantised")
         values = self.arrays[node.input[0]]
@@ -235,7 +235,7 @@ class Constants:
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
     def _axis(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> int:
-        """Return the axis along which a constant's scales differ, 0 or more; 0 for a single scale."""
+        """Return the axis (0 or more) along which a constant's scales differ; 0 for a single scale."""
         axis = int(attribute(node, "axis", 1))
         if scale.size == 1:
             return 0
@@ -249,7 +249,7 @@ class Constants:
     # Scales and zero points.
 
     def scale_and_zero(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Return a node's constant scale (float32), its input ``first``, and its constant zero point, the next input.
+        """Return a node's constant scale (float32), input ``first``, and zero point, the next input, as arrays.
 
         ``default``: type of the zero point, if the node has none.
         """
@@ -354,7 +354,7 @@ class Constants:
         return self.weights(node, constant.values, constant.scale, constant.zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
-        """Convert a node's constant bias, its input ``index``, to steps of ``unit``, float32 ``(M,)`` or ``(1,)``.
+        """Convert a node's constant bias, input ``index``, to multiples of ``unit``, float32 ``(M,)`` or ``(1,)``.
 
         A bias of floats, or of another scale than ``unit``, is rounded to these steps.
         """
@@ -389,7 +389,7 @@ class Constants:
             raise self.refusal(node, f"bias must have the shape ({outputs},), not {bias.shape}")
 
     def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        """Round real bias ``values`` to steps of ``unit``, int64, and refuse a node whose steps exceed 48 bits."""
+        """Round real bias ``values`` to int64 multiples of ``unit``; refuse a node whose multiples exceed 48 bits."""
         steps = np.rint(values / unit.astype(np.float64))
         if not np.isfinite(values).all():
             raise self.refusal(node, f"bias must be finite, but holds {values[~np.isfinite(values)].flat[0]}")

@@ -19,12 +19,12 @@ from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.views import View
 
 _FLOATS = {"Flatten", "Tile"}
-"""ONNX operators on dimensions past which ONNX Runtime moves neither DequantizeLinear nor QuantizeLinear."""
+"""ONNX operators on dimensions past which ONNX Runtime moves no quantiser, so that they move floats."""
 
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Input of a node that renames or reorders dimensions: a tensor with a layout ``view`` on its map.
+    """Input of a node that renames or reorders dimensions: its layout ``view``, and how to read the node's constants.
 
     Batches have ``batch`` frames (``None``: any number).
     """
@@ -183,7 +183,7 @@ MOVES: dict[str, Callable[[_Tensor], View]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""Functions that compute the output's layout, by the ONNX operator that renames or reorders dimensions."""
+"""Functions that compute a node's output layout, by ONNX operator that renames or reorders dimensions."""
 
 
 def _import_move(build: Builder, node: onnx.NodeProto) -> None:

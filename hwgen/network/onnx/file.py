@@ -213,12 +213,12 @@ def named(node: onnx.NodeProto) -> str:
 
 
 def by(pair: Iterable[int]) -> str:
-    """Return sizes as text joined by ``x``, such as ``3x3``."""
+    """Return sizes as one text, joined by ``x``, such as ``3x3``."""
     return "x".join(map(str, pair))
 
 
 def line(error: BaseException) -> str:
-    """Return the first non-empty line of an error's text."""
+    """Return the first non-empty line of an exception's text."""
     lines = map(str.strip, str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)[:300]
 
@@ -246,7 +246,7 @@ DEFAULT_DOMAINS = {"", "ai.onnx"}
 _RUNTIME_DOMAIN = "com.microsoft"
 """Domain of ONNX Runtime's own operators, which take precedence over functions of the same name."""
 _Name = tuple[str, str]
-"""Type of a function's domain and name. Several overloads can share both."""
+"""Type of a pair that identifies a function of an ONNX model: domain and name. Several overloads can share both."""
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -318,7 +318,7 @@ def _add_defaults(model: onnx.ModelProto, name: _Name) -> None:
 
 
 def _name(function: onnx.FunctionProto) -> _Name:
-    """Return the domain and the name of a model's function."""
+    """Return the pair of domain and name that identifies a model's function."""
     return function.domain, function.name
 
 

@@ -50,7 +50,7 @@ _TESTS = 8
 
 @dataclass(frozen=True)
 class FixedValue:
-    """Fixed-point value of a program: its index in the layer, real value of a step, and range of its integers.
+    """Value in a fixed-point program: index of its operation, real value of one step (LSB), and integer range.
 
     A step stands for ``mantissa / 2**fraction``. Usual mantissas are 1, and the mantissa of the next quantiser's scale:
     sums that are halfway between two outputs then stay so, as in ONNX Runtime.
@@ -64,12 +64,12 @@ class FixedValue:
 
     @property
     def unit(self) -> float:
-        """Real value of one step of the fixed-point value."""
+        """Real value of one step (LSB) of the fixed-point value, a float."""
         return math.ldexp(self.mantissa, -self.fraction)
 
 
 def split_unit(unit: float) -> tuple[float, int]:
-    """Return the mantissa, from 1 to below 2, and the number of fraction bits of a fixed-point step's real value."""
+    """Return a step's (LSB's) mantissa, from 1 to below 2, and its number of fraction bits."""
     mantissa, exponent = math.frexp(unit)
     return 2 * mantissa, 1 - exponent
 
@@ -143,7 +143,7 @@ class FixedPointProgram:
         self.result = self._known[id(formula)]
 
     def _operand(self, step: Applied, operand: Operand) -> FixedValue | np.ndarray | str:
-        """Return an operand as a value of the program or a constant's real values; "" if it is left out."""
+        """Return an operand as a program value, or a constant's real values; "" if the operand is left out."""
         if isinstance(operand, ConstantOperand):
             # Bounds of a Clip can be infinite.
             if not (np.isfinite(operand.reals).all() or step.node.op_type == "Clip"):
@@ -153,7 +153,7 @@ class FixedPointProgram:
         return operand if isinstance(operand, str) else self._known[id(operand)]
 
     def _fraction_bits(self, unit: float, node: onnx.NodeProto | None = None) -> int:
-        """Return the number of fraction bits for a node's result, whose step must be at most ``unit``."""
+        """Return the fraction bits for a node's result such that one step (LSB) is at most ``unit``."""
         units = [unit] if node is None else [self._units.get(name, unit) for name in node.output]
         return split_unit(min(units))[1] + _GUARD
 
@@ -172,26 +172,26 @@ class FixedPointProgram:
         return self.add(Table(operands=(index,), low=raw.low, table=np.rint(reals).astype(np.int64)), raw.fraction, raw)
 
     def add(self, step: Operation, fraction: int, *operands: FixedValue) -> FixedValue:
-        """Append a program step with these operands, and return its result, with ``fraction`` fraction bits."""
+        """Append an operation on these operands; return its result, which has ``fraction`` fraction bits."""
         low, high = step.range(*((value.low, value.high) for value in operands))
         self.steps.append(step)
         return FixedValue(len(self.inputs) + len(self.steps) - 1, operands[0].mantissa, fraction, low, high)
 
     def shifted(self, value: FixedValue, fraction: int) -> FixedValue:
-        """Append a rounding shift of a value to ``fraction`` fraction bits, and return the result."""
+        """Append a rounding shift to ``fraction`` fraction bits; return the result."""
         if value.fraction == fraction:
             return value
         return self.add(Shift(operands=(value.index,), shift=value.fraction - fraction), fraction, value)
 
     def lowered(self, value: FixedValue, bits: int) -> FixedValue:
-        """Return a value rounded to at most ``bits`` bits, by dropping fraction bits if it is wider."""
+        """Return a value rounded so that it fits ``bits`` bits, with fewer fraction bits if it was wider."""
         more = signed_bits(value.low, value.high) - bits
         if more > 0 and self.is_exact:
             raise ConfigError("exact values must have fewer bits")
         return self.shifted(value, value.fraction - more) if more > 0 else value
 
     def aligned(self, *values: FixedValue) -> list[FixedValue]:
-        """Return values converted to a common step (mantissa and fraction bits), so that they can be added."""
+        """Return values converted to a common step (LSB), so that they can be added."""
         mantissas = [value.mantissa for value in values]
         mantissa = self.mantissa if self.mantissa in mantissas else mantissas[0]
         values = tuple(self.scaled(value, np.ones(1), mantissa) for value in values)
@@ -251,7 +251,7 @@ class FixedPointProgram:
         return self.add(step, first.fraction, first, second)
 
     def bounded(self, value: FixedValue, low: float, high: float) -> FixedValue:
-        """Append a clip of a value to the real numbers ``low`` .. ``high`` if it can leave them; return the result."""
+        """Append a clip of a value to the range from ``low`` to ``high``, if it can leave it; return the result."""
         if self.is_exact:
             ends = np.array([end for end in (low, high) if math.isfinite(end)])
             value = self.shifted(value, max(value.fraction, _exact_fraction(ends)))
@@ -283,7 +283,7 @@ class FixedPointProgram:
         raise ConfigError("is too steep or too long for polynomials")
 
     def _fitted(self, value: FixedValue, level: _RampedFunction) -> tuple[int, Curve] | None:
-        """Return a piecewise polynomial for ``level`` and its operand's fraction bits; ``None`` if segments run out.
+        """Return fraction bits of a curve's operand, and the curve (piecewise polynomial); ``None`` if none fits.
 
         The polynomials are constant at both ends.
         """
@@ -311,7 +311,7 @@ class FixedPointProgram:
         return None
 
     def function(self, step: Applied) -> Function:
-        """Return a node as a function of its only variable operand, computed by ONNX Runtime."""
+        """Return a function of arrays for a node with one variable operand, computed by ONNX Runtime."""
         operands = tuple(None if isinstance(operand, Applied | Leaf) else operand for operand in step.operands)
         writer = FunctionWriter(self._constants)
         output = writer.expression(Applied(step.node, operands), "x")
@@ -329,7 +329,7 @@ class FixedPointProgram:
 
 @dataclass(frozen=True)
 class _RampedFunction:
-    """Function minus the ramp ``slope * max(x, 0)``, with operand and result in steps of given mantissas.
+    """Function minus the ramp ``slope * max(x, 0)``, in fixed-point steps (LSBs) of operand and result.
 
     Parameters
     ----------
@@ -370,7 +370,7 @@ class _RampedFunction:
 
 
 def _exact_fraction(values: np.ndarray) -> int:
-    """Return the number of fraction bits that represent real values exactly, at most `MAX_VALUE_BITS`."""
+    """Return how many fraction bits represent real values exactly, at most `MAX_VALUE_BITS`."""
     whole = (bits for bits in range(MAX_VALUE_BITS) if not (np.ldexp(values, bits) % 1).any())
     return next(whole, MAX_VALUE_BITS)
 

@@ -68,7 +68,7 @@ def _has_float_weights(graph: GraphIndex, node: onnx.NodeProto) -> bool:
 
 
 def _is_dequantised(graph: GraphIndex, tensor: str) -> bool:
-    """Return whether a tensor is the output of a DequantizeLinear with one scale, perhaps moved by other nodes."""
+    """Return whether a tensor is a DequantizeLinear's output with one scale, or values moved from one."""
     node = graph.producers.get(tensor)
     while node is not None and node.op_type in PASSED and len(graph.readers(tensor)) == 1:
         tensor = node.input[0]
@@ -81,7 +81,7 @@ def _is_dequantised(graph: GraphIndex, tensor: str) -> bool:
 
 
 def _is_quantised(graph: GraphIndex, tensor: str) -> bool:
-    """Return whether only a QuantizeLinear reads a tensor, perhaps after a Relu or Clip and then moves."""
+    """Return whether a tensor's only reader is a QuantizeLinear, perhaps after a Relu or Clip and moves."""
     passed = _BOUNDING | PASSED
     while len(following := graph.readers(tensor)) == 1:
         (node,) = following
@@ -149,7 +149,7 @@ class _OperandRewrite:
         return None if result.input == node.input else [*made, result]
 
     def _quantiser_pair(self, name: str, label: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-        """Return a QuantizeLinear of a tensor, with the parameters of ``label``, and a DequantizeLinear after it."""
+        """Return two new nodes: a QuantizeLinear of a tensor with the parameters of ``label``, and its inverse."""
         integers, real = self._at.unused(f"{name}_integers"), self._at.unused(f"{name}_quantised")
         quantiser = copied(label)
         quantiser.name, quantiser.input[0], quantiser.output[0] = integers, name, integers
@@ -163,7 +163,7 @@ class _OperandRewrite:
         return not _interpolates(node)
 
     def _following_quantiser(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
-        """Return the QuantizeLinear that follows tensors on all paths with one scale and zero point; ``None`` if none.
+        """Return the QuantizeLinear, of one scale and zero point, that follows on all paths; ``None`` if none.
 
         Add the operators on these paths to ``passed``, and QuantizeLinear if ONNX Runtime computes floats anyway.
         """
@@ -187,7 +187,7 @@ class _OperandRewrite:
         return labels[0] if len({tuple(node.input[1:]) for node in labels}) == 1 else None
 
     def _is_quantised(self, tensor: str, *, functions: bool) -> bool:
-        """Return whether a tensor is a quantised map, perhaps moved, or does not depend on a map.
+        """Return whether a tensor is a quantised map (perhaps moved), or depends on no input of the model.
 
         With ``functions``, functions of one value may be applied to the map, too.
         """

@@ -121,7 +121,7 @@ def hold(build: Builder, node: onnx.NodeProto, tensor: str, scale: np.float32 | 
 
 
 def _unit(build: Builder, node: onnx.NodeProto, tensor: str) -> float:
-    """Return the maximum step of fixed-point numbers that may stand for a tensor, or refuse the node that reads it."""
+    """Return the maximum step (LSB) of fixed-point numbers that may replace a float tensor, or refuse its reader."""
     if tensor not in build.units:
         raise build.refusal(node, "takes floats that no QuantizeLinear takes before what can't be built")
     return build.units[tensor]
@@ -179,7 +179,7 @@ def _join_result(build: Builder, state: Joined) -> Applied:
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
-    """Return a dequantised map and a table of the function applied to it, as a leaf of an expression."""
+    """Return a dequantised map, with a table of the function applied to it, as a leaf of an expression."""
     integer_type = build.map.frozen().type
     if state.for_sums or integer_type.bits > MAX_BITS:
         raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {integer_type}")
@@ -197,7 +197,7 @@ def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
 
 
 def _emit_sums(build: Builder, state: AccumulatorState, step: float) -> None:
-    """Append a convolution whose output is its sums in fixed point, and the max pools after it."""
+    """Append a convolution whose outputs are its sums as fixed-point numbers, and the max pools after it."""
     if state.chosen is not None:
         raise build.refusal(state.node, "must be quantised after Less and Where")
     unit = state.unit
@@ -221,7 +221,7 @@ def _emit_sums(build: Builder, state: AccumulatorState, step: float) -> None:
 
 
 def _interval(build: Builder, sums: AccumulatorState, scale: np.float32) -> tuple[int, int, int]:
-    """Return bounds (low, high) on a convolution's sums in steps of ``scale``, and on its accumulators' magnitude."""
+    """Return (lowest, highest) sum of a convolution in steps of ``scale``, and its accumulators' largest magnitude."""
     lowest, highest = build.range()
     zero = build.map.zero_point or 0
     below, above = min(lowest - zero, 0), max(highest - zero, 0)
@@ -358,7 +358,7 @@ def _formula_of(value: Value) -> Applied | Leaf:
 
 
 def _with_one_pixel(build: Builder, node: onnx.NodeProto, values: Sequence[Value], names: Sequence[str]) -> list[Value]:
-    """Return values whose expressions read at most one one-pixel map in all, if any map has more pixels.
+    """Return values such that at most one map of one pixel is read in all, if any map has more pixels.
 
     Other expressions of one pixel, or that read a one-pixel map, become maps.
     """
@@ -412,7 +412,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _average(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an average of fixed-point numbers as a pool layer."""
+    """Import an average of fixed-point numbers as a layer that pools them."""
     here, state = build.map, build.state
     geometry = geometry_of(build, node)
     refuse_uncounted(build, node, geometry)

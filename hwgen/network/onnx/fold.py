@@ -130,11 +130,11 @@ class _Folding:
         self._lazy: dict[str, onnx.NodeProto] = {}
         """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._batched: dict[str, list[TensorProto]] = {}
-        """Values of tensors that depend only on constants and the symbolic batch, one for each of `BATCHES`."""
+        """Values of each tensor that depends only on constants and the symbolic batch, one per size in `BATCHES`."""
         needed = at.graph.needed
         self._needed = {id(node) for node in needed}
         self._before: set[int] = set()
-        """Nodes, by ``id``, that a layer of the hardware depends on; the host computes the others.
+        """Nodes (``id``) that a layer of the hardware depends on; the host computes the others.
 
         After the last layer the host computes shapes itself.
         """
@@ -152,7 +152,7 @@ class _Folding:
             return None
 
     def _fold(self, node: onnx.NodeProto) -> Made:
-        """Return a node's replacement, empty if it only computes constants; ``None`` if the node stays.
+        """Return the nodes that replace a node, none if it only computes constants; ``None`` if the node stays.
 
         Raises
         ------
@@ -207,7 +207,7 @@ class _Folding:
         return name
 
     def _keep_all(self, values: Mapping[str, TensorProto]) -> Made:
-        """Add initialisers to the folded model and return an empty replacement; ``None`` if there are none."""
+        """Add initialisers to the folded model; return an empty list of nodes, or ``None`` if there are none."""
         for name, tensor in values.items():
             self._add_tensor(name, tensor)
         return [] if values else None
@@ -215,7 +215,7 @@ class _Folding:
     # Constants that ONNX Runtime computes.
 
     def _evaluated(self, node: onnx.NodeProto, operands: Sequence[TensorProto]) -> dict[str, TensorProto]:
-        """Compute a node with constant inputs ``operands``; return its outputs by name, none if a size is unknown."""
+        """Compute a node from constant ``operands``; return its outputs by name, or none if a size is unknown."""
         outputs = [name for name in node.output if name]
         values = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
         imports = [entry for entry in self._model.opset_import if entry.domain in DOMAINS]
@@ -363,7 +363,7 @@ class _Folding:
         return None
 
     def _shapes(self, tensor: str) -> list[Shape]:
-        """Return a tensor's shape for each of `BATCHES`, with 0 for unknown sizes; ``(0,)`` if its rank is unknown."""
+        """Return a tensor's shape for each batch in `BATCHES`: 0 for unknown sizes, ``(0,)`` for an unknown rank."""
         return [self._at.graph.shapes.for_batch(count).tensor(tensor).shape or (0,) for count in BATCHES]
 
     def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> Made:
@@ -431,7 +431,7 @@ RULES = (Rewrite("constants", "compute what depends on constants only, and move 
 
 
 def why_unfolded(node: onnx.NodeProto) -> str:
-    """Return text for a message: why constant folding leaves a node with constant inputs; only for such a node."""
+    """Return a text that says why constant folding leaves this node, although its inputs are constant."""
     if node.domain not in DOMAINS:
         return f"makes no constant: nothing is known of operators of the domain {node.domain!r}"
     if _is_random(node):
@@ -462,7 +462,7 @@ def _bytes(value: onnx.ValueInfoProto) -> int | None:
 
 
 def _axis(indices: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """Return the only axis along which ``indices`` differ, and the entries along it; ``None`` without such an axis."""
+    """Return the only axis along which ``indices`` differ, with the indices along it; ``None`` if several."""
     for axis in range(indices.ndim):
         entries = np.moveaxis(indices, axis, 0).reshape(indices.shape[axis], -1)
         if entries.size and (entries == entries[:, :1]).all():

@@ -1,4 +1,4 @@
-"""Tables of functions of one value, which ONNX Runtime computes for every integer that a feature map can hold."""
+"""Tables of one-operand functions, which ONNX Runtime computes for every integer that a map can hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPSET = 17
 
 @dataclass(frozen=True)
 class Function:
-    """Function of one value, made of ONNX nodes, that is applied to a dequantised feature map.
+    """Function of one value, made of ONNX nodes, that is applied to all values of a dequantised feature map.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Function:
         return bool((np.diff(self.reals()) >= 0).all())
 
     def quantised(self, node: onnx.NodeProto, scale: np.float32, zero: int, integer_type: IntegerType) -> np.ndarray:
-        """Compute the output integer of the function and its QuantizeLinear for each integer of the map, int64.
+        """Tabulate, as int64, the function's quantised output for each integer of the map, by channel.
 
         Its shape is ``(channels or 1, integers)``. The QuantizeLinear ``node`` quantises.
 
@@ -78,7 +78,7 @@ class Function:
         )
 
     def _tabulate(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
-        """Run the function in ONNX Runtime for each integer of the map, quantised if ``result`` is given.
+        """Tabulate the function by ONNX Runtime for each integer of the map, quantised if ``result`` is given.
 
         ``result`` is the output's scale, zero point and type.
         """
@@ -153,7 +153,7 @@ class FunctionWriter:
         return self.add("DequantizeLinear", values, *(self.array(label.reshape(())) for label in operand.label))
 
     def run(self, x: np.ndarray, output: str, *, integers: bool) -> np.ndarray:
-        """Run the written ONNX model on the input ``x`` in ONNX Runtime, and return the tensor ``output``.
+        """Run the written ONNX model on the array ``x`` in ONNX Runtime; return the array of tensor ``output``.
 
         ``integers``: whether ONNX Runtime can fuse nodes into integer kernels.
         """
@@ -162,7 +162,7 @@ class FunctionWriter:
         return np.asarray(result)
 
     def model(self, x: np.ndarray, output: str) -> bytes:
-        """Return the serialised ONNX model: an input of the type and shape of ``x``, the written nodes, the output."""
+        """Return the written ONNX model as bytes, with an input of the type and shape of ``x``."""
         model = self._model
         element_type = helper.np_dtype_to_tensor_dtype(x.dtype)
         graph = helper.make_graph(

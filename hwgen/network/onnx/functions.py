@@ -72,18 +72,18 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
-    """Append an ONNX node to a dequantised map's expression; the state's ``table`` must already include the node."""
+    """Append an ONNX node to a dequantised map's expression; the state's ``table`` must include it already."""
     state.formula = expression_of(build, node, [state.formula])
     state.steps.append(node)
 
 
 def follow_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState) -> None:
-    """Append an ONNX node to the expression that is computed from a convolution's sums."""
+    """Append an ONNX node to the expression that is computed from a convolution's sums (``state``)."""
     state.formula = expression_of(build, node, [state.formula])
 
 
 def expression_of(build: Builder, node: onnx.NodeProto, formulas: Iterable[Operand]) -> Applied:
-    """Return an ONNX node with its operands (constants, or the expressions ``formulas``) as an expression."""
+    """Return an ONNX node as an expression, with constants or the given ``formulas`` as its operands."""
     remaining = iter(formulas)
     operands: list[Operand] = []
     for name in node.input:
@@ -108,7 +108,7 @@ def _constant(build: Builder, node: onnx.NodeProto, name: str) -> ConstantOperan
 
 
 def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-    """Reshape a node's constant to one number ``()``, or to one per channel of the map ``(channels, 1, 1)``.
+    """Reshape a node's constant to ``()`` for one number, or ``(channels, 1, 1)`` for one per channel.
 
     For a normalisation the shape is ``(channels,)``.
     """

@@ -24,7 +24,7 @@ _QUANTISING = {"DequantizeLinear", "QuantizeLinear"}
 
 
 def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None, dict[str, tuple[str, str]]]:
-    """Split an ONNX model at its first quantisers: return the model after them, the head, and the removed nodes.
+    """Split a model at its first QuantizeLinears; return the rest, the head for the host, and the removed nodes.
 
     The inputs of the result are the tensors that these quantisers read. A model without operators before them, or with
     some that the host can't run, is returned unchanged. The mapping holds the verdict on each removed node, and the
@@ -60,7 +60,7 @@ def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None
 
 
 def _keeps_frames(graph: GraphIndex, nodes: Sequence[onnx.NodeProto], ends: Sequence[str], where: str) -> bool:
-    """Return whether each row of the tensors ``ends``, where the head ends, is one frame of the model's inputs.
+    """Return whether each row of the tensors ``ends``, where the head stops, is one frame of the inputs.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def _host_input(value: onnx.ValueInfoProto, where: str) -> InputEnd:
 
 
 def _find_head(graph: GraphIndex) -> tuple[list[onnx.NodeProto], list[str]]:
-    """Return the nodes before the first quantisers, and the tensors that these quantisers read, in order.
+    """Return the nodes before the first QuantizeLinears, and the names of the tensors that these read.
 
     Both are empty if other nodes read one of the nodes' tensors together with quantised ones, or it is an output.
     """

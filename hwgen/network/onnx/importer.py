@@ -56,7 +56,7 @@ def to_network(
 
 @contextmanager
 def checked(model: onnx.ModelProto, where: str, options: ModelOptions = AS_IT_IS) -> Iterator[FoldedModel]:
-    """Check an ONNX model, fold its constants, and yield the result; turn ConfigErrors in the context into ModelErrors.
+    """Check an ONNX model, fold its constants, and yield the result (context); ConfigErrors become ModelErrors.
 
     The result is without redundant nodes. Errors start with ``where``. Absurd scales can overflow in NumPy; the checks
     that matter refuse them.

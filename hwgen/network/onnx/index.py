@@ -17,14 +17,14 @@ from hwgen.network.onnx.infer import Shapes
 
 
 class GraphIndex:
-    """Index of an ONNX graph that stays unchanged: producers, readers, constants and shapes of its tensors."""
+    """Index of an ONNX graph: for its tensors the producer, the readers, constant values and shapes."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
         self.nodes = [*model.graph.node]
         """All nodes of the graph, in topological order."""
         self.producers = {name: node for node in self.nodes for name in node.output if name}
-        """Node that computes each tensor, by the tensor's name."""
+        """Node that computes each tensor, by tensor name."""
         self._positions = {id(node): position for position, node in enumerate(self.nodes)}
         self.initialisers = {tensor.name: tensor for tensor in model.graph.initializer}
         self.inputs = [value.name for value in data_inputs(model)]
@@ -75,7 +75,7 @@ class GraphIndex:
         return self.in_order(self.backwards(tensors, ends))
 
     def in_order(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Return nodes sorted in the graph's topological order."""
+        """Return nodes as a list in the graph's topological order."""
         return sorted(nodes, key=lambda node: self._positions[id(node)])
 
     def backwards(self, tensors: Iterable[str], ends: Collection[str] = ()) -> Iterator[onnx.NodeProto]:
@@ -90,7 +90,7 @@ class GraphIndex:
                 waiting += takes(node)
 
     def with_dependents(self, tensors: Iterable[str]) -> set[str]:
-        """Return ``tensors`` and all tensors of the graph that depend on them, by name."""
+        """Return the names ``tensors`` and the names of all tensors that depend on them, as a set."""
         found = {*tensors}
         for node in self.nodes:
             if not found.isdisjoint(takes(node)):

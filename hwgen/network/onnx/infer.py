@@ -24,11 +24,11 @@ Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of its dimensions, 0 for a size that is not known."""
 
 BATCHES = (2, 3)
-"""Two numbers of frames that replace a symbolic batch in turn: a size that differs depends on the batch."""
+"""Two batch sizes, in frames, that replace a symbolic batch in turn, to find sizes that depend on it."""
 _SMALL = 64
 """Maximum number of values of a tensor that shape inference evaluates, because it may hold sizes."""
 _SIZES = with_effect(*POINTWISE, *MOVES, Effect.PARTS, Effect.SIZES, Effect.REDUCTION)
-"""ONNX operators that models use to compute the sizes of tensors."""
+"""ONNX operators that models use on tensor shapes, to compute sizes of tensors."""
 _LIKE_FIRST = with_effect(
     *(Effect.FUNCTION, Effect.QUANTISER, Effect.SOFTMAX, Effect.NORMALISATION, Effect.TOKEN_NORMALISATION)
 )
@@ -72,7 +72,7 @@ class Shapes:
         return InferredTensor(first.type, tuple(one if one == other else 0 for one, other in sizes))
 
     def for_batch(self, count: int) -> BatchShapes:
-        """Return the types and shapes with ``count`` frames for a symbolic batch; a fixed batch stays fixed."""
+        """Return the types and shapes for a batch of ``count`` frames; a batch fixed by the model stays as it is."""
         count = count if self._is_symbolic else 0
         if count not in self._walks:
             self._walks[count] = BatchShapes(self._model, count)
@@ -140,7 +140,7 @@ class BatchShapes:
                 self._small[name] = numpy_helper.from_array(values, name)
 
     def _sizes(self, node: onnx.NodeProto) -> Sequence[np.ndarray]:
-        """Return the values of a node's outputs if they can be computed from known tensor sizes; otherwise none."""
+        """Return a node's output arrays if they follow from known tensor sizes; otherwise an empty list."""
         if node.domain not in DOMAINS or not node.output:
             return []
         if node.op_type in ("Shape", "Size") and node.input:
@@ -159,7 +159,7 @@ class BatchShapes:
             return []
 
     def _outputs(self, node: onnx.NodeProto) -> Mapping[str, onnx.TypeProto]:
-        """Return the types of a node's outputs by name, as far as they follow from its inputs."""
+        """Return the ONNX types of a node's outputs by name, as far as they follow from its inputs."""
         if node.op_type == "Compress" and node.domain in DOMAINS:
             return self._first_output(node, self._compressed(node))
         if node.domain not in DOMAINS or any(name not in self._types for name in takes(node)):
@@ -227,7 +227,7 @@ def _inferred(model: onnx.ModelProto, count: int) -> dict[str, onnx.TypeProto]:
 
 
 def _for_onnx(node: onnx.NodeProto, version: int) -> Iterator[onnx.NodeProto]:
-    """Yield ONNX nodes that stand for a node of ONNX Runtime in shape inference, because their outputs have its shapes.
+    """Yield ONNX nodes that replace a node of ONNX Runtime's own for shape inference, with outputs of its shapes.
 
     ``version``: version of ONNX's own operators.
     """

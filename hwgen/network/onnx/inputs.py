@@ -35,7 +35,7 @@ _CHANNELS_FIRST = {
 }
 """ONNX operators that need the channels as first dimension after the batch."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
-"""Map axis of each dimension of a tensor with channels first, by the number of dimensions without the batch."""
+"""Map axis (channels, rows, columns) of each dimension of a channels-first tensor, by its number of dimensions."""
 
 
 def input_view(
@@ -84,7 +84,7 @@ def input_view(
 def _layout_after(
     constants: Constants, node: onnx.NodeProto, view: View, batch: int | None, shape: Sequence[int] | None
 ) -> View | None:
-    """Return the layout of a node's output from its input's layout ``view``; ``None`` if it is not known.
+    """Return a node's output layout on the input's map, from its input's layout ``view``; ``None`` if unknown.
 
     Parameters
     ----------
@@ -119,13 +119,13 @@ def _fit_layout(view: View, shape: Sequence[int]) -> View | None:
 
 
 def _as_usual(source: View) -> View:
-    """Return the layout of a model's input whose first dimension holds the channels."""
+    """Return the layout of a model's input on its map if the first dimension holds the channels."""
     view = source.onto(_AXES[len(source.dims)])
     return View(view.sizes, view.dims[: len(source.dims)])
 
 
 def _layout_at_input(source: View, view: View, axes: Sequence[int]) -> View | None:
-    """Return the input's layout such that a later tensor's dimensions become the map axes ``axes``, or ``None``.
+    """Return the input's layout that turns a later tensor's dimensions into map axes ``axes``; else ``None``.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.join import MAX_BITS
 
 _COMBINED: dict[str, type[Join]] = {"Max": Max, "Min": Min, "Sub": Sub}
-"""Layer classes for ONNX operators that combine maps value by value, other than Add and Sum.
+"""Layer classes for ONNX operators that combine maps elementwise, except Add and Sum, by operator name.
 
 Add, and Sum of two maps, become an Add layer.
 """
@@ -110,7 +110,7 @@ def _what_gives_floats(state: State) -> str:
 
 
 def _with_open_blocks(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
-    """Return operands after appending layers for DepthToSpace or SpaceToDepth layouts, unless all have one layout."""
+    """Return operands as plain maps, with DepthToSpace or SpaceToDepth layers appended unless layouts agree."""
     views = {value.view for value in operands}
     if len(views) == 1 or not any(view.in_blocks for view in views):
         return operands
@@ -183,7 +183,7 @@ def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]
 
 
 def bounds(clips: Sequence[tuple[float, float]], output: Map) -> tuple[int, int]:
-    """Return the lowest and highest output integer after Relus and Clips with the bounds ``clips`` and a quantiser.
+    """Return the (lowest, highest) output integer after Relus and Clips with bounds ``clips`` and a quantiser.
 
     Quantising keeps the order, so a Relu before it equals bounds after it.
     """
@@ -197,7 +197,7 @@ def bounds(clips: Sequence[tuple[float, float]], output: Map) -> tuple[int, int]
 
 
 def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
-    """Refuse the nodes that read a tensor if several do and it is not yet a feature map of integers."""
+    """Refuse several readers of a tensor that is not yet a feature map of integers."""
     if len(readers) > 1 and not isinstance(build.state, Integers | Reals):
         names = " and ".join(dict.fromkeys(repr(title(node)) for node in readers))
         raise build.refusal(readers[-1], f"takes floats that go to {names}; only integers may: quantise them first")

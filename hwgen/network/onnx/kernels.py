@@ -1,4 +1,4 @@
-"""Kernels that ONNX Runtime chooses for a model's convolutions and matrix products, and its inputs and outputs.
+"""Kernels that ONNX Runtime chooses for a model's convolutions and products, and the model's inputs and outputs.
 
 ONNX Runtime fuses a convolution and the quantisers around it into one operator on integers, under conditions that
 depend on its version. A convolution that it doesn't fuse is computed in float32. Therefore this module asks ONNX
@@ -24,7 +24,7 @@ from hwgen.processes import workplace
 _IN_FLOATS = {name for name in with_effect(Effect.CONVOLUTION, Effect.PRODUCT) if not TRAITS[name].in_integers}
 """ONNX Runtime's convolution and matrix product operators that compute in float32."""
 _WITH_BIAS = {"QGemm", "QLinearConv"}
-"""Operators of ONNX Runtime's optimised graph that add a bias's integers to integer sums."""
+"""Operators in ONNX Runtime's optimised graph whose integer bias is added to integer sums."""
 _LABEL = re.compile(r"hwgen#(\d+)#")
 """Name given to a node to find its operator in ONNX Runtime's optimised graph, which keeps it as part of a name."""
 _SETTINGS = {
@@ -67,7 +67,7 @@ class Kernels:
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """Inputs of the model, as ONNX Runtime's session reports them (name, shape, type)."""
+        """Inputs of the model (name, shape, type), as ONNX Runtime's session reports them."""
         return self._session.inputs
 
     @property
@@ -77,7 +77,7 @@ class Kernels:
 
     @cached_property
     def _operators(self) -> dict[str, onnx.NodeProto]:
-        """ONNX Runtime's node for each convolution and matrix product, by the node's output; empty if unknown."""
+        """Node of ONNX Runtime's optimised graph for each convolution and product, by output name; empty if unknown."""
         nodes = self._model.graph.node
         return {
             nodes[int(found[1])].output[0]: node
@@ -121,7 +121,7 @@ def _declared(value: onnx.ValueInfoProto) -> TensorInfo:
 
 
 def _optimised(model: onnx.ModelProto) -> _Session | None:
-    """Return the optimised nodes, inputs and outputs of a model in ONNX Runtime; ``None`` if it can't load it."""
+    """Return a model's nodes, inputs and outputs in ONNX Runtime's optimised session; ``None`` if it can't load."""
     import onnxruntime
 
     options = session_options(optimised=True)

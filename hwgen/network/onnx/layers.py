@@ -25,7 +25,7 @@ from hwgen.network.options import AS_IT_IS, ModelOptions
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTensor:
-    """ONNX tensor that holds the output of a hardware layer.
+    """ONNX tensor that holds a hardware layer's output, with how to turn its values into the layer's integers.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class RuntimeLayers:
 
     @property
     def floats(self) -> set[str]:
-        """Names of the model's inputs that are float32."""
+        """Set of the names of the model's float32 inputs."""
         return {value.name for value in self._session.get_inputs() if value.type == "tensor(float)"}
 
     def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
@@ -167,7 +167,7 @@ class RuntimeLayers:
         return [self._of_batch(name, np.asarray(values), count) for name, values in zip(wanted, outputs, strict=True)]
 
     def _of_batch(self, name: str, values: np.ndarray, count: int) -> np.ndarray:
-        """Return a tensor of a batch as an array with one entry for each of its first ``count`` frames."""
+        """Return the first ``count`` frames of a batch's tensor, as an array with one entry per frame."""
         if name in self._ragged:
             return as_objects([values])
         return values[:count] if self._rows or name not in self._outputs else values[None]
@@ -200,7 +200,7 @@ def _tensors(maps: Mapping[str, Value]) -> dict[str, str]:
 
 
 def _tensor(name: str, value: Value) -> LayerTensor:
-    """Describe an ONNX tensor that holds a layer's output: its map's shape, its layout, and the scale of floats."""
+    """Return the `LayerTensor` that describes an ONNX tensor with a layer's output: shape, layout and scale."""
     here, state = value.map, value.state
     reals = state if isinstance(state, Reals) else None
     return LayerTensor(

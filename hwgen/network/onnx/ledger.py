@@ -40,7 +40,7 @@ class OtherNetworkError(ModelError):
 
 
 class Ledger:
-    """Record of what becomes of every ONNX node during import (layers, refusals ..), and so of each operator's verdict.
+    """Record during import of what each ONNX node becomes (layer, refusal ..), the source of the verdicts.
 
     ``graph`` is the index of the model; ``where`` starts error messages. Nodes are distinguished by their ``id``.
     """
@@ -57,7 +57,7 @@ class Ledger:
         self.host_before: list[onnx.NodeProto] = []
         """Nodes that the host runs on the model's float input, before the first integer tensor."""
         self.starts_after: dict[int, str] = {}
-        """Names, for messages, of unsupported operators whose output a node turns into a new feature map.
+        """Names, for messages, of refused operators whose output becomes a new map, by ``id`` of the reading node.
 
         The keys are the ``id`` of the nodes that start the maps.
         """
@@ -80,7 +80,7 @@ class Ledger:
         self._constants = {*graph.initialisers}
 
     def refuse(self, error: HwgenError, node: onnx.NodeProto | None = None) -> onnx.NodeProto | None:
-        """Note why an ONNX node, or the whole model, can't be built; return the node.
+        """Note why an ONNX node, or the whole model, can't be built; return the node, or ``None`` for the model.
 
         Only the first reason of a node is kept.
         """
@@ -135,7 +135,7 @@ class Ledger:
         return [(nodes[key], self._refused[key]) for key in keys]
 
     def texts(self) -> list[str]:
-        """Return one line of text for each reason why the model can't be built.
+        """Return a list of lines of text, one for each reason why the model can't be built.
 
         A hint that would help is given only once.
         """
@@ -230,7 +230,7 @@ class Ledger:
         return tuple(operators)
 
     def _verdict(self, node: onnx.NodeProto, needed: Collection[int], folded: Collection[int]) -> tuple[str, str, str]:
-        """Return the verdict on an ONNX node, its reason, and a hint what would help (empty if there is none)."""
+        """Return a node's verdict (built, folded, host, unsupported), reason, and hint; empty texts if none."""
         key = id(node)
         if error := self._refused.get(key):
             why = error.why if isinstance(error, RefusalError | OtherNetworkError) else str(error)
@@ -278,7 +278,7 @@ def as_written(
     operators: Sequence[Operator],
     removed: Mapping[str, tuple[str, str]],
 ) -> tuple[Operator, ...]:
-    """Return the verdicts on the nodes of an ONNX file, given the verdicts on the imported nodes (constants folded).
+    """Return the verdicts on an ONNX file's own nodes, given those on the imported nodes (constants folded).
 
     Nodes of the file correspond to imported nodes with the same output tensors. A node of the file without such an
     imported node was removed, or is a constant.

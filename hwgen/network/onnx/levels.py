@@ -30,7 +30,7 @@ _MAX_FRACTION = 20
 def bias_fitter(
     constants: Constants, sums: AccumulatorState, label: tuple[np.float32, int]
 ) -> Callable[[PendingLayer, FeatureMap], None]:
-    """Return a function that moves a convolution's biases so that its outputs change at the same sums as the model's.
+    """Return a function that moves a convolution's biases until its outputs step at the same sums as the model's.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def bias_fitter(
 def _outputs(
     constants: Constants, sums: AccumulatorState, scale: np.float32, zero: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the model's function from sums without bias, int64 ``(M, n)``, to outputs before clipping, float32."""
+    """Return the model's function from sums without bias, int64 ``(M, n)``, to unclipped outputs in float32."""
     first, formula = sums.first, sums.formula
     assert first is not None
     if formula is not None and sums.opened is not None:
@@ -80,7 +80,7 @@ def _outputs(
 
 @dataclass
 class _BiasSearch:
-    """Search for a convolution's biases that make each output value start at the same sum as in the model.
+    """Search for convolution biases such that each output value starts at the same sum as in the model.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class _BiasSearch:
         return first
 
     def _is_inexact(self, first: np.ndarray) -> np.ndarray:
-        """Return, per channel, whether an output value of the convolution starts at another sum than ``first``."""
+        """Return a boolean per channel: some output value starts at another sum than ``first``."""
         reached = (self._computed(first) >= self._levels) | (first > self._highest)
         missed = (self._computed(first - 1) < self._levels) | (first <= self._lowest)
         return np.logical_not((reached & missed).all(axis=1))
@@ -173,7 +173,7 @@ class _BiasSearch:
 
 
 def _middle(low_end: np.ndarray, high_end: np.ndarray) -> np.ndarray:
-    """Return the middle of each interval, or a number half a step from its finite end if the other end is infinite."""
+    """Return the middle of each interval; half a step from the finite end if the other end is infinite."""
     low = np.where(np.isfinite(low_end), low_end, high_end - 1)
     high = np.where(np.isfinite(high_end), high_end, low + 1)
     return (low + high) / 2

@@ -36,7 +36,7 @@ _OPSET = 17
 
 
 def tabulate_falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
-    """Tabulate the normalisation sums (bases of LRN's power) where LRN's output changes, per magnitude of the input.
+    """Tabulate, by magnitude of the input, the sums (bases of LRN's power) where LRN's output drops.
 
     The output is its distance from the zero point, which saturates at ``limit``.
 
@@ -66,7 +66,7 @@ def tabulate_falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.f
 def _bisect_first_bases(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, after: np.ndarray
 ) -> np.ndarray:
-    """Search, by bisection, each first base of LRN's power, as float32 bits, that gives an output below ``left``."""
+    """Return the first base of LRN's power, as float32 bits, with an output below ``left``, by bisection."""
     while (after - before > 1).any():
         middle = (before + after) // 2
         is_reached = outputs.of(owner, middle) >= left
@@ -77,7 +77,7 @@ def _bisect_first_bases(
 def _search_exceptions(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each first base of LRN's power with an output below ``left``, and bit masks of later exceptions.
+    """Return each first base with an output below ``left``, and bit masks of later bases where it is not below.
 
     Bit ``i`` of a mask is set if the output is not below ``left`` at the ``i``-th base after the first one.
     """
@@ -158,7 +158,7 @@ def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
 
 
 def _lrn(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX LRN between DequantizeLinear and QuantizeLinear as a layer with tabulated outputs."""
+    """Import an ONNX LRN between DequantizeLinear and QuantizeLinear as one layer, whose outputs are tabulated."""
     state = plain_operand(build, node)
     if len(build.spatial_axes(node)) != 2:
         raise build.refusal(node, "must take tensors of four dimensions, as ONNX Runtime asks")

@@ -37,12 +37,12 @@ class _Node:
         return len(self.node.input) > index and bool(self.node.input[index])
 
     def input(self, index: int) -> Shape:
-        """Return the shape of the node's input ``index``, or raise UnknownSizeError."""
+        """Return the shape of the node's input ``index``, a tuple, or raise UnknownSizeError."""
         return self._shape_of(self.node.input[index]) if self.has(index) else _refuse_unknown()
 
     @property
     def output(self) -> Shape:
-        """Shape of the node's first output; UnknownSizeError if it is not known."""
+        """Shape of the node's first output, a tuple; raises UnknownSizeError if it is not known."""
         return self._shape_of(self.node.output[0])
 
     def _shape_of(self, name: str) -> Shape:
@@ -129,7 +129,7 @@ def _einsum(node: _Node) -> int:
 
 
 def _labels(term: str, rank: int) -> list[str]:
-    """Return the label of each dimension of an Einsum's operand; an ellipsis's dimensions are counted from the last."""
+    """Return the label of each dimension of an Einsum operand; dimensions in an ellipsis count from the last."""
     before, dots, after = term.partition("...")
     if not dots:
         if len(term) != rank:

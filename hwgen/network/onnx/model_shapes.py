@@ -1,4 +1,4 @@
-"""Layer shapes of an ONNX model's convolutions and pools, float or quantised, for exploration without weights.
+"""Shapes of an ONNX model's convolution and pool layers, float or quantised, for exploration without weights.
 
 A model is cut into its linear parts. A part is a chain of convolutions and pools that are each read only by the next
 one, with nothing but pointwise operators in between. Fully connected layers count only on request, as convolutions with
@@ -141,7 +141,7 @@ def _load_network(graph: _Graph, name: str) -> Network:
 
 
 def _part(graph: _Graph, name: str, part_number: int, dense: bool) -> Network:
-    """Return the chain number ``part_number`` (starting at 1) of a model's convolutions and pools as a network."""
+    """Return chain number ``part_number`` (from 1) of a model's convolutions and pools as a network."""
     linear_parts = _parts_with_layers(graph)
     if not 1 <= part_number <= len(linear_parts):
         raise ModelError(
@@ -160,7 +160,7 @@ def _part(graph: _Graph, name: str, part_number: int, dense: bool) -> Network:
 
 @dataclass(frozen=True)
 class _Part:
-    """Chain of convolutions and pools in an ONNX graph, with the operators left out and the reason why it ends."""
+    """Chain of convolutions and pools in an ONNX graph, with operators left out, and the reason why it ends."""
 
     layers: tuple[Op, ...]
     ignored: tuple[str, ...]
@@ -184,7 +184,7 @@ def _parts_with_layers(graph: _Graph) -> list[_Part]:
 
 
 class _Graph:
-    """Graph of an ONNX model to search for the layers that its nodes can become."""
+    """ONNX model's graph, searched for layers (convolutions, pools), as chains or with branches."""
 
     def __init__(self, index: GraphIndex, where: str, dense: bool) -> None:
         self.index, self.where, self._dense = index, where, dense
@@ -297,7 +297,7 @@ class _Graph:
         )
 
     def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op | str:
-        """Return a convolution or pool node as a layer without weights, or the reason why it can't be planned."""
+        """Return a convolution or pool node as a layer without weights, or a text that says why it can't be planned."""
         if len(shape) != 4 or min(shape[1:]) < 1:
             return f"its input's shape {shape} is not (batch, channels, height, width) with fixed sizes"
         _, channels, height, width = shape
@@ -369,7 +369,7 @@ class _BranchedNetwork:
         self._edges[node.output[0]] = layer.name
 
     def _layer(self, node: onnx.NodeProto, operands: list[str]) -> Op | str:
-        """Return an ONNX node as a layer, or a note that the node and all nodes after it are left out."""
+        """Return an ONNX node as a layer, or a text that says why it and all nodes after it are left out."""
         graph, shape = self._graph, self._graph.shape(operands[0])
         if graph._has_window(node):
             layer = graph._layer(node, shape)

@@ -15,7 +15,7 @@ import onnx
 
 
 class Effect(Enum):
-    """Effect of an ONNX operator on values; the texts appear in the table of operators on the documentation site."""
+    """Effect of an ONNX operator on values (elementwise, move, sum ..), as texts for the table of operators."""
 
     FUNCTION = "compute a function of each value, in the same type and place"
     CONVERSION = "compute a function of each value, in another type or on bits"
@@ -47,7 +47,7 @@ class Effect(Enum):
 POINTWISE = (Effect.FUNCTION, Effect.CONVERSION, Effect.ARITHMETIC)
 """`Effect` members of elementwise operators, which keep the position of each value."""
 MOVES = (Effect.SAME, Effect.RENAMING, Effect.REPEAT, Effect.SELECTION)
-"""Effects of operators that only change the positions of their first input's values."""
+"""`Effect` members of operators that only change the positions of their first input's values."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def traits_of(node: onnx.NodeProto) -> Traits:
 
 
 def operands_of(node: onnx.NodeProto) -> Sequence[int]:
-    """Return the indices of a node's inputs that hold tensors to compute with; each map of a QLinearConcat is one."""
+    """Return the indices of a node's inputs that hold tensors to compute with, not scales or zero points."""
     if node.op_type == "QLinearConcat":
         return range(2, len(node.input), 3)
     count = len(node.input)

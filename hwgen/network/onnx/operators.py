@@ -134,7 +134,7 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _after_pending(state: Pending) -> frozenset[str]:
-    """Return the ONNX operators that can follow a layer that waits for its QuantizeLinear."""
+    """Return the names of the ONNX operators that can follow a layer that still waits for its QuantizeLinear."""
     moves = onnx_dimensions.INTEGER_MOVES if state.in_floats is None else frozenset(onnx_dimensions.MOVES)
     return moves | {"QuantizeLinear"}
 
@@ -167,7 +167,7 @@ def _whole_max(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _may_fall(build: Builder, state: Reals) -> bool:
-    """Return whether the function since a DequantizeLinear may turn a larger integer into a smaller value.
+    """Return whether the function after a DequantizeLinear may map a larger integer to a smaller value.
 
     An example is the last bits of a Sigmoid.
     """

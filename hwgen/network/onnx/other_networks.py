@@ -1,4 +1,4 @@
-"""Refusal of parts that no convolutional network has: attention, recurrence, three dimensions.
+"""Refusal of models with parts that no convolutional network has: attention, recurrence, three dimensions.
 
 hwgen builds none of them. One refusal says so, in place of a refusal of each operator that such a part is made of, and
 of what follows it.
@@ -32,7 +32,7 @@ _THREE_DIMENSIONS = "three-dimensional convolutions or pools"
 
 
 def note_other_networks(walk: ImportWalk) -> None:
-    """Replace the refusals of parts of other networks, and of what follows or prepares them, by one refusal.
+    """Replace refusals of parts such as attention, and of nodes around them, by one refusal for all.
 
     Refusals of other operators stay.
     """
@@ -49,7 +49,7 @@ def note_other_networks(walk: ImportWalk) -> None:
 
 
 def _nodes_by_kind(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
-    """Return the nodes that no convolutional network has and that became no layer, by the kind of part."""
+    """Return the nodes that became no layer and that no CNN has, by the kind of part (attention, recurrence ..)."""
     nodes = [node for node in walk.graph.needed if id(node) not in walk.constant and node.domain in DOMAINS]
     free = [node for node in nodes if id(node) not in walk.ledger.host_after and not walk.ledger.layers.get(id(node))]
     variable = _input_dependent(walk, nodes)
@@ -77,7 +77,7 @@ def _having(nodes: Sequence[onnx.NodeProto], *effects: Effect) -> list[onnx.Node
 
 
 def _input_dependent(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """Return the tensors whose values depend on an input of the model, not only on its sizes."""
+    """Return the names of the tensors whose values depend on an input of the model, not only on its sizes."""
     variable = {*walk.graph.inputs}
     for node in nodes:
         if node.op_type not in ("Shape", "Size") and not variable.isdisjoint(takes(node)):
@@ -114,7 +114,7 @@ def _add_dependents(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int
 
 
 def _leading_to(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
-    """Return the nodes, by ``id``, that only rearrange values for the nodes ``parts``."""
+    """Return the ``id`` of nodes that only rearrange values for the nodes ``parts``, as a set."""
     leading, wanted = set(), set()
     for node in reversed(nodes):
         if node.op_type in _REARRANGING and not wanted.isdisjoint(node.output):

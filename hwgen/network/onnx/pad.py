@@ -94,7 +94,7 @@ def _pad_reals(
     index: Sequence[int | None],
     value: np.float32,
 ) -> None:
-    """Import a Pad of a dequantised map: pad the map with the integer that represents ``value``.
+    """Import a Pad of a dequantised map: pad its integers with the one that represents ``value``.
 
     If no integer represents it, a quantiser equal to the map's must follow, and the padding is the rounded integer.
     """
@@ -219,7 +219,7 @@ def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int,
 
 
 def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tuple[int, int]) -> list[int | None]:
-    """Return a Pad's output channels: those in ``order``, with ``None`` for each padding channel before and after.
+    """Return a Pad's output channels: the indices ``order``, with ``None`` for each padding channel around them.
 
     Negative numbers leave channels out. A channel that is padding is ``None``.
     """

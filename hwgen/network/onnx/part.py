@@ -76,7 +76,7 @@ def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions
 def _network_to(
     checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk, name: str
 ) -> Network:
-    """Return the network of the part of a model up to the tensors ``until``; ``whole`` is the whole model's walk."""
+    """Return the network of a model up to the tensors ``until``; ``whole`` is the import of the whole model."""
     walk, maps = _walk_to(checked_model, where, until, whole)
     return part_network(whole, walk, name, maps)
 
@@ -93,7 +93,7 @@ def _part_warning(whole: ImportWalk, part: ModelPart) -> str:
 
 
 def _last_maps(whole: ImportWalk) -> Sequence[str]:
-    """Return the tensors where the hardware ends if it holds all layers before the first unsupported operators."""
+    """Return the names of the tensors where the hardware ends if it stops before the first unsupported operators."""
     tensors = rest_after(whole, whole.maps()).maps
     if not tensors:
         raise ModelError(f"{whole.where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
@@ -103,7 +103,7 @@ def _last_maps(whole: ImportWalk) -> Sequence[str]:
 def _walk_to(
     checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk
 ) -> tuple[ImportWalk, Mapping[str, Value]]:
-    """Return the walk through a model up to the tensors ``until``, and its maps; refuse tensors without a layer.
+    """Return the import of a model up to tensors ``until``, and its maps by name; refuse tensors without a layer.
 
     ``whole`` is the walk through the whole model.
     """
@@ -221,7 +221,7 @@ def _end_refusal(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) ->
 
 
 def _nearest(start: str, edges: Callable[[str], Iterable[str]], good: Collection[str]) -> list[str]:
-    """Return the first tensors among ``good`` on each path through the graph that starts at the tensor ``start``."""
+    """Return the first tensor names among ``good`` on each path through the graph from the tensor ``start``."""
     nearest, seen, waiting = [], {start}, [start]
     while waiting and len(nearest) < _NAMED:
         for name in edges(waiting.pop(0)):

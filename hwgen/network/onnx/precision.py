@@ -28,7 +28,7 @@ _ENDS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.QUANTISER)
 
 
 def units(graph: GraphIndex) -> Mapping[str, float]:
-    """Return the maximum step of fixed-point numbers that may stand for a tensor's floats, by tensor name.
+    """Return the largest permitted fixed-point step (LSB) for each float tensor, as a real number by tensor name.
 
     It is a power of two times the scale of a later QuantizeLinear. Tensors that no QuantizeLinear depends on without
     another quantiser in between are left out.
@@ -51,7 +51,7 @@ def units(graph: GraphIndex) -> Mapping[str, float]:
 
 
 def _equalise_steps(graph: GraphIndex, steps: dict[str, float]) -> None:
-    """Give equal, smallest steps to tensors that are concatenated, and to the tensors that they are moved from."""
+    """Give concatenated tensors, and the tensors they are moved from, the smallest of their steps (LSBs)."""
     joined = [
         [name for name in (*node.input, *node.output) if name in steps]
         for node in graph.needed
@@ -72,7 +72,7 @@ def _lower_step(steps: dict[str, float], name: str, step: float) -> None:
 
 
 def _gain(graph: GraphIndex, node: onnx.NodeProto, index: int, scale: float) -> float:
-    """Estimate how much an error in a node's input ``index`` grows in its output, as a factor of at least 1.
+    """Return an estimated factor (at least 1): how much an error in a node's input ``index`` grows in its output.
 
     ``scale``: scale of the QuantizeLinear that follows.
     """

@@ -58,7 +58,7 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
 
 
 def _bound(step: PendingLayer, low: int, high: int) -> bool:
-    """Clip the outputs of the layer ``step`` to ``low`` .. ``high``; return whether the layer can clip so."""
+    """Clip the outputs of the layer ``step`` to the range from ``low`` to ``high``; return whether it can clip."""
     if step.kind is Conv:
         if step.requantisation is None:
             return False
@@ -74,7 +74,7 @@ def _bound(step: PendingLayer, low: int, high: int) -> bool:
 
 
 def _integer_range(source: Map) -> tuple[int, int]:
-    """Return the lowest and the highest integer of the type that the map ``source`` will have when it is finished."""
+    """Return the lowest and highest integer of the type that the unfinished map ``source`` will have."""
     integer_type = source.frozen().type
     return integer_type.minimum, integer_type.maximum
 
@@ -134,7 +134,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Check that a layer's float input comes directly from a DequantizeLinear, and return the input's state."""
+    """Return the state of a layer's float input, which must come directly from a DequantizeLinear."""
     state = build.state
     if not isinstance(state, Reals) or isinstance(state, Wide):
         last = (
@@ -186,7 +186,7 @@ def _matmul(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the state of a convolution's float input: dequantised, with at most arithmetic with constants applied."""
+    """Return the state of a convolution's float input: a dequantised map, with constant arithmetic at most."""
     state = build.state
     return state if isinstance(state, Reals) and state.arithmetic is not None else plain_operand(build, node)
 
@@ -236,7 +236,7 @@ def _clip(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def bounds_of(build: Builder, node: onnx.NodeProto) -> tuple[float, float]:
-    """Return the constant bounds (low, high) of a Clip, infinite if it states none; refuse others."""
+    """Return a Clip's constant bounds, (low, high) floats, infinite if left out; refuse other bounds."""
     bounds = []
     for index, (name, unbounded) in enumerate((("min", -math.inf), ("max", math.inf)), start=1):
         bound = attribute(node, name, unbounded)

@@ -106,7 +106,7 @@ def rewritten(graph: GraphIndex, where: str) -> GraphIndex:
 
 
 class _Integers(NamedTuple):
-    """Constant that a Quant or BipolarQuant gives: its integers in float64, with scale, zero point and type."""
+    """Constant after a Quant or BipolarQuant: integers (as float64), scale, zero point and integer type."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -175,7 +175,7 @@ class _Label(NamedTuple):
 
 
 def _label(at: Rewriter, node: onnx.NodeProto) -> _Label:
-    """Return the parameters of a Quant node, or refuse it if they are not valid constants."""
+    """Return a Quant node's parameters (scale, zero point, rounding, type), or refuse the node if they are invalid."""
     scale, zero = _scale(at, node), _parameter(at, node, 2, "zero point").astype(np.float64)
     bits = _parameter(at, node, 3, "bitwidth").astype(np.float64)
     if not (zero == np.rint(zero)).all() or np.abs(zero).max() >= 1 << 31:
@@ -211,7 +211,7 @@ def _integers(at: Rewriter, node: onnx.NodeProto) -> _Integers | None:
 
 
 def _in_steps(at: Rewriter, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return the constant input of a Quant divided by the scale, in float32, or refuse one that is not finite."""
+    """Return a Quant's constant input divided by the scale, float32; refuse one that is not finite."""
     if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
         raise at.refusal(node, "its constant must hold finite numbers")
     try:
@@ -355,7 +355,7 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends: np.ndarray) -> tuple[_Label, float]:
-    """Return the parameters of the quantiser that replaces a Trunc, and the offset to add to its sums, in steps.
+    """Return the quantiser parameters that replace a Trunc, and the offset in output steps to add to its sums.
 
     ``ends``: lowest and highest sum.
     """
@@ -374,7 +374,7 @@ def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends:
 def _window_weights(
     at: Rewriter, node: onnx.NodeProto, shape: tuple[int, ...], scale: float, truncation: Truncation
 ) -> tuple[str, onnx.NodeProto]:
-    """Return the weights' name, and the node that computes them, of a convolution that sums a Trunc's windows."""
+    """Return a constant's name and its DequantizeLinear: weights of a convolution that sums a Trunc's windows."""
     names = [
         _keep(at, node, "ones", np.ones(shape, np.int8)),
         _keep(at, node, "weight", np.array(truncation.weight * (truncation.scale / np.float32(scale)))),
@@ -384,7 +384,7 @@ def _window_weights(
 
 
 def _quantised(graph: GraphIndex, node: onnx.NodeProto | None) -> tuple[float, int, int] | None:
-    """Return scale, lowest and highest integer of the map from a DequantizeLinear with zero point 0, or ``None``."""
+    """Return a map's scale, lowest and highest integer, from its DequantizeLinear with zero point 0, or ``None``."""
     if node is None or node.op_type != "DequantizeLinear" or len(node.input) < 3:
         return None
     before, scale, zero = graph.producers.get(node.input[0]), *map(graph.constant, node.input[1:])
@@ -397,7 +397,7 @@ def _quantised(graph: GraphIndex, node: onnx.NodeProto | None) -> tuple[float, i
 
 
 def _summed(at: Rewriter, node: onnx.NodeProto) -> tuple[str, float, dict[str, Any]]:
-    """Return the map that is summed before a Trunc, the factor of the sums, and the window's attributes.
+    """Return the tensor that is summed before a Trunc, the sums' factor, and the window's attributes.
 
     The window is empty for a map that is not summed. It has a convolution's attributes; ``whole`` stands for all
     pixels.
@@ -498,7 +498,7 @@ def _clipped(at: Rewriter, node: onnx.NodeProto, source: str, output: str, label
 def _quantiser(
     at: Rewriter, node: onnx.NodeProto, operator: str, inputs: list[str], output: str, integer_type: IntegerType
 ) -> onnx.NodeProto:
-    """Return a quantiser node named after ``node``, in a domain that has this operator for the integer type.
+    """Return a new QuantizeLinear or DequantizeLinear node, named after ``node``, in a domain that supports its type.
 
     The domain is com.microsoft if the model's operator set has no such node.
     """
@@ -525,7 +525,7 @@ def _narrowest(low: int, high: int) -> IntegerType:
 
 
 def _stored(integer_type: IntegerType) -> IntegerType:
-    """Return the integer type that ONNX stores the integers of a QONNX type in."""
+    """Return the ONNX integer type that stores integers of a QONNX type."""
     if integer_type.bits > 16:
         return IntegerType(bits=32, signed=True)
     return IntegerType(bits=8 if integer_type.bits <= 8 else 16, signed=integer_type.signed)

@@ -22,7 +22,7 @@ from hwgen.network.onnx.values import Reals
 _BIASES = {"QGemm": 6, "QLinearConv": 8}
 """Index of the input that holds the bias, by the ONNX operator on integers."""
 _OUTPUTS = {"QGemm": 7, "QLinearConcat": 0}
-"""Index of the input that holds the output's scale, if it does not follow the last operand's zero point."""
+"""Input index of the output's scale, by operator, unless it follows the last operand's zero point."""
 ON_INTEGERS = (
     *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
     *("QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid"),
@@ -86,7 +86,7 @@ def _dequantise(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, ope
 
 
 def _note_bias(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, index: int) -> None:
-    """Add the bias of an operator on integers, its input ``index``, to ``plain``: integers in accumulator steps."""
+    """Add the bias of an operator on integers, its input ``index``, to ``plain`` as a dequantised constant."""
     constants, state, name = build.constants, build.state, node.input[index]
     plain.input.append(name)
     weights = constants.quantised.get(plain.input[1])

@@ -55,7 +55,7 @@ def _without_effect(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 def _repeated(at: Rewriter) -> Replace:
-    """Start a pass that merges each node into an earlier equal node; return its function of a node."""
+    """Return a function for one pass over a graph that merges each node into an earlier equal one."""
     first_nodes: dict[Any, onnx.NodeProto] = {}
 
     def merged(node: onnx.NodeProto) -> Made:
@@ -72,14 +72,14 @@ def _repeated(at: Rewriter) -> Replace:
 
 
 def _identity(graph: GraphIndex, node: onnx.NodeProto) -> Any:
-    """Return a key that is equal for nodes that compute the same: operator, attributes and inputs."""
+    """Return a hashable key that is equal for nodes with the same operator, attributes and inputs."""
     attributes = sorted(entry.SerializeToString(deterministic=True) for entry in node.attribute)
     inputs = [node.input[0], *(_content(graph, name) for name in node.input[1:])]
     return node.op_type, node.domain, tuple(attributes), tuple(inputs)
 
 
 def _content(graph: GraphIndex, tensor: str) -> Any:
-    """Return the type, shape and bytes of a small constant as a key, or the name of another tensor."""
+    """Return a hashable key for a tensor: type, shape and bytes of a small constant, or else its name."""
     values = graph.constant(tensor)
     if values is None or values.nbytes > _SMALL:
         return tensor

@@ -35,7 +35,7 @@ _LISTS = {"axes", "keep_aspect_ratio_policy", "scales"}
 
 @dataclass(frozen=True)
 class _Resizing:
-    """Scales or sizes that a Resize or Upsample node has for the dimensions of its tensor.
+    """Scales, or sizes, that a Resize or Upsample node has for each dimension of its tensor, batch included.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def _interpolate(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes
 
 
 def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int, axis_number: float) -> list[Fraction]:
-    """Return the position between input pixels, along one axis, of each output pixel of a Resize, in input pixels."""
+    """Return where each output pixel of a Resize lies along one axis, as fractions of input pixels."""
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
     if not 1 <= count <= MAX_SIDE:
         raise build.refusal(node, f"gives {count:,} pixels per side; 1 to {MAX_SIDE:,} are possible")
@@ -157,12 +157,12 @@ def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int
 
 
 def _common_parts(places: Sequence[Fraction]) -> int:
-    """Return the smallest number of equal parts of a pixel such that all positions are multiples of a part."""
+    """Return the smallest number of equal parts of a pixel such that every position falls on a part's border."""
     return lcm(*{place.denominator for place in places})
 
 
 def _weights(places: Sequence[Fraction], parts: int, halved: int | None) -> tuple[int, ...]:
-    """Return the weight of the pixel after each position, in parts of a pixel.
+    """Return the interpolation weight of the pixel after each position, as a number of parts of a pixel.
 
     After the last of ``halved`` pixels ONNX Runtime adds two halves of this pixel.
     """
@@ -228,7 +228,7 @@ def _emit_truncated(build: Builder, node: onnx.NodeProto, between: Sequence[Sequ
 
 
 def _emit_wide(build: Builder, node: onnx.NodeProto, state: Wide, between: Sequence[Sequence[Fraction]]) -> None:
-    """Append a layer that interpolates fixed-point numbers and keeps their step."""
+    """Append a layer that interpolates fixed-point numbers; its outputs have the same step (LSB)."""
     here = build.map
     rows, columns = (_common_parts(places) for places in between)
     output, rule = here.sized(here.channels, len(between[0]), len(between[1])), quotient(here, rows * columns)

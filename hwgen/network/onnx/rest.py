@@ -26,7 +26,7 @@ from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 
 @dataclass(frozen=True)
 class Rest:
-    """Nodes of an ONNX model that the host runs after the hardware, and the tensors that these nodes read.
+    """Nodes of an ONNX model that the host runs after the hardware, and the tensor names that they read.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Rest:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All tensors that the host's nodes read: outputs and inputs of the hardware, and inputs of the model."""
+        """Names of all tensors that the host's nodes read: hardware outputs and inputs, and model inputs."""
         return *self.maps, *self.integers, *self.model_inputs
 
 
@@ -62,7 +62,7 @@ def rest_after(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _find_rest(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
-    """Return the nodes between the tensors ``maps`` and the model's outputs, including inputs that no layer reads."""
+    """Return the nodes after the tensors ``maps`` for the host, including uses of inputs that no layer reads."""
     graph = walk.graph
     nodes = graph.before(graph.outputs, maps)
     seen = {*graph.outputs}.union(*map(takes, nodes))
@@ -76,7 +76,7 @@ def _find_rest(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
-    """Return, by name, the feature map of each model input that the layers before ``tensors`` read."""
+    """Return the feature maps of the model inputs that the layers before ``tensors`` read, by input name."""
     inputs = {}
     for step in steps_before(walk.values[tensor].source for tensor in tensors):
         for source, taken in zip(step.sources, (step.input, *step.more), strict=True):
@@ -131,7 +131,7 @@ def _may_join(walk: ImportWalk, rest: Rest, sums: Collection[str]) -> bool:
 
 
 def auto_part(walk: ImportWalk) -> tuple[ModelPart | None, str]:
-    """Return the part of a model with obstacles that ``--until auto`` builds, or ``None`` and perhaps the reason.
+    """Return what ``--until auto`` builds of a model with obstacles, or ``None``; and a reason or empty text.
 
     The text says why ONNX Runtime can't run the rest of the nodes, if that is the reason.
     """
@@ -173,7 +173,7 @@ def part_network(whole: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[s
 
 
 def _before_rest(model: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[str, Value], *, whole: bool) -> Network:
-    """Return the network of the layers before the hardware's ends, with the remainder that the host runs."""
+    """Return the network of the layers before the tensors where the hardware ends, with the host's remainder."""
     rest = rest_after(walk, maps)
     if (other := _other_input(walk, rest, maps)) is not None:
         raise ModelError(
@@ -255,7 +255,7 @@ def covered(walk: ImportWalk, tensors: Sequence[str], operators: Sequence[Operat
 
 
 def _other_input(walk: ImportWalk, rest: Rest, maps: Mapping[str, Value]) -> str | None:
-    """Return a tensor that is a model input quantised otherwise than the hardware reads it, or ``None``.
+    """Return the name of a model input that the host reads in another quantisation than the hardware, or ``None``.
 
     The host has no other integers.
     """

@@ -1,4 +1,4 @@
-"""Rewriting of ONNX graphs: rules replace nodes by others, in a stated order, until nothing changes.
+"""Rewriting of ONNX graphs: rules that replace nodes by others, applied in order until nothing changes.
 
 A rule sees one node at a time, the last node of what it looks for, with the index of the whole graph. `begin` starts a
 pass of the rule over the graph, so that a rule can remember what it saw earlier in the pass.
@@ -25,7 +25,7 @@ _MAX_ROUNDS = 16
 Made = Iterable[onnx.NodeProto] | None
 """Type of a rule's result for a node: the nodes in its place, or ``None`` if the rule does not apply to it."""
 Replace = Callable[[onnx.NodeProto], Made]
-"""Type of a rule's function of a node, valid for one pass over a graph."""
+"""Type of a rule's function from a node to its replacement, valid for one pass over a graph."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Rule that replaces nodes of an ONNX graph, as part of a step of the import.
+    """Rule that replaces nodes of an ONNX graph: its name, its effect, and the operators it applies to.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def rule(
 
 
 class Rewriter:
-    """Application of rules to an ONNX graph, with notes about what they removed.
+    """Applies rewrite rules to an ONNX graph, and notes what they removed.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Rewriter:
         self.made: list[onnx.TensorProto] = []
         """New initialisers that the current pass adds to the graph."""
         self.cost = Counter[str]()
-        """Cost of what rules compute, in a rule's own unit, by a name of the rule's own."""
+        """Counts of what rules have computed, by a name and in a unit that the rule chooses."""
         self.replaced: dict[str, Replacement] = {}
         """Tensors that replace the outputs of removed nodes, by the output's name."""
         self.float_tensors: set[str] = set()

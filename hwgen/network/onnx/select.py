@@ -52,7 +52,7 @@ def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[i
 
 
 def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int, np.ndarray]:
-    """Return the map axis that a tensor's dimension consists of, and each of its indices as an index along that axis.
+    """Return the map axis that a tensor dimension consists of, and the axis index at each of its positions.
 
     ``dimension``: index of the tensor's dimension; 0 is the batch.
     """
@@ -132,7 +132,7 @@ def _split(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _parts(build: Builder, node: onnx.NodeProto, size: int) -> list[int]:
-    """Return the size of each output of a Split node along its axis."""
+    """Return the sizes of a Split node's outputs along its axis, as a list."""
     count = len(node.output)
     if len(node.input) > 1 and node.input[1]:
         sizes = [int(size_of_output) for size_of_output in build.constants.read(node, 1, "split").ravel()]

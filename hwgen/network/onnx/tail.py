@@ -1,4 +1,4 @@
-"""Search for the end of the hardware in an ONNX model, after which the host runs the remaining nodes.
+"""Search for the tensor of an ONNX model where the hardware ends; the host runs the nodes after it.
 
 The host runs operators without weights: elementwise operators, Softmax, reshaping, selecting and reducing. It runs them
 only after the last integer tensor, where no layer follows. A model that leaves a layer in floats thus stays an error,
@@ -51,7 +51,7 @@ def may_join(
 
 @dataclass(frozen=True)
 class Tail:
-    """Nodes of an ONNX model between a tensor and the model's output, which the host runs.
+    """Nodes between one tensor and the model's output, which the host runs after the hardware.
 
     The nodes are in the graph's order; ``constants`` don't depend on the tensor.
     """
@@ -63,7 +63,7 @@ class Tail:
 def _tail_after(
     graph: GraphIndex, sources: Collection[str], nodes: Iterable[onnx.NodeProto], integers: Collection[str]
 ) -> Tail | None:
-    """Return ``nodes`` after the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
+    """Return those nodes of ``nodes`` that follow the tensors ``sources``; ``None`` if the host shouldn't run all.
 
     The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
     QuantizeLinear in another position than these: after Softmax, or after operators that move values in a manner that
@@ -111,7 +111,7 @@ def _rearranges(graph: GraphIndex, node: onnx.NodeProto) -> bool:
 def input_of(
     integer_type: IntegerType, view: View, name: str, unused: Callable[[str], str]
 ) -> tuple[str, list[onnx.NodeProto]]:
-    """Return the name of a host model's input for the integers ``name``, and nodes that convert the input to these.
+    """Return the input name of a host model for the integers ``name``, and nodes that convert that input.
 
     Each row of the input is a frame of ``view``. Integers of ONNX types below 8 bits are passed in bytes.
     """

@@ -33,7 +33,7 @@ MAX_TRIED = 64
 
 @dataclass(frozen=True)
 class Phases:
-    """One axis of a transposed convolution, split into one stride-1 convolution per phase (output index modulo stride).
+    """One axis of a transposed convolution as stride-1 convolutions, one per phase (output index modulo stride).
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Seque
 
 
 def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights of a convolution that computes all phases of a ConvTranspose, and its outputs' node channels.
+    """Return weights of one convolution for all phases of a ConvTranspose, and each output's channel in the node.
 
     The second array has, for each channel of the convolution, the node's output channel. The weights are ``(channels,
     C // groups, Kh, Kw)``; the phases of a group are neighbours.
@@ -233,7 +233,7 @@ def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -
 
 
 def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phases, columns: Phases) -> None:
-    """Append the layers that turn the phases of a ConvTranspose, which are channels, into neighbouring pixels."""
+    """Append layers that turn a ConvTranspose's phases, which are channels so far, into neighbouring pixels."""
     build.emit_select(node, _phase_by_phase(channels, rows.stride * columns.stride))
     emit_depth_to_space(build, node, (rows.stride, columns.stride))
     (top, bottom), (left, right) = rows.skipped, columns.skipped
@@ -245,7 +245,7 @@ def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phas
 
 
 def _phase_by_phase(channels: np.ndarray, phases: int) -> list[int]:
-    """Return the channel order that sorts the outputs of a ConvTranspose's convolution by phase, as indices.
+    """Return a list of channel indices that sorts the outputs of a ConvTranspose's convolution by phase.
 
     Within a phase they have the order of the node's channels.
     """

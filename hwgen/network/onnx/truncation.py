@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _UNSIGNED = {"DOWN": "FLOOR", "UP": "CEIL"}
-"""Equivalent for numbers of 0 and more of the rounding modes towards zero and away from it, by mode."""
+"""Rounding mode that equals rounding towards zero (DOWN) or away from it (UP) for numbers that are not negative."""
 _HALVES = {"HALF_UP": 1, "HALF_DOWN": -1, "HALF_EVEN": 0, "ROUND": 0}
 """Direction (1 up, -1 down, 0 to even) of rounding positive halves, by name of the mode to the nearest integer."""
 _MAX_SHIFT = 16
@@ -24,7 +24,7 @@ _MAX_SHIFT = 16
 
 
 def offset_to_even(mode: str, grid_step: float, *, negative: bool) -> float | None:
-    """Return the offset that makes rounding to even equal to the rounding mode ``mode``, or ``None``.
+    """Return the number to add so that rounding to even acts like rounding mode ``mode``; ``None`` if none does.
 
     The rounded numbers are multiples of ``grid_step``, which is below 1. The offset is an odd multiple of its half, so
     that no sum is a tie. The result is ``None`` if there is no such offset. With ``negative``, there can be numbers
@@ -65,7 +65,7 @@ class Truncation:
         return 0 <= self.shift <= _MAX_SHIFT
 
     def offset(self, *, negative: bool) -> float | None:
-        """Return the offset that makes rounding ``(k + offset) / 2**shift`` to even truncate an integer ``k``.
+        """Return the offset such that ``(k + offset) / 2**shift``, rounded to even, is the truncated ``k``.
 
         It is a multiple of a half, so that no integer meets a tie that the mode rounds in another direction. The result
         is ``None`` if there is no such offset. With ``negative``, ``k`` can be below 0.
@@ -80,5 +80,5 @@ class Truncation:
 
     @property
     def weight(self) -> np.float32:
-        """Factor from the Trunc's real input values to its real output values, apart from the rounding."""
+        """Factor (float32) from the Trunc's real input values to its real outputs, apart from the rounding."""
         return np.float32(float(self.output_scale) / (float(self.scale) * 2.0**self.shift))

@@ -1,4 +1,4 @@
-"""Classes for what the importer knows of an ONNX tensor: its state, feature map, layout and unfinished layers.
+"""Classes for what the importer knows of an ONNX tensor: its state, feature map, layout, and unfinished layers.
 
 - ``Floats``: a float input of the model, before its first QuantizeLinear;
 - ``Foreign``: the output of an operator that can't be built;
@@ -83,7 +83,7 @@ class Map:
 
 @dataclass
 class PendingLayer:
-    """Unfinished layer during ONNX import: a convolution, or a layer of another class ``kind`` with its ``parameters``.
+    """Layer that import has not finished: a convolution, or a layer class ``kind`` with its ``parameters``.
 
     Its outputs are integers from ``low`` to ``high``.
     """
@@ -101,11 +101,11 @@ class PendingLayer:
     kind: type[Op] = Conv
     parameters: dict[str, Any] = field(default_factory=dict)
     more: tuple[Map, ...] = ()
-    """Input maps of the layer after the first one."""
+    """Further input maps of the layer, after its first one."""
     fraction: int = 0
     """Number of fraction bits in the ``bias`` of an unfinished convolution; products have none."""
     sources: tuple[PendingLayer | None, ...] = (None,)
-    """Layers that compute this layer's input maps; ``None`` stands for an input of the model."""
+    """Unfinished layers that compute this layer's input maps; ``None`` stands for an input of the model."""
     fit: Callable[[PendingLayer, FeatureMap], None] | None = None
     """Function that adapts the convolution's bias to its final input map and output bounds; run once."""
 
@@ -173,11 +173,11 @@ class Foreign(Floats):
     """
 
     cause: str = ""
-    """Text for messages that names the operator that keeps layers from computing the tensor."""
+    """Text for messages: name of the operator that keeps layers from computing the tensor."""
     begins: bool = False
     """Whether a QuantizeLinear can start a new feature map from this tensor, which no layer computes."""
     real: bool = True
-    """Whether this tensor, which no layer computes, holds values rather than indices, shapes or conditions.
+    """Whether the tensor holds real values, not indices, shapes or conditions.
 
     A layer could process values.
     """
@@ -190,7 +190,7 @@ class Integers:
 
 @dataclass(frozen=True, eq=False)
 class Ended:
-    """State of a tensor that the host computes from a last convolution's accumulators, where the hardware ends.
+    """State of a tensor that the host computes from the accumulators of a last convolution, where hardware ends.
 
     ``reals``: affine function from accumulators to the floats, gain and offset per channel.
     """
@@ -200,7 +200,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Addend:
-    """Quantised constant that an ONNX Add adds to a map: one integer per channel, with scale, zero point and type.
+    """Constant that an ONNX Add adds to a map, quantised: an integer per channel, scale, zero point and type.
 
     ``first``: whether the constant is the operator's first operand and has the map's full size.
     """
@@ -231,7 +231,7 @@ class ConstantOperand:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """Feature map that an expression over several feature maps reads, with the real value of each of its integers.
+    """Feature map in an expression over several maps, with the real value of each integer that it can hold.
 
     ``table``: float of each integer of the map's final type, float32 ``(channels or 1, integers)``; ``None`` for a map
     of fixed-point numbers.
@@ -243,7 +243,7 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """Expression of one dequantised map: an ONNX operator applied to the map, constants and other expressions.
+    """Expression tree: an ONNX operator applied to maps, constants and other expressions.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
 
 @dataclass
 class Reals:
-    """State of a dequantised ONNX tensor: a map after DequantizeLinear, and the pointwise operators applied since."""
+    """State of a dequantised tensor: map after a DequantizeLinear, with the pointwise operators applied since then."""
 
     node: onnx.NodeProto
     scale: np.float32
@@ -323,15 +323,15 @@ class Reals:
     ONNX Runtime computes no other node since the DequantizeLinear in floats.
     """
     formula: Applied | None = None
-    """Expression of the map that pointwise nodes since the DequantizeLinear compute; ``None`` if there is none yet."""
+    """Expression that the pointwise nodes after the DequantizeLinear compute; ``None`` without any."""
     by_runtime: bool = False
     """Whether ONNX Runtime must be run for the float of each integer, because ``table`` does not hold it."""
     for_sums: bool = False
-    """Whether ``steps`` contain arithmetic that only the convolution directly after them can include."""
+    """Whether ``steps`` contain arithmetic that can only be folded into a convolution directly after them."""
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
     """Max pool nodes, with their map axes, that must follow the table, because it changes the order of values."""
     arithmetic: Affine | None = None
-    """Affine function per map channel that equals ``steps``; ``None`` unless all are arithmetic with constants."""
+    """Gain and offset per channel that equal ``steps``; ``None`` unless all are arithmetic with constants."""
 
     def is_padded_by(self, node: onnx.NodeProto) -> bool:
         """Return whether ONNX Runtime merges the Pad before the Conv ``node`` into the Conv.
@@ -355,7 +355,7 @@ class Reals:
 
 @dataclass(frozen=True)
 class Affine:
-    """Affine function of each channel: ``gain * value + offset``, both float64 ``(channels,)``."""
+    """Linear function per channel, ``gain * value + offset``, both float64 ``(channels,)``."""
 
     gain: np.ndarray
     offset: np.ndarray
@@ -376,7 +376,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class PhaseChannels:
-    """ConvTranspose output channel of each channel of its convolution, and the function that appends later layers.
+    """ConvTranspose's channel of each channel of its convolution, and the function that appends the layers after it.
 
     ``channels``: for each channel of the sums, the channel of the map. ``make`` appends the layers after the
     convolution.
@@ -388,7 +388,7 @@ class PhaseChannels:
 
 @dataclass
 class AccumulatorState:
-    """State of a convolution's accumulators before their QuantizeLinear.
+    """State of a convolution's sums (accumulators) that no QuantizeLinear has quantised yet.
 
     Their real unit is ``x_scale * w_scale``, one per output channel.
     """
@@ -411,7 +411,7 @@ class AccumulatorState:
     residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
     """Rounding error of the integer ``bias``: the model's real bias minus ``bias``, float64 ``(M,)`` or ``(1,)``."""
     rounding: np.ndarray = field(default_factory=lambda: np.zeros(1))
-    """Value that ``residue`` has if ONNX Runtime rounds the bias, float64 ``(M,)`` or ``(1,)``."""
+    """Value of ``residue`` if ONNX Runtime rounds the bias to integers, float64 ``(M,)`` or ``(1,)``."""
     rounded: bool = True
     """Whether ONNX Runtime rounds the convolution's bias to steps of the accumulators.
 
@@ -424,13 +424,13 @@ class AccumulatorState:
     moved: bool = False
     """Whether pools or operators on dimensions follow, past which ONNX Runtime moves a QuantizeLinear but no Relu."""
     affine: Affine | None = None
-    """Affine function per channel that later nodes apply to the real values of the accumulators."""
+    """Gain and offset per channel that later nodes apply to the accumulators' real values."""
     factor: np.ndarray | None = None
     """Requantisation factors that `settled` computed, float32 ``(M,)``; ``None``: ``x_scale * w_scale / y_scale``."""
     fraction: int = 0
     """Number of fraction bits in the ``bias`` of these convolution sums; products have none."""
     first: Affine | None = None
-    """Affine function from accumulators without ``bias`` to the convolution's real output; ``None`` if not known.
+    """Gain and offset from accumulators without ``bias`` to real outputs; ``None`` if not known.
 
     Its gain is the real value of one accumulator step.
     """
@@ -460,7 +460,7 @@ class AccumulatorState:
 
 @dataclass
 class Pending:
-    """State of an ONNX tensor whose layer can be appended only when the next node, a QuantizeLinear, is known.
+    """State of a tensor whose layer can be appended only once the next node, a QuantizeLinear, is known.
 
     ``make`` appends the layer, given the scale, zero point and type of its output. ``in_floats`` does so if ONNX
     Runtime computes the layer in float32; ``None`` if such a layer can't be built.
@@ -473,7 +473,7 @@ class Pending:
 
 @dataclass
 class Joined:
-    """State of the float result of an ONNX node on several dequantised maps, or of an LRN or an average of one map.
+    """State of a float result that no QuantizeLinear has quantised yet: of several maps, an LRN or an average.
 
     A QuantizeLinear must follow, perhaps after Relu or Clip.
     """
@@ -512,7 +512,7 @@ class Wide(Reals):
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """State of floats computed from several maps, or from fixed-point numbers, that no layer holds yet.
+    """State of floats computed from several maps or fixed-point numbers, not yet stored by any layer.
 
     ``node`` gives the layer its name.
     """
@@ -527,7 +527,7 @@ State = Ended | Expression | Floats | Integers | Joined | Pending | Reals | Accu
 
 @dataclass(frozen=True)
 class Value:
-    """All that the importer knows of one ONNX tensor: its state, feature map, layout, and the map's layer.
+    """Knowledge of one ONNX tensor during import: its state, feature map, layout, and the layer of the map.
 
     Parameters
     ----------

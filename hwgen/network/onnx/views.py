@@ -28,7 +28,7 @@ _LETTERS = "CHW"
 
 @dataclass(frozen=True)
 class Atom:
-    """Factor of a feature map's axis in a tensor dimension: the digit ``i // step % size`` of the axis index ``i``."""
+    """Part of a map axis in a tensor dimension: the digit ``i // step % size`` of the axis index ``i``."""
 
     axis: int
     size: int
@@ -48,7 +48,7 @@ Atoms = tuple[Atom, ...]
 
 @dataclass(frozen=True)
 class View:
-    """Layout of an ONNX tensor on a feature map: the map axes, or factors of axes, that each dimension is made of.
+    """Layout of an ONNX tensor on a feature map: for each dimension, the map axes, or axis factors, it consists of.
 
     Layouts are compared by value.
 
@@ -102,7 +102,7 @@ class View:
 
     @property
     def all_dims(self) -> tuple[Atoms, ...]:
-        """Map-axis factors of each dimension of the tensor, including an empty first entry for a batch dimension."""
+        """Axis parts (`Atom`) of each dimension of the tensor, with an empty first entry for a batch dimension."""
         return self.dims if self.holds_batch else ((), *self.dims)
 
     @property
@@ -314,7 +314,7 @@ class View:
         return None if order is None else (order, (down, right))
 
     def averaged(self) -> View | None:
-        """Return the layout of the tensor's averages per channel; ``None`` unless channels are the first dimension."""
+        """Return the layout after averaging over pixels; ``None`` unless the channels are the first dimension."""
         if self.channel_order() is None:
             return None
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
@@ -332,7 +332,7 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
     def product(self) -> View | None:
-        """Return the layout, as a map, of the values that a matrix product along the last dimension sums per output.
+        """Return the layout (on a new map) of the values that one matrix product sums; ``None`` if impossible.
 
         The result is ``None`` unless the last dimension consists of all channels and of whole axes, and of no frames.
         """
@@ -352,7 +352,7 @@ class View:
         return replace(self, sizes=(outputs, rows, columns), dims=(*self.dims[:-1], (Atom(CHANNELS, outputs),)))
 
     def pixel(self) -> View:
-        """Return the layout of a one-pixel map that can be broadcast over all pixels of this layout's map."""
+        """Return the layout of a one-pixel map whose values are broadcast over this layout's pixels."""
         dims = tuple(tuple(atom for atom in dim if atom.axis == CHANNELS) for dim in self.dims)
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
@@ -371,7 +371,7 @@ class View:
         return View((channels, *self.sizes[1:]), tuple(dims))
 
     def onto(self, axes: Sequence[int]) -> View:
-        """Return the layout of this feature map as a tensor on another map, whose axes are this layout's dimensions.
+        """Return this map's layout as a tensor on another map whose axes ``axes`` are this layout's dimensions.
 
         ``axes``: the axis of the other map for each dimension of this view.
         """
@@ -386,7 +386,7 @@ class View:
 
     @cached_property
     def _factors(self) -> tuple[Atoms, ...]:
-        """Factors that the layout splits each axis of the feature map into: per axis, the outermost first."""
+        """Parts (`Atom`) that the layout divides each map axis into: a tuple per axis, outermost part first."""
         atoms = list(chain.from_iterable(self.dims))
         return tuple(
             tuple(sorted((atom for atom in atoms if atom.axis == axis), key=lambda atom: -atom.step))
@@ -400,7 +400,7 @@ def _size(atoms: Atoms) -> int:
 
 
 def _merge_factors(atoms: Atoms) -> Atoms:
-    """Return a dimension's map-axis factors without size-1 factors, and with contiguous neighbours merged."""
+    """Return a dimension's axis parts (`Atom`) without size-1 parts, and with contiguous neighbours merged."""
     joined: list[Atom] = []
     for atom in atoms:
         if atom.size == 1:

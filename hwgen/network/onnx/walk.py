@@ -71,7 +71,7 @@ Tensors of other types hold indices, shapes or conditions.
 
 @dataclass(frozen=True, kw_only=True)
 class FoldedModel:
-    """Checked ONNX model with folded constants, ready for import, with what was removed and how it is read.
+    """Checked ONNX model with folded constants, ready for import, with what was removed and the import options.
 
     Parameters
     ----------
@@ -142,11 +142,11 @@ class ImportWalk:
         self.refused_inputs: list[str] = []
         """Error messages about the model inputs that were refused."""
         self.reached_ends: dict[str, tuple[OutputEnd, PendingLayer]] = {}
-        """Hardware output that each model output is computed from, with its layer, by the model output's name."""
+        """Hardware output and its layer that each model output is computed from, by model output."""
         self._elsewhere: dict[int, PendingLayer] = {}
-        """Stand-ins for the missing layers of feature maps that no layer computes, by the ``id`` of the stand-in."""
+        """Unfinished placeholder layers of maps that no layer can compute, by ``id``."""
         self._guessed: dict[int, str] = {}
-        """Unsupported operators before stand-ins whose maps' layout is only guessed, by the stand-in's ``id``."""
+        """Unsupported operators whose output map has a guessed layout, by the placeholder layer's ``id``."""
         # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(graph.outputs))
         ends = dict.fromkeys(until) or {value.name: TailSearch(graph, value) for value in model.graph.output}
@@ -272,7 +272,7 @@ class ImportWalk:
                 self._note_tensor(tensor)
 
     def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
-        """Note a node's output as a constant if the node computes known tensor sizes, and return whether it does."""
+        """Note a node's output as a constant if it computes known tensor sizes; return whether it does."""
         constants = self.build.constants
         if not operands:
             constants.note_sizes(node)
@@ -337,7 +337,7 @@ class ImportWalk:
         self._note_tensor(tensor)
 
     def _stand_in(self, cause: str) -> None:
-        """Make a stand-in the source of the builder's current feature map, which no layer computes.
+        """Make a placeholder layer the source of the builder's current map, which no layer can compute.
 
         ``cause``: operator that can't be built, as messages name it. With three dimensions, any can be the channels.
         """
@@ -371,14 +371,14 @@ class ImportWalk:
         self.values[tensor] = build.value
 
     def _hold_floats(self, tensor: str) -> None:
-        """Append a fixed-point map for floats that several nodes read, if a QuantizeLinear depends on them."""
+        """Append a layer that holds floats in fixed point if several nodes read them, and a QuantizeLinear later."""
         state = self.build.state
         if isinstance(state, Expression | Joined | AccumulatorState) and tensor in self.build.units:
             with suppress(RefusalError):
                 hold(self.build, state.node, tensor)
 
     def _float_readers(self, readers: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Return the nodes to be built that read the model's float input, quantisers first.
+        """Return the nodes that read the model's float input and are not left to the host, QuantizeLinears first.
 
         If there are several readers, the last one is refused.
         """
@@ -407,7 +407,7 @@ class ImportWalk:
         build.state = Ended(first)
 
     def _reals_of_kernel(self, tensor: str, state: State) -> Affine | None:
-        """Return the affine function from a convolution's accumulators to the floats ``tensor``, or ``None``."""
+        """Return gain and offset per channel from accumulators to the floats ``tensor``, or ``None``."""
         if not isinstance(state, AccumulatorState) or tensor != self._sums_of_kernel(state):
             return None
         return state.first if state.opened is None else first_reals(state)
@@ -424,7 +424,7 @@ class ImportWalk:
         return not self.build.optimised or _QUANTISERS.isdisjoint(node.op_type for node in nodes)
 
     def _sums_of_kernel(self, state: AccumulatorState) -> str:
-        """Return the tensor that ONNX Runtime's kernel of a convolution or matrix product outputs, by name.
+        """Return the name of the tensor that ONNX Runtime's kernel of a convolution or product outputs.
 
         It is the node's output. For a MatMul whose kernel includes the Add after it, it is the Add's output.
         """
@@ -537,7 +537,7 @@ class ImportWalk:
         return not any(id(step) in self._elsewhere for step in steps_before([source]))
 
     def maps(self) -> dict[str, Value]:
-        """Return the known value of each integer tensor where the hardware can end, by the tensor's name.
+        """Return what is known (`Value`) of each integer tensor where the hardware can end, by tensor name.
 
         Integer inputs of the model are among them.
         """
@@ -553,7 +553,7 @@ class ImportWalk:
         return maps
 
     def sums(self) -> dict[str, Value]:
-        """Return the known value of the floats of each convolution that no layer quantises, by the tensor's name."""
+        """Return what is known (`Value`) of each convolution's float sums that no layer quantises, by tensor name."""
         return {
             tensor: value
             for tensor, value in self.values.items()
@@ -676,7 +676,7 @@ class HostFrames:
 
 @dataclass(frozen=True)
 class _OpenOutput:
-    """Model output without a known hardware output yet, with the ``id`` of all nodes before it."""
+    """Model output that no hardware output leads to yet, with the ``id`` of each node before it."""
 
     ends: TailSearch | None
     """Search for the tensor where the hardware ends; ``None`` if it must end at the output itself."""

@@ -120,6 +120,6 @@ def window_of(
 
 
 def _pair(numbers: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int]:
-    """Return a window parameter as (along rows, along columns), 1 for an axis that the node doesn't have."""
+    """Return a window parameter as a pair (along rows, along columns), with 1 for an axis the node lacks."""
     by_axis = dict(zip(axes, numbers, strict=True))
     return by_axis.get(0, 1), by_axis.get(1, 1)

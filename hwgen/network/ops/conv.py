@@ -99,12 +99,12 @@ class Conv(Op):
 
     @cached_property
     def weight_range(self) -> tuple[int, int]:
-        """Minimum and maximum weight of this convolution."""
+        """Minimum and maximum weight of this convolution, a pair of integers."""
         return int(self.weights.min()), int(self.weights.max())
 
     @cached_property
     def signed_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of the positive weights and of the negative weights of each output channel, int64 ``(M,)``."""
+        """Sum of positive and sum of negative weights per output channel: two int64 arrays ``(M,)``."""
         positive = channel_sums(self.weights, lambda weights: np.maximum(weights, 0))
         return positive, self.weights.sum(axis=(1, 2, 3)) - positive
 
@@ -118,7 +118,7 @@ class Conv(Op):
 
     @property
     def accumulator_bound(self) -> int:
-        """Upper bound on the magnitude of every partial sum of every accumulator."""
+        """Upper bound on the magnitude of all accumulators and their partial sums, an integer."""
         kind, zero = self.input.type, self.input.zero_point
         reach = max(kind.maximum - zero, zero - kind.minimum)
         weights = int(channel_sums(self.weights, np.abs).max())
@@ -158,7 +158,7 @@ class Conv(Op):
         return result
 
     def _checked_bound(self) -> int:
-        """Return the accumulators' upper bound; refuse one over 61 bits if requantised, else over the output's type."""
+        """Return a bound on accumulators; refuse one over 61 bits (requantised), or over the output's type."""
         bound = self.accumulator_bound
         bits = 64 if self.requantisation is None else 61
         if bound >= 1 << (bits - 1):

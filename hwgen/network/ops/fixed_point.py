@@ -1,4 +1,4 @@
-"""Layer that computes a short program of fixed-point operations, value by value, on maps, and quantises once.
+"""Layer that computes a short program of fixed-point operations on each value of its maps, and quantises once.
 
 It stands for the float operators between a convolution and the next quantiser. ONNX Runtime computes these in float32;
 this layer computes them on integers whose unit is a small power of two. A step's unit is not stored: the steps'
@@ -24,7 +24,7 @@ MAX_VALUE_BITS = 60
 """Maximum width, in bits, of every value and product in a fixed-point program, because the golden model uses int64."""
 
 Range = tuple[int, int]
-"""Type of an integer's range: its minimum and its maximum."""
+"""Type of the range of an integer: the pair of its minimum and its maximum."""
 
 
 def shifted(values: Any, shift: int) -> Any:
@@ -51,7 +51,7 @@ def _products(first: Range, second: Range) -> Range:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operation(ABC):
-    """Base class of value-by-value fixed-point operations: a result depends on the operands at the same place.
+    """Base class of elementwise fixed-point operations: a result depends on the operands at its own position.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Operation(ABC):
 
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
-        """Constants of the operation: arrays with one entry for all channels, or one per channel, along axis 0."""
+        """Constants of the operation as arrays, with one entry per channel or one for all, along axis 0."""
         return ()
 
     @abstractmethod
@@ -372,7 +372,7 @@ class Curve(Operation):
 
     @property
     def stages(self) -> tuple[Range, Range]:
-        """Ranges of the slope ``c1 + (c2 * t >> segment_bits)`` and of the unshifted result, over all segments."""
+        """Ranges (minimum, maximum) of the slope ``c1 + (c2 * t >> segment_bits)`` and of the unshifted result."""
         position, (constant, linear, square) = (0, (1 << self.segment_bits) - 1), map(_range_of, self.coefficients)
         low, high = (end >> self.segment_bits for end in _products(square, position))
         slope = linear[0] + low, linear[1] + high
@@ -459,7 +459,7 @@ class FixedPoint(Join):
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
-        """Range of each value in the program: first of each input, then of each operation's result.
+        """Minimum and maximum of each value in the program: first the inputs, then the operations' results.
 
         Raises
         ------

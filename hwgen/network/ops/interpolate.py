@@ -103,7 +103,7 @@ class Interpolate(Resample):
 
     @property
     def terms(self) -> np.ndarray:
-        """Float32 value that each integer of the input's type represents, as ONNX Runtime dequantises it, in order."""
+        """Float32 value that each integer of the input's type represents, as an array, ascending."""
         integer_type = self.input.type
         integers = np.arange(integer_type.minimum, integer_type.maximum + 1) - self.input.zero_point
         return integers.astype(np.float32) * np.float32(self.x_scale)

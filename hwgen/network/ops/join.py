@@ -21,7 +21,7 @@ MAX_BITS = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Join(Op):
-    """Base class of layers without a window that combine input maps of equal height and width.
+    """Base class of layers without a window that combine maps of equal height and width, pixel by pixel.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Join(Op):
 
     @classmethod
     def of_maps(cls, name: str, maps: Sequence[FeatureMap]) -> Join:
-        """Return a layer for planning that combines several maps with only their shapes known, as uint8.
+        """Return a layer over several maps, known only by their shapes (as uint8), for planning.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class Copy(Join):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledJoin(Join):
-    """Base class of layers that combine maps, each with its own scale and zero point, and requantise the result.
+    """Base class of layers that combine maps, each with a scale and zero point, and requantise the result.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class Add(LabelledJoin):
 
     @property
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Contribution of each integer of each input to an Add's unrounded sum, in output LSBs: two float64 arrays.
+        """Contribution of each integer of each input to the unrounded sum, in output LSBs: two float64 arrays.
 
         ``table`` increases with the sum of both contributions. If the zero point is added before rounding, the second
         share contains it.
@@ -352,7 +352,7 @@ class Mul(LabelledJoin):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Minimum and maximum product of two input integers, each less its zero point."""
+        """Minimum and maximum product of two input integers, each minus its zero point, as a pair."""
         ends = [
             (source.type.minimum - label.zero, source.type.maximum - label.zero)
             for source, label in zip(self.inputs, self.labels, strict=False)

@@ -22,7 +22,7 @@ _SIGNIFICAND_BITS = 24
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scale:
-    """Model of the base of LRN's power: ``bias + alpha / size * (sum of squares)`` over a window of channels.
+    """Sum under LRN's power: ``bias + alpha / size * (sum of squares)`` over a window of channels, in float32.
 
     ONNX Runtime computes a running sum. From one channel to the next, it adds the term that enters the window, and
     subtracts the term that leaves it. Each step rounds to float32.
@@ -73,7 +73,7 @@ class Scale:
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """Terms of LRN's sum, int64, in float32 ULPs at the bias, by the input's distance from its zero point.
+        """Terms of LRN's sum as int64 multiples of the float32 spacing at the bias, by input distance from zero point.
 
         They are used only if the sum is `steady`.
         """
@@ -81,7 +81,7 @@ class Scale:
 
     @cached_property
     def steady(self) -> bool:
-        """Whether each term of LRN's running sum is rounded independently of the sum, so that the order is irrelevant.
+        """Whether LRN's running sum is rounded per term independently of the sum, so that order is irrelevant.
 
         All sums then have the same unit as the bias, and no term is halfway between two multiples of the unit. Then
         every term is rounded independently of the sum, and the subtracted value equals the added value. The scale is
@@ -108,7 +108,7 @@ class Scale:
 
     @cached_property
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Minimum and maximum base of LRN's power, as float32 bit patterns, by an input's distance from its zero point.
+        """Lowest and highest sum under LRN's power, as float32 bits in two arrays, by input distance from zero point.
 
         Both arrays are int64. The input is the middle of its window, so its term is part of the base.
         """
@@ -145,7 +145,7 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Falls:
-    """Thresholds of LRN's base where the output falls by one LSB, by the input's distance from its zero point.
+    """Values of LRN's sum where the output falls by one LSB, for each distance of the input from its zero point.
 
     The base of the power is the *scale* (`Scale`), a threshold a *fall*, and the magnitude an input's distance from its
     zero point. An output's distance from its zero point decreases as the scale grows. Scales are given as bits of
@@ -181,7 +181,7 @@ class Falls:
 
     @property
     def count(self) -> np.ndarray:
-        """Number of thresholds of LRN's base for each input magnitude (distance from the zero point)."""
+        """Number of falls (thresholds of LRN's sum) for each input distance from the zero point, as an array."""
         return np.diff(self.first)
 
     @property
@@ -190,7 +190,7 @@ class Falls:
         return np.repeat(np.arange(len(self.last_distance)), self.count)
 
     def of(self, magnitudes: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return LRN's outputs for inputs and bases; inputs and outputs are distances from the zero point, int64."""
+        """Return LRN's output distances from the zero point, int64, for input distances and sums ``scale``."""
         bits = to_bits(scale)
         behind = np.searchsorted(self._ordered, magnitudes.astype(np.int64) << 32 | bits, side="right")
         fallen = behind - self.first[magnitudes]
@@ -204,7 +204,7 @@ class Falls:
 
     @cached_property
     def _ordered(self) -> np.ndarray:
-        """Sorted keys of all thresholds of LRN's base: the input magnitude in the upper half, the base in the lower."""
+        """Sorted int64 keys of all thresholds of LRN's sum: input distance in the upper half, sum in the lower."""
         return self.owner << 32 | self.at
 
 
@@ -279,7 +279,7 @@ class LRN(Op):
 
 
 def magnitudes(minimum: int, maximum: int, zero: int) -> int:
-    """Return the number of input magnitudes: the distances from the zero point of integers from minimum to maximum."""
+    """Return how many distances from the zero point integers from minimum to maximum can have."""
     return max(maximum - zero, zero - minimum) + 1
 
 

@@ -251,7 +251,7 @@ class Resample(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Blocks(Op):
-    """Base class of DepthToSpace and SpaceToDepth: channels of one pixel become a block of pixels, or back.
+    """Base class of DepthToSpace and SpaceToDepth: a pixel's channels become a block of pixels, or the reverse.
 
     Type, scale and zero point pass through.
 

@@ -19,7 +19,7 @@ from hwgen.network.maps import MAX_SIDE, UINT8, FeatureMap, IntegerType, Window,
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Op(ABC):
-    """Base class of a network's layers: an input map, an output map, and a sliding window over the input map.
+    """Base class of a network's layers: input maps, an output map, and a sliding window over the input.
 
     Parameters
     ----------
@@ -145,12 +145,12 @@ class Op(ABC):
 
     @property
     def output_size(self) -> tuple[int, int]:
-        """Height and width of the output map, computed from the input map and the window, in pixels."""
+        """Height and width of the output map in pixels, computed from the input map and the window."""
         return self.window.output_size(self.input.height, self.input.width)
 
     @property
     def inputs(self) -> tuple[FeatureMap, ...]:
-        """Input maps of the layer, in order."""
+        """Input maps of the layer (shape, integer type), as a tuple in order."""
         return (self.input,)
 
     @property
@@ -200,7 +200,7 @@ class Op(ABC):
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """Hashable key of the layer's shape, without name, weights and scales.
+        """Hashable key of the layer's shape, equal for layers that differ only in name, weights and scales.
 
         The keys of two layers of the same shape are equal.
         """
@@ -277,7 +277,7 @@ class Op(ABC):
         return False
 
     def pace(self, input_index: int, axis: int) -> Fraction:
-        """Return the stride between outputs in input rows (axis 0) or columns, as a fraction; 0 if each needs all."""
+        """Return the distance of outputs in input rows (axis 0) or columns, a fraction; 0 if each needs all."""
         return Fraction(self.window.stride[axis])
 
     def _padded(self, frame: np.ndarray) -> np.ndarray:

@@ -119,7 +119,7 @@ class AveragePool(Op):
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Divisor of each output pixel's window sum, int64 ``(H, W)``: taps inside the map, or all taps."""
+        """Divisor of each output pixel's window sum, int64 ``(H, W)``: number of taps inside the map, or of all."""
         return np.full_like(self._taps_inside, self.taps) if self.include_padding else self._taps_inside
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

@@ -173,7 +173,7 @@ def _images(shape: Sequence[int]) -> np.ndarray:
 
 
 def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
-    """Return the layers of a built-in chain, and the minimum height and width of an image for the whole chain."""
+    """Return the layers of a built-in chain, and the minimum image size (height, width) for the whole chain."""
     base = tables.base(name)
     if base in tables.TABLES:
         specs, shape = tables.find(name)

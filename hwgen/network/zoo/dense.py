@@ -133,7 +133,7 @@ def quantised_layers(
 
 
 def put(model: onnx.ModelProto, constants: dict[str, np.ndarray], outputs: int) -> None:
-    """Replace the constants of small stand-in layers in a quantised model by the constants of the large layers.
+    """Replace constants of small stand-in layers in a quantised model by ``constants`` of the large layers.
 
     The small layers have two output channels. ``constants`` is emptied. ``outputs``: number of the model's output
     features.

@@ -104,7 +104,7 @@ def _vgg(*blocks: int) -> tuple[Spec, ...]:
 
 
 def _alexnet(sets: int) -> tuple[Spec, ...]:
-    """Return AlexNet's layer table: whole with ``sets`` 2 (grouped convolutions), or the half of one GPU with 1."""
+    """Return AlexNet's layer table, whole with ``sets`` 2 (grouped convolutions), or one GPU's half with 1."""
     half = 2 // sets
     groups = sets
     return (
@@ -210,7 +210,7 @@ def base(name: str) -> str:
 
 
 def precision(name: str) -> tuple[str, int]:
-    """Split a built-in network's name at ``,int8`` or ``,int16``; return the part before it, and the bits (8 or 16).
+    """Split a built-in network's name at ``,int8`` or ``,int16``; return the part before it, and 8 or 16 (bits).
 
     Raises
     ------

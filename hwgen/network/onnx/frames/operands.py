@@ -32,7 +32,7 @@ _SMALL = 64
 
 
 class BatchValues:
-    """Values of tensors that depend only on the number of frames of a batch, for several such numbers.
+    """Values of ONNX tensors that depend only on a batch's number of frames, for several such numbers.
 
     Exporters compute shapes and indices from the number of frames. A model can also use this number as a value, which
     makes the result of one frame depend on how many others there are.
@@ -47,7 +47,7 @@ class BatchValues:
 
     def __init__(self, constants: Mapping[str, np.ndarray], batch: int | None) -> None:
         self.counts = _COUNTS if batch is None else (batch,)
-        """Batch sizes, in frames, that tensors are evaluated for."""
+        """Tuple of batch sizes, in frames, that tensors are evaluated for."""
         self._constants = constants
         self._values: dict[str, Sequence[np.ndarray]] = {}
 
@@ -188,7 +188,7 @@ class FrameOperands:
         return self.node.input[index] if index < len(self.node.input) else ""
 
     def frames(self, index: int) -> Frames | None:
-        """Return the axis of the batch's frames in an input; ``None`` if the input does not depend on the frames."""
+        """Return the place of the batch's frames in an input (`Frames`); ``None`` if it does not depend on them."""
         position = self.tensors.frames.get(self.name(index))
         assert not isinstance(position, Special)
         return position
@@ -219,7 +219,7 @@ class FrameOperands:
         return len(self.shape(index))
 
     def sizes(self, index: int) -> tuple[int, ...] | None:
-        """Return the shape of an input with 1 for the frames' axis; ``None`` if other sizes are not known."""
+        """Return the shape of an input with 1 in place of the frames; ``None`` if another size is not known."""
         position = self.frames(index)
         shape = list(self.shape(index))
         if position is not None:
@@ -245,7 +245,7 @@ class FrameOperands:
         return arrays
 
     def listed(self, name: str, index: int) -> list[list[int]] | None:
-        """Return the attribute ``name``, or else the input ``index``, as a list per batch size in `counts`."""
+        """Return the attribute ``name``, or else input ``index``, as a list of integers per batch size in `counts`."""
         if value := attribute(self.node, name, ()):
             return [list(value)] * len(self.counts)
         if not self.name(index):
@@ -253,7 +253,7 @@ class FrameOperands:
         return [array.ravel().tolist() for array in self.values(index, name)]
 
     def constant(self, name: str, index: int) -> list[int] | None:
-        """Return the attribute ``name``, or else the input ``index``, as a list; ``None`` if there is neither.
+        """Return the attribute ``name``, or else input ``index``, as a list of integers; ``None`` without either.
 
         Raises
         ------
@@ -268,7 +268,7 @@ class FrameOperands:
         return lists[0]
 
     def common(self, positions: Iterable[Frames]) -> Frames:
-        """Return the position that ``positions`` agree on, or raise MixedError if they differ."""
+        """Return the place of the frames that ``positions`` agree on, or raise MixedError if they differ."""
         (first, *others) = dict.fromkeys(positions)
         if others:
             raise MixedError(f"takes the frames of a batch along different axes; move them to one axis{HELP}")
@@ -305,7 +305,7 @@ class FrameOperands:
         return position
 
     def check_axes(self, axes: Iterable[int], index: int = 0) -> Frames:
-        """Refuse a node that works along the frames' axis of an input; return the frames' position.
+        """Refuse a node that works along the frames' axis of an input; return the frames' place in the input.
 
         ``axes``: axes along which the node combines, selects or reorders values, negative ones from the last.
         """
@@ -373,7 +373,7 @@ class FrameOperands:
             self._check_single_row(index, axis, position, whole=whole)
 
     def not_as_long(self, index: int, axis: int) -> str:
-        """Return the message that an operand does not have values for all frames along ``axis``."""
+        """Return an error message: an operand does not have an entry for each frame along ``axis``."""
         name = self.name(index)
         return f"takes {name!r}, which is not as long as the batch along axis {axis}; repeat it for each frame{HELP}"
 
@@ -401,7 +401,7 @@ It raises MixedError for a node that mixes frames, with the reason.
 
 
 def _part(array: np.ndarray, axis: int, position: Frames, count: int) -> np.ndarray | None:
-    """Return the part of an array that belongs to each of ``count`` frames; ``None`` if these parts differ."""
+    """Return the part of an array that each of ``count`` frames reads; ``None`` if frames read different parts."""
     if axis < 0:
         return array
     turned = np.moveaxis(array, axis, 0)

@@ -49,7 +49,7 @@ RAGGED: Mapping[str, Special] = {
 
 
 def after_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> Position:
-    """Return the contents of a node's output if an input holds ragged rows (as many as the frames' values make).
+    """Return what an output holds if an input has ragged rows (their number depends on the frames' values).
 
     ``kinds``: contents of the node's inputs; ``None`` for inputs without such rows.
     """
@@ -102,7 +102,7 @@ class FrameSearch:
 
     @property
     def frames(self) -> dict[str, Frames]:
-        """Axis that holds the batch's frames in each tensor that has one, by tensor name."""
+        """Place of the batch's frames in each tensor that has an axis for them, by tensor name."""
         positions = self.tensors.frames.items()
         return {name: position for name, position in positions if isinstance(position, Frames)}
 
@@ -149,7 +149,7 @@ class FrameSearch:
             self.tensors.frames |= {name: here for name, here in outputs if name and here is not None}
 
     def of(self, tensor: str) -> Frames | Special | None:
-        """Return the axis of the batch's frames in a tensor; ``None`` if the tensor does not depend on the frames."""
+        """Return the place of the batch's frames in a tensor; ``None`` if it does not depend on them."""
         return Frames(0) if self.batch == 1 else self.tensors.frames.get(tensor)
 
     def depends_on_count(self, tensor: str) -> bool:
@@ -171,7 +171,7 @@ class FrameSearch:
             tensors.unknown |= {*filter(None, node.output)}
 
     def _frames_in_outputs(self, node: onnx.NodeProto) -> Position | Sequence[Position | None] | None:
-        """Return the axis of the batch's frames in a node's outputs; ``None`` if these depend only on their number.
+        """Return the place of the frames in a node's outputs; ``None`` if these depend only on their number.
 
         Raises
         ------
