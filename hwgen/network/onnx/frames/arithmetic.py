@@ -25,7 +25,7 @@ _GREEK = "".join(map(chr, range(0x3B1, 0x3CA)))
 
 
 def _aligned(*indices: int) -> Rule:
-    """Return the rule of an operator that aligns the inputs ``indices``, or all inputs, at the last dimension.
+    """Return the frame rule for an operator that aligns inputs ``indices`` (default: all) at the last dimension.
 
     Its other inputs must be constants.
     """
@@ -68,7 +68,7 @@ def _quantised(operands: FrameOperands) -> Frames:
 
 
 _ELEMENTWISE = _aligned()
-"""Rule of operators that compute each value from the values at the same position of all operands."""
+"""Frame rule of operators that compute each value from the operands' values at the same position."""
 
 # Operators that work along some axes of their first operand.
 
@@ -76,7 +76,7 @@ _ELEMENTWISE = _aligned()
 def _along(
     axes: Callable[[FrameOperands], Iterable[int]], then: Callable[[FrameOperands], Frames] | None = None
 ) -> Rule:
-    """Return the rule of an operator that works along axes of its first input; its other inputs must be constants.
+    """Return the frame rule for an operator that works along axes of its first input; others must be constant.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _from(axis: int) -> Callable[[FrameOperands], Iterable[int]]:
 
 
 def _softmax(operands: FrameOperands) -> Iterable[int]:
-    """Return the axes of a Softmax-like operator: one axis, or before version 13 that axis and all later axes."""
+    """Return the axes that a Softmax-like node works along: one, or before opset 13 that one and all after it."""
     if attribute(operands.node, "opset", opset(operands.tensors.graph.model)) >= 13:
         return _axis(-1)(operands)
     (first,) = _axis(1)(operands)
@@ -111,7 +111,7 @@ def _softmax(operands: FrameOperands) -> Iterable[int]:
 
 
 def _normalised(operands: FrameOperands) -> Iterable[int]:
-    """Return the axes of a LayerNormalization: the axis that its attribute states and all later axes."""
+    """Return the axes that a LayerNormalization works along: the one its attribute states, and all after it."""
     (first,) = _axis(-1)(operands)
     return range(first, 0) if first < 0 else range(first, MAX_AXES)
 
@@ -122,7 +122,7 @@ def _reduced_axes(operands: FrameOperands) -> Iterable[int]:
 
 
 def _reduction(axes: Callable[[FrameOperands], Iterable[int]]) -> Rule:
-    """Return the rule of an operator that reduces ``axes``, and keeps them as dimensions of 1 with ``keepdims``."""
+    """Return the frame rule for an operator that reduces ``axes``, kept as dimensions of 1 with ``keepdims``."""
 
     def then(operands: FrameOperands) -> Frames:
         position = operands.frames(0)
@@ -140,7 +140,7 @@ def _cumulated(operands: FrameOperands) -> Iterable[int]:
 
 
 def _of_rows(*indices: int) -> Rule:
-    """Return the rule of an operator with frames along axis 0 of its inputs ``indices``, or a constant row for each."""
+    """Return the frame rule for an operator whose inputs ``indices`` have the frames, or one row each, on axis 0."""
     return lambda operands: operands.shared(indices, range(1, MAX_AXES))
 
 
@@ -158,7 +158,7 @@ def _batch_normalised(operands: FrameOperands) -> Position | Sequence[Position]:
 
 
 def _recurrent(operands: FrameOperands) -> list[Frames]:
-    """Return the axes of the batch's frames in the outputs of an RNN, GRU or LSTM, whose inputs have a batch axis."""
+    """Return, for each output of an RNN, GRU or LSTM with a batch axis, the axis that holds the batch's frames."""
     first = 0 if attribute(operands.node, "layout", 0) else 1
     with_states = [index for index in (0, 4, 5, 6) if operands.name(index)]
     operands.check_constants(with_states)
@@ -198,7 +198,7 @@ def _has_axis(operands: FrameOperands) -> bool:
 
 
 def _product(first: int, second: int) -> Rule:
-    """Return the rule of a matrix product of the inputs ``first`` and ``second``; others must be constants.
+    """Return the frame rule for a matrix product of inputs ``first`` and ``second``; others must be constant.
 
     ``transA`` and ``transB`` of a node transpose the matrices.
     """
@@ -233,7 +233,7 @@ def _product(first: int, second: int) -> Rule:
 
 
 def _transposed(operands: FrameOperands, first: int, second: int) -> tuple[bool, bool]:
-    """Return, for each of the inputs ``first`` and ``second``, whether a matrix product transposes it."""
+    """Return two booleans: a matrix product transposes its input ``first``, and its input ``second``."""
     node = operands.node
     if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0):
         raise MixedError(f"transposes the batch; use a Transpose{HELP}")
@@ -244,13 +244,13 @@ def _transposed(operands: FrameOperands, first: int, second: int) -> tuple[bool,
 
 
 def _without_vectors(position: Frames, rank: int, ranks: tuple[int, int]) -> Frames:
-    """Return the axis of the batch's frames after a product, whose result lacks a dimension for each vector operand."""
+    """Return the frames' axis after a product, whose result lacks a dimension for each operand that is a vector."""
     dropped = [rank - 2] * (ranks[0] == 1) + [rank - 1] * (ranks[1] == 1)
     return replace(position, axis=position.axis - sum(axis < position.axis for axis in dropped))
 
 
 def _general_product(first: int, second: int, *, addend: int) -> Rule:
-    """Return the rule of a Gemm or QGemm of the inputs ``first`` and ``second``, which adds the input ``addend``."""
+    """Return the frame rule for a Gemm or QGemm of inputs ``first`` and ``second``, plus input ``addend``."""
 
     def rule(operands: FrameOperands) -> Frames:
         operands.check_constants([first, second, addend])

@@ -138,7 +138,7 @@ def _check_one_frame(operands: FrameOperands, lists: Sequence[Sequence[int]], va
 def _fitting(
     position: Frames, shape: Sequence[int], target: Sequence[int], count: int, *, copies: bool
 ) -> list[tuple[Frames, list[int]]]:
-    """Return the positions that ``count`` frames can have after a Reshape to ``target``, each with the other sizes.
+    """Return where ``count`` frames can be after a Reshape to ``target``: places, each with the other sizes.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def _fitting(
 
 
 def _concat_rule(first: int, step: int) -> Rule:
-    """Return the rule of a concatenation of every ``step``-th input from ``first``; other inputs must be constants."""
+    """Return the frame rule for a concatenation of every ``step``-th input from ``first``; others must be constant."""
 
     def rule(operands: FrameOperands) -> Frames:
         indices = [index for index in operands.present_inputs if index >= first and (index - first) % step == 0]
@@ -177,7 +177,7 @@ def _concat_rule(first: int, step: int) -> Rule:
 
 
 def _unchanged(position: Frames, entries: Sequence[Mapping[int, object]], wholes: Sequence[Sequence[object]]) -> Frames:
-    """Return the axis of the batch's frames after a node, or refuse the node if it changes the frames' axis.
+    """Return the frames' place after a node with its effects per axis, or refuse it if it changes the frames' axis.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def _sliced(operands: FrameOperands) -> Frames:
 
 
 def _span(size: int, cut: slice) -> object:
-    """Return the indices that a Slice selects from ``size`` values, or its parameters if the size is not known."""
+    """Return the range of indices that a Slice selects from ``size`` values, or its parameters for an unknown size."""
     return range(size)[cut] if size else (cut.start, cut.stop, cut.step)
 
 
@@ -295,7 +295,7 @@ def _one_hot(operands: FrameOperands) -> Frames:
 
 
 def _elements(*indices: int) -> Rule:
-    """Return the rule of a GatherElements or ScatterElements, whose inputs ``indices`` have the shape of the data.
+    """Return the frame rule of a GatherElements or ScatterElements, where inputs ``indices`` are shaped as the data.
 
     The first input is the data. The inputs ``indices`` have its shape except along the axis of the operator.
     """
@@ -315,7 +315,7 @@ def _elements(*indices: int) -> Rule:
 
 
 def _addressed_axes(operands: FrameOperands) -> range:
-    """Return the axes of the data that the indices of a GatherND or ScatterND address."""
+    """Return the range of the data's axes that the indices of a GatherND or ScatterND address."""
     width = operands.shape(1)[-1]
     if not width:
         raise MixedError(f"addresses an unknown number of axes; give constant indices{HELP}")

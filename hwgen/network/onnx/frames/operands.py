@@ -91,7 +91,7 @@ class BatchValues:
 
 
 MAX_AXES = 64
-"""Upper limit of axis indices in rules: more dimensions than any tensor has."""
+"""Upper limit of axis indices in frame rules: more dimensions than any tensor has."""
 HELP = ", or export the model for a batch of 1"
 """Advice at the end of messages about nodes that can't compute a batch of several frames."""
 COUNTED = f"computes with the number of frames of a batch; leave it out{HELP}"
@@ -279,14 +279,14 @@ class FrameOperands:
         return [axis if axis >= 0 else axis + self.rank(0) for axis in axes]
 
     def data_position(self) -> Frames:
-        """Return the axis of the batch's frames in the first input; refuse a node with frames in other inputs."""
+        """Return the place of the frames in the first input; refuse a node with frames in other inputs."""
         position = self.frames(0)
         if position is None or any(self.name(index) in self.tensors.frames for index in self.present_inputs[1:]):
             raise MixedError(f"takes sizes or positions that depend on the frames; give constants{HELP}")
         return position
 
     def shared(self, indices: Iterable[int], axes: Iterable[int]) -> Frames:
-        """Return the axis of the batch's frames that inputs have in common, or on which constants have a row for each.
+        """Return the place of the frames that inputs have in common, or that constants have a row for each of.
 
         Parameters
         ----------
@@ -392,9 +392,9 @@ class FrameOperands:
 
 
 Position = Frames | Special
-"""Type of what an output holds of a batch: frames along an axis (`Frames`), or no such axis (`Special`)."""
+"""Type of a batch's place in a tensor: an axis that holds the frames (`Frames`), or a `Special` case."""
 Rule = Callable[[FrameOperands], Position | Sequence[Position]]
-"""Type of a function that returns the position of a batch's frames in a node's outputs, one for all or one for each.
+"""Type of a function from a node's operands to the place of the batch's frames in its outputs.
 
 It raises MixedError for a node that mixes frames, with the reason.
 """
