@@ -31,7 +31,7 @@ _SMALLEST, _LARGEST = -128, 127
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightTerm:
-    """Array of weights that the engine multiplies exactly, one of several that add up to a layer's weights.
+    """One of the weight arrays that add up to a layer's weights, each multiplied exactly by the engine.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class WeightTerm:
 
 
 def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[WeightTerm, ...]:
-    """Split weights ``(M, C, Kh, Kw)`` into a sum of terms that the engine multiplies exactly; mostly one term.
+    """Return arrays that add up to weights ``(M, C, Kh, Kw)`` and that the engine multiplies exactly; mostly one.
 
     In a channelwise pass each weight has a slice for itself, so that all weights of 8 bits are exact.
     """
@@ -66,7 +66,7 @@ def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[WeightTerm,
 
 
 def _exact_part(weights: np.ndarray, *, channelwise: bool) -> np.ndarray:
-    """Clip weights to 8 bits, and -128 to -127 where packed products would overflow; the rest is left out."""
+    """Return weights clipped to 8 bits, and to -127 where packed products would overflow; the rest is left out."""
     smallest = int(weights.min(initial=0))
     if smallest > _SMALLEST and weights.max(initial=0) <= _LARGEST:
         return weights
@@ -81,7 +81,7 @@ def _exact_part(weights: np.ndarray, *, channelwise: bool) -> np.ndarray:
 
 
 def _region(weights: np.ndarray) -> tuple[Span, ...]:
-    """Return the intervals of channels (whole blocks of 8), rows and columns that contain all nonzero weights."""
+    """Return the (begin, end) of channels, in blocks of 8, of rows and of columns that hold all nonzero weights."""
     spans = []
     for axis in range(1, weights.ndim):
         indices = np.flatnonzero(weights.any(axis=tuple(other for other in range(weights.ndim) if other != axis)))
@@ -94,7 +94,7 @@ def _region(weights: np.ndarray) -> tuple[Span, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRange:
-    """Zero point and lower and upper limit of requantised outputs, as the signed bytes that memory stores."""
+    """Zero point and lower and upper limit of a pass's outputs, as the signed bytes that memory stores."""
 
     zero_point: int
     low: int
@@ -103,7 +103,7 @@ class StoredRange:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LookupTables:
-    """Lookup tables that a layer loads into the engine, int64 ``(n, 256)``, and the engine's index of the first one."""
+    """Lookup tables that a pass loads into the engine, int64 ``(n, 256)``, and index of the first one there."""
 
     first: int
     entries: np.ndarray
@@ -141,7 +141,7 @@ class PixelGrid:
 
 
 class Kept(NamedTuple):
-    """Numbers of rows that the on-chip map memory holds of a pass's maps: its input, its second operand, its output.
+    """Rows of a pass's input, second operand and output that the on-chip map memory holds, as three numbers.
 
     0 rows are a map in off-chip memory; fewer rows than the map has are a ring buffer.
     """
@@ -186,7 +186,7 @@ class FixedProgram:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of instructions, constants, lookup words and slots, and whether channels share constants."""
+        """Numbers of instructions, constants, lookup words and register slots; last, whether constants are shared."""
         return len(self.words), len(self.constants), len(self.lookups), self.slots, self.shares_constants
 
     @property
@@ -197,7 +197,7 @@ class FixedProgram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """Run of a layer through the engine's MAC array: a convolution or channelwise operation, with fused operations.
+    """One run of a layer, or of a part of it, through the engine's MAC array, with the operations fused onto it.
 
     The fused operations change the outputs: an addition or product, a lookup table, a pool.
 
@@ -300,7 +300,7 @@ class Pass:
     output_bytes: int = 1
 
     def keeping(self, rows: Mapping[str, int]) -> Pass:
-        """Return a copy of the pass with ``rows``, by map name, as the numbers of rows held in the map memory."""
+        """Return a copy of the pass whose maps have ``rows`` rows (by map name) in the on-chip map memory."""
         source, target = rows.get(self.source[0], 0), rows.get(self.target[0], 0)
         operand = rows.get(self.operand[0], 0) if self.operand else 0
         return replace(self, kept=Kept(source=source, operand=operand, target=target))
@@ -311,23 +311,23 @@ class Pass:
         return {edge: rows for (edge, _), rows in zip(edges, self.kept, strict=True) if edge}
 
     def core_maps(self, engine: EngineConfig) -> int:
-        """Return the number of output channels that one core of the engine computes at a time in this pass."""
+        """Return the number of output channels that one core computes at once: ``maps``, or 8 if channelwise."""
         return LANES if self.channelwise else engine.maps
 
     def beat_pixels(self, engine: EngineConfig) -> int:
-        """Return how many output pixels' sums leave the array per cycle: 1 if an operation is fused, else several."""
+        """Return the number of output pixels whose sums leave the array per cycle: 1 if operations are fused."""
         return 1 if self.pooled or self.looked_up or self.operand or self.fixed else engine.beat_words
 
     def core_folds(self, engine: EngineConfig) -> int:
-        """Return the number of output folds on a single core: ceil(output channels / channels per core)."""
+        """Return the number of output folds (channels computed at once) on one core for all output channels."""
         return -(-self.maps // self.core_maps(engine))
 
     def fold_maps(self, engine: EngineConfig) -> int:
-        """Return the number of output channels in a fold: those that a team of cores computes at a time."""
+        """Return the number of output channels in a fold, that is, computed at once by a team of cores."""
         return self.split.members * self.core_maps(engine)
 
     def divided(self, split: Split) -> Pass:
-        """Return a copy of the pass, divided among cores: its ``rows`` are the output rows of one team of cores."""
+        """Return a copy of the pass divided among teams of cores: its ``rows`` are one team's output rows."""
         if not split.by_rows:
             operands = tuple(task.divided(split) for task in self.operands)
             return replace(self, split=split, operands=operands)
@@ -337,7 +337,7 @@ class Pass:
         return replace(self, split=split, rows=rows, operands=operands)
 
     def folds(self, engine: EngineConfig) -> int:
-        """Return the number of output folds of the pass: ceil(output channels / channels computed at a time)."""
+        """Return the number of output folds: all output channels divided by those computed at once, rounded up."""
         return -(-self.maps // self.fold_maps(engine))
 
     @property
@@ -347,7 +347,7 @@ class Pass:
 
     @property
     def has_single_rows(self) -> bool:
-        """Whether each tile must be one output row: strides differ, or outputs are not adjacent in memory.
+        """Whether each output tile must be a single row: strides differ, or outputs are not adjacent in memory.
 
         Lanes step by one stride in both directions.
         """
@@ -367,7 +367,7 @@ class Pass:
 
     @cached_property
     def shape(self) -> tuple[object, ...]:
-        """Tuple of all values that determine the jobs of the pass, except addresses; serves as a cache key.
+        """Hashable tuple of all that determines the pass's jobs, except memory addresses; a cache key.
 
         Passes with equal tuples have equal tilings.
         """
@@ -391,13 +391,13 @@ class Pass:
 
     @cached_property
     def terms(self) -> tuple[WeightTerm, ...]:
-        """Arrays that add up to the pass's weights, and that the engine multiplies exactly."""
+        """Weight arrays (`WeightTerm`) that add up to the pass's weights, each multiplied exactly by the engine."""
         assert self.weights is not None
         return weight_terms(self.weights, channelwise=self.channelwise)
 
     @property
     def further_terms(self) -> tuple[WeightTerm, ...]:
-        """All `terms` of the weights but the first one; each needs additional jobs, and most layers have none."""
+        """Weight arrays after the first one in `terms`; each takes more jobs, and most layers have none."""
         return () if self.weights is None else self.terms[1:]
 
     @property
@@ -407,7 +407,7 @@ class Pass:
 
     @cached_property
     def edges(self) -> tuple[str, ...]:
-        """Names of the feature maps that the pass reads, and of the map that it writes."""
+        """Names of the feature maps that the pass reads, then the name of the map that it writes."""
         read = (self.source, *(task.source for task in self.operands), *([self.operand] if self.operand else []))
         return tuple(dict.fromkeys(edge for edge, _ in (*read, self.target)))
 
@@ -423,7 +423,7 @@ class Pass:
 
     @property
     def full_channels(self) -> int:
-        """Input channels (a multiple of 8) that the last kernel column reads, if it skips some; otherwise 0."""
+        """Input channels (multiple of 8) that the last kernel column reads, if it skips some; otherwise 0."""
         channels = blocks(self.last_channels) * LANES
         return channels if self.window.kernel[1] > 1 and channels < self.channels else 0
 
@@ -448,12 +448,12 @@ class Pass:
 
     @property
     def edge(self) -> int:
-        """Number of computed rows (and columns) per written row (column): 2 with fused 2 x 2 pooling, 1 without."""
+        """Number of computed rows (and columns) per written row (column): 2 with fused 2 x 2 pooling, else 1."""
         return 2 if self.pooled else 1
 
     @property
     def written_rows(self) -> int:
-        """Number of rows that the pass writes, after pooling, if it writes a whole map."""
+        """Number of rows of the written map, after pooling, if the pass writes a whole map."""
         return self.rows // self.edge
 
     @property
@@ -468,11 +468,11 @@ class Pass:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Numbers of output rows and columns that the pass computes, before pooling."""
+        """Pair of the numbers of output rows and columns that the pass computes, before pooling."""
         return self.rows, self.columns
 
     def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
-        """Return the input rows (axis 0) or columns (axis 1) that outputs ``begin`` to ``end - 1`` of the pass read.
+        """Return (begin, end) of the input rows (axis 0) or columns that outputs ``begin`` to ``end - 1`` read.
 
         The half-open interval lies inside the map, and has at least one row. ``taps`` is an interval of the kernel's
         rows or columns; by default all of them. If teams divide the rows, the interval is team 0's, and can reach
@@ -490,7 +490,7 @@ class Pass:
 
 
 def geometry_of(op: Op, source: tuple[str, int], block: int = 0) -> dict[str, Any]:
-    """Return the `Pass` fields that describe a layer's geometry: maps, window, output size and padding value."""
+    """Return keyword arguments of `Pass` for a layer's geometry: maps, window, output size, padding value."""
     return {
         "name": op.name,
         "source": source,
@@ -513,13 +513,13 @@ def window_of(op: Op) -> Window:
 
 
 def rule_of(integer_type: IntegerType, zero_point: int, low: int, high: int) -> StoredRange:
-    """Convert a zero point and output limits of an integer type to the signed bytes that memory stores."""
+    """Return a zero point and output limits of an integer type as the signed bytes that memory stores."""
     shift = offset(integer_type)
     return StoredRange(zero_point=zero_point - shift, low=low - shift, high=high - shift)
 
 
 def unscaled_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:
-    """Return a channelwise pass whose outputs are the maximum or the sum of each window's values, not requantised.
+    """Return a channelwise array pass that outputs the maximum or the sum of each window, not requantised.
 
     All weights of the sum are 1.
     """
@@ -538,7 +538,7 @@ def unscaled_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, ma
 
 
 def repeat_weights(task: Pass) -> Pass:
-    """Return a copy of a pass from `unscaled_pass` that repeats the weights and parameters for each output channel.
+    """Return a pass of `unscaled_pass` with weights and parameters repeated for each output channel.
 
     Its jobs can then compute several folds. That is fewer bytes than several jobs if the kernel has few taps.
     """
@@ -549,6 +549,6 @@ def repeat_weights(task: Pass) -> Pass:
 
 
 def share_tables(tasks: Sequence[Pass]) -> bool:
-    """Whether two of the given passes load the same lookup table of the engine, so that their jobs can't alternate."""
+    """Whether two passes load the same lookup table of the engine, so that their jobs can't alternate."""
     indices = [table.first for task in tasks for table in task.tables]
     return len(set(indices)) < len(indices)

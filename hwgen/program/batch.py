@@ -36,7 +36,7 @@ def check_frames(frames: object) -> None:
 
 
 def for_all_frames(layer_pass: Pass, frames: int) -> Pass:
-    """Convert a layer's pass that computes a single output pixel to a pass that computes it for all frames at once."""
+    """Return a pass for all frames at once, made from a pass that computes a single output pixel."""
     window = layer_pass.window
     top, left, bottom, right = window.padding
     if window.kernel[0] > 1:
@@ -46,7 +46,7 @@ def for_all_frames(layer_pass: Pass, frames: int) -> Pass:
 
 
 def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses], room: Room, frames: int) -> Batch:
-    """Choose the layers that the engine computes for all frames at once, if this saves fetches of weights.
+    """Return the number of frames and the layers to compute for all frames at once, to fetch weights only once.
 
     The output of such a layer is one pixel, and only such layers follow it. Its estimated cycles must be fewer than
     frame by frame, and at least one such layer must have weights. A map of several pixels that the host writes or
@@ -80,7 +80,7 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses
 
 
 def _may_batch(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
-    """Whether a pass can be computed for all frames at once, in no more estimated cycles than frame by frame."""
+    """Whether a pass may compute all frames at once, as this takes no more estimated cycles than one by one."""
     row_distance = layer_pass.window.dilation[0] * frames if layer_pass.window.kernel[0] > 1 else 1
     if (
         (layer_pass.rows, layer_pass.columns) != (1, 1)

@@ -100,7 +100,7 @@ class ProgramSchedule:
 
     @property
     def locations(self) -> Mapping[str, MapLocation]:
-        """Memory locations of all feature maps of the first frame, by the name of the layer that produces the map."""
+        """Memory location of every feature map of the first frame, by name of the layer that writes it."""
         return self.frame_locations[0]
 
     @property
@@ -139,7 +139,7 @@ class ProgramSchedule:
         )
 
     def _region(self, name: str, edge: str) -> MapRegion:
-        """Return the memory region of a network input or output, with its frames' distance if they are not adjacent."""
+        """Return the `MapRegion` of a network input or output, with the byte distance of frames unless adjacent."""
         address, *others = (locations[edge].address for locations in self.frame_locations)
         region = MapRegion(
             name=name, map=self.network.maps[edge], address=address, unfold=unfolds_of(self.computed).get(edge)
@@ -161,7 +161,7 @@ class ProgramSchedule:
 
     @property
     def choices(self) -> Choices:
-        """Tilings of all layers, by group of alternating layers, that let `schedule` make the same jobs again."""
+        """Tilings by layer, for each group of layers whose jobs alternate, for `schedule` to make the same jobs."""
         groups = [[self.tiled_passes[number] for number in group] for group in self.groups if group]
         return [
             {
@@ -299,7 +299,7 @@ def schedule(
 
 @dataclass(frozen=True, eq=False)
 class _Variant:
-    """Network with one choice of plain and unfolded inputs, its layers' passes, and the searches for their groups.
+    """Network with some inputs stored unfolded (kernel taps as channels), its layers' passes, and their searches.
 
     Parameters
     ----------
@@ -341,7 +341,7 @@ class _ChosenGroups:
 
 
 class _Compiler:
-    """Search for the layouts of a network's inputs, and for the tilings and groups of its layers."""
+    """Search for the memory layouts of inputs, tilings of layers, and groups of layers whose jobs alternate."""
 
     def __init__(
         self,
@@ -362,7 +362,7 @@ class _Compiler:
         _check_names([task.name for layer in self._layers for task in layer.tasks], tilings)
 
     def follow(self, choices: Choices, rows: dict[str, int]) -> _ChosenGroups:
-        """Return the groups and tilings that ``choices`` state, with ``rows`` as the map rows in the map memory."""
+        """Return the groups and tilings stated in ``choices``, with ``rows`` rows of maps in the map memory."""
         layouts = {name: _unfolded_size(tilings[0]) for choice in choices for name, tilings in choice.items()}
         for choice in choices:
             for name, (_, *others) in choice.items():
@@ -395,7 +395,7 @@ class _Compiler:
         return best
 
     def _layouts(self, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Unfold]:
-        """Return the unfolded layouts of inputs with given rows and columns per pixel, by the reading layer's name.
+        """Return the unfolded layout of inputs, by name of the reading layer, for given rows and columns per pixel.
 
         Raises
         ------
@@ -429,7 +429,7 @@ class _Compiler:
 
     @staticmethod
     def _unfolded(layer: LayerPasses, layouts: Mapping[str, Unfold]) -> LayerPasses:
-        """Return a layer with its passes, as a convolution of an unfolded input if ``layouts`` names it."""
+        """Return a layer with its passes, as a convolution of an unfolded input if ``layouts`` has its name."""
         if layer.name not in layouts:
             return layer
         conv, *behind = layer.step.ops
@@ -438,7 +438,7 @@ class _Compiler:
         return LayerPasses(step, passes(step.ops, step.takes, step.inside))
 
     def _promising_layouts(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
-        """Return up to `MAX_LAYOUTS` layouts of a layer's input that are faster than a plain map by estimate."""
+        """Return up to `MAX_LAYOUTS` unfolded layouts of a layer's input that seem faster than a plain one."""
         if not options:
             return []
         (plain,) = (layer for layer in self._layers if layer.name == name)
@@ -470,24 +470,24 @@ class _Compiler:
 
 
 def _unfolded_size(tiling: Tiling) -> tuple[int, int]:
-    """Return the rows and columns per unfolded pixel of a tiling: 0 rows for all kernel rows, 0 columns for none."""
+    """Return a tiling's rows and columns per unfolded pixel: 0 rows means all kernel rows, 0 columns none."""
     return tiling.unfold_rows, tiling.unfold_columns
 
 
 def _layouts_by_size(conv: Conv) -> dict[tuple[int, int], Unfold]:
-    """Return the possible layouts of a convolution's input, by rows and columns per pixel (as `_unfolded_size`)."""
+    """Return a convolution's possible unfolded input layouts, by rows and columns per pixel."""
     rows = conv.window.kernel[0]
     return {(unfold.rows % rows, unfold.columns): unfold for unfold in unfold_options(conv)}
 
 
 def _rows_of_edges(network: Network, rows: Mapping[str, int]) -> dict[str, int]:
-    """Return the rows that the map memory holds of each map, given ``rows`` of the stored maps that contain them."""
+    """Return, by map name, the rows in the map memory, from ``rows`` of the stored maps that contain the maps."""
     return {edge: rows[root] for edge, (root, _) in roots(network).items() if root in rows}
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Search for the maps to hold in the map memory, and for the fastest tilings and groups of layers with them.
+    """Search for the maps to hold in on-chip map memory, and for the fastest tilings and groups with them.
 
     Parameters
     ----------
@@ -510,7 +510,7 @@ class _Search:
     max_layers: int
 
     def best(self, keep: Collection[str] | None) -> tuple[list[list[JobGroup]], dict[str, int]]:
-        """Return the fastest layer groups (by frame, for all frames), and the rows of each map in the map memory.
+        """Return the fastest groups of layers (per frame, and for all frames), and each map's rows in map memory.
 
         Maps that are kept take room from strips of others. The search therefore tries all maps that can be kept, and
         only those whose lifetimes overlap with no map too large to be kept whole.
@@ -541,7 +541,7 @@ class _Search:
     def _groups(
         self, kept: dict[str, KeptMap], readers: Mapping[str, frozenset[str]]
     ) -> tuple[list[list[JobGroup]], dict[str, KeptMap]]:
-        """Return the fastest layer groups (by frame, for all frames) with maps ``kept`` in map memory, and ``kept``."""
+        """Return the fastest groups with maps ``kept`` in map memory (per frame, for all frames), and ``kept``."""
         rows = _rows_of_edges(self.network, {name: each.rows for name, each in kept.items()})
         memory = MapMemoryModel(free_bytes(kept, self.engine, len(self.order)), readers)
         by_part = []
@@ -552,14 +552,14 @@ class _Search:
 
 
 def _emitter(engine: EngineConfig, network: Network, locations: MapLocations, room: Room) -> Emitter:
-    """Return a job generator, without any jobs yet, for feature maps at given memory locations."""
+    """Return a new job generator, without jobs, for feature maps at given memory locations."""
     if engine.has_cores:
         return Emitter(engine, roots(network), locations.of_frame[0], room, len(locations.of_frame))
     return Emitter(engine, roots(network), locations.of_all, room)
 
 
 def in_order(network: Network, engine: EngineConfig, pace: Fraction | int, frames: int) -> list[str]:
-    """Return the names of the layers that the engine computes, in the order of their jobs.
+    """Return the list of layer names that the engine computes, in the order of their jobs.
 
     Layers that are computed for all frames at once come last.
 
@@ -592,14 +592,14 @@ def passes_of(network: Network) -> list[Pass]:
 
 
 def _layers(network: Network) -> list[LayerPasses]:
-    """Return all layers of a network, each with the later layers fused onto it and its passes through the array."""
+    """Return all layers of a network, each with the layers fused onto it and its passes through the array."""
     return [LayerPasses(step, passes(step.ops, step.takes, step.inside)) for step in fused_layers(network)]
 
 
 def _divided_by_frames(
     network: Network, layers: Sequence[LayerPasses], engine: EngineConfig, room: Room, frames: int
 ) -> tuple[Batch, tuple[list[LayerPasses], list[LayerPasses]]]:
-    """Choose the layers computed for all frames at once; return the batch, and the layers in two lists.
+    """Return the batch, and two lists of layers: computed frame by frame, and for all frames at once.
 
     The first list has the layers computed frame by frame, the second one the layers computed for all frames at once.
     """
@@ -616,7 +616,7 @@ def _divided_by_frames(
 def _by_part(
     parts: tuple[list[LayerPasses], list[LayerPasses]], choices: Choices
 ) -> list[tuple[list[LayerPasses], Choices]]:
-    """Divide layers and their tilings into two parts: computed frame by frame, and for all frames at once.
+    """Return layers with their tilings in two parts: computed frame by frame, and for all frames at once.
 
     Raises
     ------
@@ -635,7 +635,7 @@ def _by_part(
 
 
 def _allocate(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[PassAddresses], int]:
-    """Allocate memory, starting at ``address``, for the weights, parameters and tables of each pass.
+    """Return the addresses of each pass's weights, parameters and tables, and the first free byte address.
 
     Return the addresses of each pass, and the end address.
     """
@@ -652,7 +652,7 @@ def _allocate(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: 
 def _emit(
     emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[JobGroup]], data: Sequence[PassAddresses]
 ) -> Emitter:
-    """Generate all jobs of a program: layers computed frame by frame, then layers computed for all frames at once."""
+    """Append all jobs of a program to ``emitter``, and return it: jobs by frame, then jobs for all frames at once."""
     by_frame, of_all = parts
     if emitter.engine.has_cores:
         return _emit_by_layer(emitter, locations, by_frame, data)
@@ -670,7 +670,7 @@ def _emit(
 def _emit_by_layer(
     emitter: Emitter, locations: MapLocations, groups: Sequence[JobGroup], data: Sequence[PassAddresses]
 ) -> Emitter:
-    """Generate all jobs of a program for several cores, layer by layer: each layer for all frames before the next."""
+    """Append all jobs for several cores, layer by layer: each for all frames before the next layer."""
     first = 0
     for group in groups:
         tiled_passes = [
@@ -726,7 +726,7 @@ def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
 
 
 def _parameter_bytes(task: Pass) -> int:
-    """Return the number of bytes of a pass's parameters (or fixed-point constants) in the engine's memory."""
+    """Return the number of bytes of a pass's parameters, or fixed-point constants, in memory."""
     if task.fixed:
         return len(task.fixed.packed_constants(task.maps, task.split.members)) * WORD
     return LANES * WORD if task.shares_parameters else blocks(task.maps) * LANES * WORD

@@ -1,4 +1,4 @@
-"""Passes of layers that combine maps value by value, or look values up: sums, products, extremes, functions.
+"""Array passes of layers that combine maps value by value or look values up: sums, products, extremes, functions.
 
 The sum of three maps is rounded once. Each map contributes a table of integers to the sum, in steps of
 ``2**-CONTRIBUTION_FRACTION`` of an output. ONNX Runtime adds in float32, and its roundings decide if a sum is near a
@@ -37,12 +37,12 @@ _WEIGHT = 127
 
 
 def add_passes(op: Add, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass for an elementwise sum: it copies the first map, and adds the second map on the output path."""
+    """Return the pass of an elementwise sum, in a tuple: it copies the first map, and adds the second."""
     return (with_sum(unscaled_pass(op, edges[:1], op.input.type), op, edges, 0),)
 
 
 def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
-    """Return an engine pass with a fused addition: its own result and another map, read from memory, are added.
+    """Return a copy of a pass with a fused addition of another map, read from memory, to its own results.
 
     The pass computes operand ``operand`` of the addition.
     """
@@ -57,7 +57,7 @@ def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
 
 
 def _sum_tables(op: Add, operand: int) -> np.ndarray:
-    """Return the engine's three lookup tables for the sum of two maps: rescaled operands, and the sum's rounding.
+    """Return the three lookup tables of a sum of two maps: each map's rescaled values, and the sum's rounding.
 
     The first two tables hold the rescaled values of the operands.
 
@@ -79,13 +79,13 @@ def _sum_tables(op: Add, operand: int) -> np.ndarray:
 
 
 def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
-    """Return the engine's tables for an exact sum of integers, which ``first`` and ``second`` give by stored byte."""
+    """Return the engine's lookup tables for an exact integer sum of two bytes' entries in ``first`` and ``second``."""
     never = np.full(TABLE_WORDS, 1 << FRACTION)
     return LookupTables(first=0, entries=np.array([first << FRACTION, second << FRACTION, never]))
 
 
 def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of an elementwise product: it copies the first map, and multiplies the copy by the second map.
+    """Return the pass of an elementwise product, in a tuple: it copies the first map times the second.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
-    """Return the scratch maps that the passes of a maximum or minimum exchange through memory, by name."""
+    """Return the scratch maps, by name, that the passes of a maximum or minimum exchange through memory."""
     maps = {}
     for index in range(1, len(op.inputs)):
         maps[f"{op.name} excess {index}"] = replace(op.output, type=UINT8, zero_point=0)
@@ -122,7 +122,7 @@ def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
 
 
 def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a maximum ``b + max(a - b, 0)``, or of a minimum ``b - max(b - a, 0)``, two for each ``b``.
+    """Return passes of a maximum ``b + max(a - b, 0)`` or minimum ``b - max(b - a, 0)``, two per further map.
 
     All values are integers at the output's scale, which tables give.
     """
@@ -157,7 +157,7 @@ def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a layer that looks values up: a copy through a table, or a scaled copy of each channel.
+    """Return the pass of a lookup layer, in a tuple: a copy through a table, or scaled and shifted by channel.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 @lru_cache(maxsize=1024)
 def scaled_lookup(op: Lookup) -> Pass | None:
-    """Return a pass that gives a lookup's outputs by a factor and bias per channel; ``None`` if there is none."""
+    """Return a pass that gives a lookup's outputs by factor and bias per channel, or ``None`` if impossible."""
     edges = (op.name,)
     return _scaled_pass(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _scaled_and_added(op, edges)
 
@@ -186,7 +186,7 @@ def lookup_table(op: Lookup) -> LookupTables:
 
 
 def _scaled_pass(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high: int) -> Pass | None:
-    """Return a pass whose factor and bias per channel give the outputs ``table``; ``None`` if there are none."""
+    """Return a pass with factor and bias per channel that gives the outputs ``table``, or ``None`` if impossible."""
     falls = (table[:, 0] > table[:, -1])[:, None]
     rising = np.where(falls, table[:, ::-1], table)
     if (np.diff(rising) < 0).any() or low == high:
@@ -209,7 +209,7 @@ def _scaled_pass(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, 
 
 
 def _scaled_and_added(op: Lookup, edges: Sequence[str]) -> Pass | None:
-    """Return a pass that scales each channel's lower (or upper) values, and adds a table of all other values.
+    """Return a pass that scales lower (or upper) values by channel and adds a table, or ``None`` if impossible.
 
     For example, PRelu: all channels have the same outputs for inputs of 0 or more. Below, each has its own slope.
     ``None`` without such a pass.
@@ -263,7 +263,7 @@ _FAR = 1 << 60
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Table of integers for each map of a sum: the output is the integer part of the entries' sum, saturated.
+    """Integer tables of three maps, whose entries' sum has a sum layer's output as integer part, saturated.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ class Contributions:
 
     @property
     def low_bits(self) -> int:
-        """Number of bits of a contribution below its highest digit: the smallest that leaves 8 bits to that digit."""
+        """Number of bits of a table's entries below the highest digit: the smallest that leaves it 8 bits."""
         bits = CONTRIBUTION_FRACTION
         while any((table.max() >> bits) - (table.min() >> bits) >= 1 << _DIGIT_BITS for table in self.tables):
             bits += 1
@@ -283,18 +283,18 @@ class Contributions:
 
     @property
     def digits(self) -> list[tuple[int, int]]:
-        """Lowest bit and number of bits of each digit but the highest, in descending order of bits."""
+        """Lowest bit and number of bits of each digit of an entry, except the highest, from high to low."""
         tops = range(self.low_bits, 0, -_DIGIT_BITS)
         return [(max(top - _DIGIT_BITS, 0), min(top, _DIGIT_BITS)) for top in tops]
 
     @property
     def bases(self) -> list[int]:
-        """Offset for each map that is subtracted from the highest digits so that they fit a signed byte."""
+        """Offset per map, subtracted from entries' highest digits so that they fit a signed byte."""
         return [int(table.min() >> self.low_bits) + (1 << _DIGIT_BITS - 1) for table in self.tables]
 
 
 def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a sum of two or three maps that are added in float32.
+    """Return the array passes of a sum of two or three maps that ONNX Runtime adds in float32.
 
     Raises
     ------
@@ -327,7 +327,7 @@ def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def sum_scratch(op: Sum) -> dict[str, FeatureMap]:
-    """Return the two scratch maps of a sum of three maps, by name: lower digits, and highest digits with the carry."""
+    """Return the two scratch maps of a sum of three maps, by name: low digits; high digits and carry."""
     if len(op.inputs) != MAPS or (shares := find_contributions(op)) is None:
         return {}
     digit = replace(op.output, type=INT8, zero_point=0, scale=None)
@@ -338,7 +338,7 @@ def sum_scratch(op: Sum) -> dict[str, FeatureMap]:
 
 
 def _digit_passes(op: Sum, edges: Sequence[str], shares: Contributions, low: str, high: str) -> Iterator[Pass]:
-    """Yield the passes that look up each digit of each map of a sum, and write it to rows of the scratch maps.
+    """Yield the passes that look up every digit of each map's contribution, and write it to scratch rows.
 
     The first of the lower digits is stored negated, because weights reach down to -128.
     """
@@ -360,7 +360,7 @@ def _digit_passes(op: Sum, edges: Sequence[str], shares: Contributions, low: str
 
 
 def _carry_pass(op: Sum, shares: Contributions, low: str, high: str) -> Pass:
-    """Return the pass that adds the lower digits of all maps of a sum, and writes the carry: its integer part."""
+    """Return the pass that adds all maps' low digits in a sum, and writes the carry (integer part)."""
     weights = np.repeat([1 << lowest_bit for lowest_bit, _ in shares.digits], MAPS)
     offsets = np.where(np.arange(len(weights)) < MAPS, -127, 128)  # digit less what is stored, times the sign
     weights[:MAPS] *= -1
@@ -374,7 +374,7 @@ def _carry_pass(op: Sum, shares: Contributions, low: str, high: str) -> Pass:
 
 
 def _last_pass(op: Sum, shares: Contributions, high: str) -> Pass:
-    """Return the pass that adds the highest digits of all maps of a sum and the carry, and saturates the output."""
+    """Return the pass that adds all maps' highest digits and the carry, and saturates the sum's output."""
     unit = 1 << shares.low_bits - CONTRIBUTION_FRACTION
     one = Factors(significand=np.array([1 << 23]), shift=np.array([23]), bias=np.zeros(1, np.int64), zero_point=0)
     factors = replace(one, zero_point=offset(op.output.type))
@@ -392,7 +392,7 @@ def _row_sum_pass(
     high: int,
     integer_type: IntegerType,
 ) -> Pass:
-    """Return a channelwise pass whose outputs are weighted sums of consecutive rows of a scratch map."""
+    """Return a channelwise pass that outputs weighted sums of consecutive rows of a scratch map."""
     ones, taps = np.ones(LANES, np.int64), len(weights)
     return replace(
         unscaled_pass(op, (edge,), integer_type),
@@ -406,7 +406,7 @@ def _row_sum_pass(
 
 @lru_cache(maxsize=256)
 def find_contributions(op: Sum) -> Contributions | None:
-    """Search for tables of what three maps contribute to their sum, rounded once as in the model; ``None`` without any.
+    """Return the integer tables for a sum of three maps with the model's rounding; ``None`` if there are none.
 
     They begin at the real values. Each sum near the border of an output must lie on the side of the model's output.
     If it does not, the contributions of its three values are moved by a third of what is missing each, as in the
@@ -433,13 +433,13 @@ def find_contributions(op: Sum) -> Contributions | None:
 
 
 def _shortfalls(tables: Sequence[np.ndarray], values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return what must be added to each sum to bring it within its bounds: negative if the sum is too large."""
+    """Return what must be added to each sum so that it is within its bounds, an array; negative if too large."""
     sums = sum(table[value] for table, value in zip(tables, values, strict=True))
     return np.maximum(low - sums, 0) - np.maximum(sums - high, 0)
 
 
 def _planes(op: Sum, tables: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield each value of a sum's third map, with arrays of all sums and outputs by the first two maps' values."""
+    """Yield each value of a sum's third map, with two arrays (sums, outputs) over the first two maps' values."""
     reals = op.terms[0][:, None] + op.terms[1][None]
     sums = tables[0][:, None] + tables[1][None]
     for value, (real, contribution) in enumerate(zip(op.terms[2], tables[2].tolist(), strict=True)):
@@ -447,7 +447,7 @@ def _planes(op: Sum, tables: Sequence[np.ndarray]) -> Iterator[tuple[int, np.nda
 
 
 def _near_borders(op: Sum, tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the triples of values whose sums are near a rounding border of the output, with the bounds of these sums.
+    """Return the value triples whose sums are near a rounding border of the output, and the sums' bounds.
 
     Values are indices, int64 ``(3, n)``. Sums within their bounds have the model's output as their whole part.
     """

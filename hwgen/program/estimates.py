@@ -30,7 +30,7 @@ class Estimate:
 
 
 class Workload:
-    """Quick estimator of a network's cycles on many engines, from arrays of the sizes of all passes.
+    """Quick estimator of a network's cycles and bytes on many engines, from arrays over all its passes.
 
     Parameters
     ----------
@@ -80,11 +80,11 @@ class Workload:
         return Estimate(float(cycles.sum()), float(WORD * (read + written).sum()))
 
     def _core_maps(self, engine: EngineConfig) -> np.ndarray:
-        """Return, for each pass, the number of output channels that one core computes at a time."""
+        """Return an array over passes of the number of output channels that one core computes at once."""
         return np.where(self._channelwise, LANES, engine.maps)
 
     def _array_cycles(self, engine: EngineConfig, folds: np.ndarray) -> np.ndarray:
-        """Return, for each pass, the cycles of the array or of the output unit (drain), whichever is slower."""
+        """Return an array over passes of the cycles of MAC array or output drain, whichever is slower."""
         beat_pixels = np.where(self._has_narrow_beats, 1, engine.beat_words)
         beats = -(-np.minimum(self._core_maps(engine), self._maps) // LANES) * -(-engine.pixels // beat_pixels)
         group_cycles = np.maximum(self._steps, beats) + engine.pixels * self._fixed
@@ -120,7 +120,7 @@ def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction,
 
 
 def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:
-    """Return a copy of a pass for each candidate division among an engine's cores; with one core, the pass itself."""
+    """Return copies of a pass, one for each candidate division among cores; just the pass for one core."""
     if not engine.has_cores:
         return [task]
     options = splits(engine, task.core_folds(engine), task.rows, task.edge, frames, by_rows=not task.is_scattered)
@@ -128,7 +128,7 @@ def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:
 
 
 def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None:
-    """Return the estimated cost of the best tiling of a pass in given buffer space; ``None`` if no tiling fits."""
+    """Return the estimated cost of a pass's best tiling in a share of the buffers; ``None`` if no tiling fits."""
     try:
         ((_, cost), *_) = best_tilings(request[0], engine, request[1])
     except PlanError:
@@ -137,7 +137,7 @@ def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None
 
 
 def _per_frame(task: Pass, cost: TilingCost | None) -> Estimate:
-    """Return the cycles and bytes per frame of a pass that teams of cores compute for several frames at once."""
+    """Return the estimated cycles and bytes per frame of a pass for several frames at once."""
     if cost is None:
         return Estimate(np.inf, np.inf)
     frames = task.split.frames

@@ -1,4 +1,4 @@
-"""Search for factors and biases that let the engine's requantisation give wanted outputs for all integer sums.
+"""Search for requantisation factors and biases that let the engine give wanted outputs for all integer sums.
 
 The engine computes ``rint(float32(float32(sum + bias) * factor)) + zero_point``, and ONNX Runtime rounds some layers
 otherwise: average pools, for example, which are sums of windows here. Both outputs increase with the sum. They are
@@ -31,7 +31,7 @@ _BIASES = 64
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepFunctions:
-    """Thresholds where increasing functions from integer sums to outputs step up, one function per output channel.
+    """Thresholds of step functions from integer sums to outputs, one rising function per output channel.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class StepFunctions:
 
     @classmethod
     def of_rule(cls, rule: Rule, low: int, high: int, limit: np.ndarray) -> StepFunctions:
-        """Return the thresholds of a requantisation between two outputs, for sums of magnitude up to ``limit`` (M,)."""
+        """Return the thresholds between outputs of a requantisation, for sums of magnitude up to ``limit`` (M,)."""
         outputs = np.arange(low + 1, high + 1)
         max_sums = np.broadcast_to(limit[:, None], (len(limit), len(outputs)))
         # Outputs are too small at ``before``, and large enough at ``above``.
@@ -87,7 +87,7 @@ class StepFunctions:
         )
 
     def of_products(self, bias: np.ndarray, fraction: int) -> StepFunctions:
-        """Return the thresholds for sums of products ``s``, if the current sums are ``(s << fraction) + bias``."""
+        """Return the thresholds in terms of ``s``, where the present sums are ``(s << fraction) + bias``."""
         above = -((bias[:, None] - self.above) >> fraction)
         below = (self.below - bias[:, None]) >> fraction
         return replace(self, above=above, below=below)
@@ -104,7 +104,7 @@ class StepFunctions:
         )
 
     def differ(self, factors: Factors) -> np.ndarray:
-        """Return, per output channel, whether the engine with ``factors`` gives another output for some sum."""
+        """Return a boolean per channel: with ``factors``, the engine gives another output for some sum."""
         rule = Requantisation(
             significand=factors.significand,
             shift=factors.shift,
@@ -121,7 +121,7 @@ class StepFunctions:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Factors:
-    """Parameters of the engine's requantisation: significand, shift and bias per channel, and the zero point.
+    """Requantisation parameters of the engine: significand, shift and bias per output channel, and zero point.
 
     ``bias`` is added to the sums that `StepFunctions` counts.
     """
@@ -156,7 +156,7 @@ class Factors:
 
 
 def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Factors | None:
-    """Search near ``guess`` for factors that let the engine give the outputs of ``steps``; ``None`` if none are found.
+    """Return factors near ``guess`` that let the engine give the outputs of ``steps``; ``None`` if none are found.
 
     All channels have the same zero point, an integer of ``output_type``. Another zero point, with another bias, rounds
     ties otherwise: by an odd number to the other side; with the least one, a slightly larger factor rounds all ties up.
@@ -214,7 +214,7 @@ def _biases(steps: StepFunctions, guess: Factors, index: int) -> Iterator[int]:
 
 
 def _ratios(steps: StepFunctions, bias: int, zero_point: int) -> Iterator[float]:
-    """Yield candidate ratios (output per sum) that put each threshold of one channel in its place, given its bias."""
+    """Yield candidate ratios (output per sum) that put each threshold of a channel where it must be, for a bias."""
     heights = steps.outputs - zero_point - 0.5
     lower_end, upper_end = 0.0, np.inf
     for sums, present, is_above in (
@@ -252,7 +252,7 @@ _MAX_TAPS = 81
 
 @dataclass(frozen=True)
 class DivisorRegion:
-    """Rectangle of an average pool's output whose windows have the same divisor: rows, columns, divisor ``count``."""
+    """Rectangle of an average pool's output where all windows have the same divisor ``count``."""
 
     rows: tuple[int, int]
     columns: tuple[int, int]
@@ -274,7 +274,7 @@ def divisor_regions(op: AveragePool) -> list[DivisorRegion]:
 
 
 def _equal_runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield the half-open intervals of equal neighbouring numbers, each with its number."""
+    """Yield ((begin, end), number) for each run of equal neighbouring numbers."""
     begin = 0
     for size, group in groupby(sizes):
         end = begin + len([*group])
@@ -283,7 +283,7 @@ def _equal_runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
 
 
 def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
-    """Return a common weight of an average pool's taps, and the factors that requantise the weighted sum exactly.
+    """Return a common weight of an average pool's taps, and factors that requantise the weighted sum exactly.
 
     ONNX Runtime adds real values in float32, tap by tap. If the rounded sum can fall on either side of a tie,
     depending on the order of the values, no function of the integers' sum gives ONNX Runtime's output.
@@ -325,7 +325,7 @@ def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
 
 
 def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: FeatureMap) -> tuple[int, Factors] | None:
-    """Return a common weight above 1 of all taps, with factors that give the outputs of all sums; ``None`` without one.
+    """Return a common weight above 1 for all taps, and factors with the right output for all sums, or ``None``.
 
     If averages are ties, a product must be one, too, after its rounding to float32. Each weight has another factor
     with another rounding. A zero point that differs by 1 rounds ties to the other side.
@@ -340,7 +340,7 @@ def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: Featu
 
 
 def _extreme_totals(op: AveragePool, count: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each integer sum of a window, the smallest and the largest float32 sum over all values of the taps.
+    """Return smallest and largest float32 sum of a window, over all orders of values, per integer sum.
 
     A float32 addition increases with its operands. The smallest sum with one more tap therefore extends a smallest sum.
     """
@@ -359,7 +359,7 @@ def _extreme_totals(op: AveragePool, count: int, low: int, high: int) -> tuple[n
 
 
 def _depends_on_order(op: AveragePool, sums: np.ndarray, ends: tuple[int, int], count: int) -> np.ndarray:
-    """Return, for each sum of a window, whether the order of ONNX Runtime's additions may change the pool's output.
+    """Return a boolean per integer sum: the order of ONNX Runtime's additions may change the output.
 
     ``sums`` are the integer sums of windows of ``count`` values. A value, less the zero point, is an integer from
     ``ends[0]`` to ``ends[1]``.

@@ -18,7 +18,7 @@ from hwgen.schedule.engine import FETCH, LOAD, STORE, EngineCycles, group_steps_
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Cycles, array steps and memory bytes of one layer in one run of an engine program.
+    """Figures of one layer in one run of an engine program: cycles, array steps (busy cycles), bytes.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Figures:
 
 
 def figures(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Figures, ...]:
-    """Return the cycles, array steps and memory bytes of every layer in a run, in the network's order.
+    """Return every layer's figures (cycles, array steps, bytes) in one run, in the network's order.
 
     The cycles and bytes of all layers add up to the run's.
     """
@@ -64,12 +64,12 @@ def figures(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Figures, ...]
 
 
 def maps_read(schedule: ProgramSchedule) -> np.ndarray:
-    """Return, for each job of a schedule, the bytes of feature maps that the job reads from memory."""
+    """Return an array with the bytes of feature maps that each job of a schedule reads from memory."""
     return map_bytes_read(schedule.engine, schedule.jobs)
 
 
 def _figures_by_layer(schedule: ProgramSchedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
-    """Return the cycles, array steps and memory bytes of every layer that has jobs, by the layer's name."""
+    """Return the figures' fields (cycles, array steps, bytes) of every layer that has jobs, by layer name."""
     names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners, job_frames = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.job_frames)
     array = np.multiply(*group_steps_of(schedule.jobs))
@@ -101,12 +101,12 @@ def _figures_by_layer(schedule: ProgramSchedule, run: EngineCycles) -> dict[str,
 
 ARRAY, PORT = "array", "port"
 _UNITS = {"work": LOAD, "buffer": FETCH, "room": STORE}
-"""Mapping from the memory port's state in the timeline to the engine unit (load, fetch, store) that uses the port."""
+"""State of the memory port in the timeline, mapped to the engine unit that uses it: load, fetch, store."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Row of an engine's timeline: states of the array, the memory port, or one layer over the cycles of a run.
+    """Row of an engine's timeline (array, memory port or layer): intervals of cycles by state.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Band:
         return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:
-        """Return, by state (such as ``work``), the number of cycles in the state between neighbouring ``edges``."""
+        """Return, for each state, an array of its numbers of cycles between neighbouring ``edges``."""
         return {state: np.diff(_cycles_before(stretches, edges)) for state, stretches in self.states.items()}
 
 
@@ -161,7 +161,7 @@ def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
 
 
 def _intervals(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """Return the array's intervals of cycles by state: multiplying, or waiting for operands, drain or stores."""
+    """Return arrays of (begin, end) cycles by state of the MAC array: multiplying, or waiting for what."""
     if not len(steps):
         return {"input": np.array([(begin, end)])}
     waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])
@@ -175,12 +175,12 @@ def _intervals(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> d
 
 
 def _gaps_between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
-    """Return the gaps between disjoint intervals of cycles, from ``begin`` to ``end``."""
+    """Return the gaps, as (begin, end) rows, between disjoint intervals of cycles."""
     return _non_empty_intervals(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
 
 
 def _subtract_intervals(stretches: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the parts of disjoint intervals of cycles that are in none of other disjoint intervals, in order."""
+    """Return what disjoint intervals of cycles have outside other disjoint intervals, as (begin, end) rows."""
     gaps = _gaps_between(int(stretches[:, 0].min(initial=0)), others, int(stretches[:, 1].max(initial=0)))
     edges = np.unique(np.concatenate([stretches.ravel(), gaps.ravel()]))
     covered = [np.diff(_cycles_before(intervals, edges)) > 0 for intervals in (stretches, gaps)]
@@ -193,7 +193,7 @@ def _non_empty_intervals(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _cycles_before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
-    """Return, for each entry of ``cycles``, how many cycles of the given intervals are before the entry."""
+    """Return, for each entry of ``cycles``, how many cycles before it lie in the given intervals."""
     lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
     begun = np.searchsorted(stretches[:, 0], cycles)  # stretches that begin before
     last = np.maximum(begun - 1, 0)

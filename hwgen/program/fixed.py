@@ -1,4 +1,4 @@
-"""Programs of the engine's fixed-point unit: layers of fixed-point operations, and convolutions with wide outputs.
+"""Passes on the engine's fixed-point unit: layers of fixed-point operations, and convolutions with wide outputs.
 
 A map of more than 8 bits is wide. Memory stores each of its rows as one row per byte of a value, the highest byte
 first. Each row is a row of a map of 8 bits for the rest of the engine.
@@ -45,7 +45,7 @@ def is_wide(source: FeatureMap) -> bool:
 
 
 def conv_pass(op: Conv, task: Pass) -> Pass:
-    """Return the pass of a convolution with outputs of more than 8 bits: the fixed-point unit requantises its sums."""
+    """Return the pass of a convolution whose outputs have over 8 bits: the fixed-point unit requantises sums."""
     writer, zero = FixedProgramBuilder(op.name), op.input.zero_point - offset(op.input.type)
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     shifts = zero * op.weights.sum(axis=(1, 2, 3))
@@ -62,7 +62,7 @@ def conv_pass(op: Conv, task: Pass) -> Pass:
 
 
 def _copy_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
-    """Return a channelwise pass that copies a map, or adds up the values of its windows, by weights of 1."""
+    """Return a channelwise pass that copies a map, or sums its windows, by weights of 1."""
     rows = value_bytes(source.type)
     return replace(
         unscaled_pass(op, (edge,), op.output.type),
@@ -79,7 +79,7 @@ def _copy_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], win
 
 
 def operand_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
-    """Return a pass that copies a map to the fixed-point unit as an operand: the window's rows are a value's bytes."""
+    """Return a pass that copies a map to the fixed-point unit as an operand, one byte of each value per fold."""
     one_byte = np.repeat(np.eye(value_bytes(source.type), dtype=np.int64), LANES, axis=0)[:, None, :, None]
     arrival = Arrival.SIGNED_BYTES if source.type.signed else Arrival.UNSIGNED_BYTES
     return replace(_copy_pass(op, edge, source, size, window), weights=one_byte, arrival=arrival)
@@ -114,7 +114,7 @@ def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]
 def _add_operation(
     writer: FixedProgramBuilder, step: steps.Operation, values: Sequence[RegisterValue]
 ) -> RegisterValue:
-    """Add the instructions of one operation of a `FixedPoint` layer to its program; return the result."""
+    """Add a `FixedPoint` operation's instructions to the program; return the value that holds its result."""
     match step:
         case steps.Table():
             if (step.table != step.table[:1]).any():
@@ -145,7 +145,7 @@ def _add_operation(
 
 
 def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the fixed-point pass of a lookup layer whose functions are, per channel, a line clamped to bounds.
+    """Return a tuple with the one pass of a lookup layer whose function is a clamped line per channel.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def _channel_lines(table: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarra
 
 
 def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a sum pool of values of several bytes: each operand adds up one byte over the windows."""
+    """Return a tuple with the one pass of a sum pool of values of several bytes, with an operand per byte."""
     writer, size = FixedProgramBuilder(op.name), value_bytes(op.input.type)
     if any(op.window.padding):
         raise writer.refuse("the engine's fixed-point unit adds up windows of wide maps without padding only")
@@ -240,7 +240,7 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the fixed-point pass of a max pool of values of several bytes: one operand per tap of the window."""
+    """Return a tuple with the one pass of a max pool of values of several bytes, with an operand per tap."""
     writer, size = FixedProgramBuilder(op.name), value_bytes(op.input.type)
     (top, left, bottom, right), (below, beside) = op.window.padding, op.window.dilation
     down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
@@ -264,7 +264,7 @@ def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def program_pass(operands: Sequence[Pass], program: FixedProgram, kind: IntegerType) -> Pass:
-    """Return the pass of a layer on the fixed-point unit, from its operands' passes and its program.
+    """Return a layer's pass on the fixed-point unit, from the passes that copy its operands and its program.
 
     ``kind`` is the type of the values that the pass writes.
     """
@@ -286,5 +286,5 @@ def _with_program(task: Pass, program: FixedProgram, kind: IntegerType) -> Pass:
 
 
 def lookup_words(tasks: Sequence[Pass]) -> int:
-    """Return the largest number of lookup words of any of the passes' fixed-point programs; 0 without one."""
+    """Return the largest number of lookup words of a fixed-point program among the passes; 0 without any."""
     return max((len(task.fixed.lookups) for task in tasks if task.fixed), default=0)

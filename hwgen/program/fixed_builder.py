@@ -36,7 +36,7 @@ OTHER_ROUNDING = (
 
 
 class RegisterValue:
-    """Value in a fixed-point program: its register slot, its range, and whether one pixel's value serves all pixels."""
+    """Value in a fixed-point program: its register slot, its integer range, and whether one pixel serves all."""
 
     def __init__(self, slot: int, ends: Range, is_pixel: bool = False):
         self.slot, self.ends, self.is_pixel = slot, ends, is_pixel
@@ -60,11 +60,11 @@ class FixedProgramBuilder:
         self._slots = 0
 
     def refuse(self, reason: str) -> ModelError:
-        """Return the error that the fixed-point unit can't compute the layer, with a reason, to be raised."""
+        """Return (not raise) a `ModelError`: the fixed-point unit can't compute the layer, for a reason."""
         return ModelError(f"{self._name}: {reason}; use --template stream")
 
     def arrive(self, ends: Range, *, is_pixel: bool = False) -> RegisterValue:
-        """Add an operand that the unit receives before the program begins, in a register slot; return it."""
+        """Return a value for an operand that the unit receives, in a register slot, before the program begins."""
         return RegisterValue(self._free_slot(), ends, is_pixel)
 
     def _free_slot(self) -> int:
@@ -95,7 +95,7 @@ class FixedProgramBuilder:
     def add(
         self, code: Opcode, ends: Range, first: RegisterValue, second: RegisterValue | int | np.ndarray, **extra: int
     ) -> RegisterValue:
-        """Add an instruction with two operands (the second one can be a constant), and return its result.
+        """Add an instruction with two operands (the second may be a constant); return the result's value.
 
         ``ends`` are the smallest and the largest possible result.
         """
@@ -115,7 +115,7 @@ class FixedProgramBuilder:
     def plus(
         self, first: RegisterValue, second: RegisterValue | int | np.ndarray, sign: int = 1, ends: Range | None = None
     ) -> RegisterValue:
-        """Add an instruction that adds or subtracts a value or a constant; ``ends`` bound the result, if known."""
+        """Add an instruction that adds or subtracts a value or constant; ``ends``: range of the result."""
         low, high = second.ends if isinstance(second, RegisterValue) else (int(np.min(second)), int(np.max(second)))
         added_low, added_high = sorted((sign * low, sign * high))
         ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
@@ -240,7 +240,7 @@ class FixedProgramBuilder:
     def _look_up_pair(
         self, index: RegisterValue, upper: np.ndarray, lower: np.ndarray
     ) -> tuple[RegisterValue, RegisterValue]:
-        """Add one lookup whose table words hold two entries, and return ``upper[index]`` and ``lower[index]``."""
+        """Add a lookup in words of two entries each; return the values ``upper[index]`` and ``lower[index]``."""
         base = int(lower.min())
         bits = int(lower.max() - base).bit_length()
         both = self.look_up(index, ((upper << bits) + lower - base).tolist(), 0)
@@ -329,7 +329,7 @@ class FixedProgramBuilder:
 
 
 def _varying_segments(step: steps.Curve) -> tuple[int, int]:
-    """Return the first and the last segment of a piecewise curve between its constant ends: those need table words.
+    """Return the first and last segment of a curve between its constant ends, which need table words.
 
     The curve is constant before the first segment, and inside it, and starting at the beginning of the last one.
     """
@@ -343,6 +343,6 @@ def _varying_segments(step: steps.Curve) -> tuple[int, int]:
 
 
 def _quotient_range(first: Range, second: Range, shift: int, rounding: Rounding) -> Range:
-    """Return the range of ``rounded(a * b / 2**shift)`` for ``a`` and ``b`` in given ranges."""
+    """Return (smallest, largest) ``rounded(a * b / 2**shift)`` for ``a`` and ``b`` in given ranges."""
     products = [a * b for a in first for b in second]
     return min(products) >> shift, (max(products) >> shift) + (rounding != Rounding.DOWN and shift > 0)

@@ -1,4 +1,4 @@
-"""Checks of tilings that a user or another search chose for the engine, and their estimated costs."""
+"""Checks of tilings (tile and chunk sizes, loop order) that a user or another search chose, and their cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hwgen.program.split import UNDIVIDED
 def tiling_cost(
     task: Pass, engine: EngineConfig, tiling: tiles.Tiling, room: tiles.Room | None = None
 ) -> tiles.TilingCost:
-    """Check that a tiling of a pass fits the engine, and return the estimated cost of the pass with the tiling.
+    """Check that a tiling of a pass fits the engine; return the estimated cost (cycles, words, jobs).
 
     By default the pass has the whole buffers.
 
@@ -51,7 +51,7 @@ def tiling_cost(
 
 
 def _check_sizes(task: Pass, tiling: tiles.Tiling) -> None:
-    """Refuse a tiling whose tile, box or chunk sizes are out of range or no multiple of their units."""
+    """Refuse a tiling whose tile, input box or chunk sizes are out of range or not multiples of their units."""
     rows, columns = task.window.kernel
     sizes = {
         "rows": (tiling.rows, 1 if task.has_single_rows else task.rows, task.edge),
@@ -68,7 +68,7 @@ def _check_sizes(task: Pass, tiling: tiles.Tiling) -> None:
 
 
 def _check_boxes(task: Pass, tiling: tiles.Tiling, room: tiles.Room) -> None:
-    """Refuse a tiling whose chunks or input boxes (``by_taps``, ``rolling``) the pass or the buffers do not permit."""
+    """Refuse a tiling whose chunks or input boxes (parts of the input) the pass or buffers don't permit."""
     rows, columns = task.window.kernel
     if task.maximum and (tiling.taps < rows or tiling.tap_columns not in (None, columns)):
         raise PlanError(f"{task.name}: a chunk of a maximum must have all {rows} x {columns} taps of the kernel")
@@ -83,7 +83,7 @@ def _check_boxes(task: Pass, tiling: tiles.Tiling, room: tiles.Room) -> None:
 
 
 def _cost(task: Pass, engine: EngineConfig, room: tiles.Room, tiling: tiles.Tiling) -> tiles.TilingCost | None:
-    """Return the estimated cost of a pass with a tiling, or ``None`` if the engine's buffers are too small.
+    """Return the estimated cost of a pass with a tiling; ``None`` if the engine's buffers are too small.
 
     Boxes ``by_taps`` or ``rolling`` are estimated as if they loaded as much as plain boxes.
     """
@@ -96,7 +96,7 @@ def _cost(task: Pass, engine: EngineConfig, room: tiles.Room, tiling: tiles.Tili
 
 
 def box_words(task: Pass, engine: EngineConfig, tiling: tiles.Tiling) -> int:
-    """Return the minimum number of words per bank of the map buffer that a tiling needs: one loaded box of input."""
+    """Return how many words per map buffer bank a tiling needs at least, for one box (loaded part of the input)."""
     taps = (0, tiling.taps) if tiling.by_taps else None
     rows = _longest(task, 0, tiling.box_rows, taps)
     width = _longest(task, 1, tiling.columns)

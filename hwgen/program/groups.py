@@ -1,4 +1,4 @@
-"""Search for layers whose jobs alternate (side by side), so that the engine computes one layer while it loads another.
+"""Search for groups of layers whose jobs alternate (side by side), so that one computes while another loads.
 
 The cycles of a group of layers are measured: the group's jobs are made, and scheduled cycle by cycle. All searches and
 measurements of a network are known in advance, and run in parallel where they take long (`hwgen.work.beside`).
@@ -42,9 +42,7 @@ STRIP_ROWS = (1, 2, 3, 4, 6, 8)
 GAIN = 0.98
 
 Choices = Sequence[Mapping[str, Sequence[Tiling]]]
-"""Chosen tilings: for each group of layers computed side by side, a mapping from layer name to the tilings of its
-passes.
-"""
+"""Type of chosen tilings: for each group of layers side by side, the passes' tilings by layer name."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +58,13 @@ class LayerPasses:
         return self.step.ops[0].name
 
     def keeping(self, rows: Mapping[str, int]) -> LayerPasses:
-        """Return a copy of the layer with ``rows``, by map name, as the numbers of rows held in the map memory."""
+        """Return a copy of the layer whose maps have ``rows`` rows (by map name) in the on-chip map memory."""
         return LayerPasses(self.step, tuple(task.keeping(rows) for task in self.tasks))
 
 
 @dataclass(frozen=True)
 class JobGroup:
-    """Consecutive layers whose jobs alternate on the engine (side by side), with their tilings and measured cycles.
+    """Group of consecutive layers whose jobs alternate (side by side), with tilings and scheduled cycles.
 
     The cycles are per frame.
     """
@@ -82,14 +80,14 @@ class JobGroup:
 
     @property
     def kept_rows(self) -> dict[str, int]:
-        """Number of rows that the map memory holds of each map that the group's layers write, by map name."""
+        """Rows in the on-chip map memory of each map that the group's layers write, by map name."""
         targets = {tiled_pass.task.target[0]: tiled_pass.task.kept.target for tiled_pass in self.tiled_passes}
         return {edge: rows for edge, rows in targets.items() if rows}
 
 
 @dataclass(frozen=True)
 class MapMemoryModel:
-    """On-chip map memory as the search for groups sees it: free bytes per layer, and maps that it may hold in part.
+    """On-chip map memory for the search of groups: free bytes at each layer, and maps it may hold partly.
 
     Parameters
     ----------
@@ -104,7 +102,7 @@ class MapMemoryModel:
 
 
 class Grouping:
-    """Search for consecutive layers that the engine computes faster with alternating jobs than one after the other.
+    """Search for groups of layers that are faster with alternating jobs (side by side) than one by one.
 
     Parameters
     ----------
@@ -140,7 +138,7 @@ class Grouping:
         return moved
 
     def cycles(self, groups: Sequence[JobGroup]) -> float:
-        """Return the scheduled cycles of one frame for all layers of given groups, one group after the other.
+        """Return the scheduled cycles per frame of all layers in given groups, one group after the other.
 
         For an engine of several cores, or with a map memory, it is the sum of the cycles of the groups by themselves.
         """
@@ -156,7 +154,7 @@ class Grouping:
         return self._engine.has_cores or self._engine.has_map_memory
 
     def _with_tilings_between(self) -> Grouping:
-        """Return a search that also tries tilings that are the cheapest between other layers (`Costs.best_between`).
+        """Return a copy of this search that also tries tilings that are cheapest between busy neighbours.
 
         It shares all results of this search.
         """
@@ -167,7 +165,7 @@ class Grouping:
     def groups(
         self, layers: Sequence[LayerPasses], max_layers: int = MAX_LAYERS, memory: MapMemoryModel | None = None
     ) -> list[JobGroup]:
-        """Divide a network's layers, in order, into groups whose jobs alternate, with the fewest total cycles.
+        """Return a network's layers divided, in order, into groups of alternating jobs with the fewest total cycles.
 
         With one core and no map memory there are two searches, without and with the tilings that are the cheapest
         between other layers. The result is from the search whose layers take the fewest exact cycles.
@@ -188,7 +186,7 @@ class Grouping:
         return min(best, self._all_between(best), key=self.cycles)
 
     def _divided(self, layers: Sequence[LayerPasses], max_layers: int, memory: MapMemoryModel) -> list[JobGroup]:
-        """Divide layers into groups whose jobs alternate, with the smallest sum of the groups' cycles that is found."""
+        """Return layers divided into groups of alternating jobs with the smallest sum of cycles found."""
         options = self._group_each_layer(layers)
         single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
         single_cycles = [group.cycles for group in single_groups]
@@ -204,7 +202,7 @@ class Grouping:
         return self._all_refined(best[-1][1])
 
     def follow(self, layers: Sequence[LayerPasses], choices: Choices) -> list[JobGroup]:
-        """Divide layers into the groups of alternating layers in ``choices``, with their tilings, without a search.
+        """Return layers divided into the groups of alternating jobs of ``choices``, with those tilings.
 
         Raises
         ------
@@ -229,7 +227,7 @@ class Grouping:
         return groups
 
     def _group_with_tilings(self, layers: Sequence[LayerPasses], choice: Mapping[str, Sequence[Tiling]]) -> JobGroup:
-        """Return the group of alternating layers with the chosen tilings; refuse tilings that do not fit together."""
+        """Return layers as one group of alternating jobs with chosen tilings; refuse tilings that don't fit."""
         tasks = [task for layer in layers for task in layer.tasks]
         if len(layers) > 1 and share_tables(tasks):
             raise PlanError(f"{' and '.join(choice)} can't be side by side: both load the same table")
@@ -261,7 +259,7 @@ class Grouping:
         return TiledPass.of(divided, tiling, tiling_cost(divided, self._engine, tiling, room))
 
     def _divisions(self, task: Pass) -> list[Pass]:
-        """Return a copy of a pass for each candidate division among the engine's cores; with one core, the pass."""
+        """Return copies of a pass, one for each candidate division among cores; just the pass for one core."""
         if not self._engine.has_cores:
             return [task]
         folds, by_rows = task.core_folds(self._engine), not task.is_scattered
@@ -269,7 +267,7 @@ class Grouping:
         return [task.divided(split) for split in options]
 
     def _group_each_layer(self, layers: Sequence[LayerPasses]) -> list[dict[int, JobGroup]]:
-        """Return, for each layer, groups of that layer by itself, by the number of frames that they compute at once.
+        """Return, for each layer, groups of only this layer, by number of frames computed at once.
 
         The tilings are the fastest that are found. With one core, each layer has one group.
         """
@@ -287,7 +285,7 @@ class Grouping:
         return [self._groups_of_layer(layer, tried) for layer in layers]
 
     def _tilings_to_compare(self, divisions: Sequence[Pass]) -> list[TiledPass]:
-        """Return the tilings of a single pass whose exact cycles are to be compared, each with its estimated cost.
+        """Return a single pass's tilings, with estimated costs, whose exact cycles are to be compared.
 
         With several cores, these are the best by estimate of all divisions that compute as many frames at once.
         """
@@ -306,17 +304,17 @@ class Grouping:
         ]
 
     def _max_tilings(self, task: Pass) -> int:
-        """Return the number of tilings of a single pass, computed by itself, whose exact cycles are compared."""
+        """Return how many tilings of a single pass are compared by exact cycles."""
         if self._engine.has_cores:
             return MAX_CORE_TILINGS
         return MAX_DENSE_TILINGS if task.rows * task.columns == 1 else MAX_TILINGS
 
     def _best_tilings(self, task: Pass) -> list[tuple[Tiling, TilingCost]]:
-        """Return the tilings, with costs, that were found for a pass by itself, fewest estimated cycles first."""
+        """Return a single pass's tilings that were found, with costs, fewest estimated cycles first."""
         return self._tilings[task.shape, self._whole, self._max_tilings(task)]
 
     def _groups_of_layer(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
-        """Return the groups of a single layer, with the fastest tiling of each of its passes.
+        """Return groups of a single layer, by frames at once, with the fastest tiling of each pass.
 
         All passes of a group compute as many frames at once, which is the group's key.
         """
@@ -325,7 +323,7 @@ class Grouping:
         return {frames: group for frames, group in groups.items() if group}
 
     def _own_group(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]], frames: int) -> JobGroup | None:
-        """Return the group of a single layer whose passes compute ``frames`` frames at once; ``None`` without one."""
+        """Return a single layer's group for ``frames`` frames at once; ``None`` if there is none."""
         tiled_passes, cycles = [], 0.0
         for task in layer.tasks:
             tiling = self._fixed.get(task.name)
@@ -347,7 +345,7 @@ class Grouping:
         single_cycles: Sequence[float],
         max_layers: int,
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Search for groups of consecutive layers that can be faster with alternating jobs than one after the other.
+        """Return groups of consecutive layers that may be faster with alternating jobs, by index of the end.
 
         Their passes are divided among cores as in the groups of single layers (``options``) that compute as many frames
         at once. The groups are listed by the index after their last layer, each with the index of its first layer.
@@ -388,7 +386,7 @@ class Grouping:
         return groups_by_end
 
     def _all_refined(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
-        """Return copies of groups of several layers, with tilings replaced by others that take fewer exact cycles.
+        """Return the groups, with tilings of alternating passes replaced if others take fewer exact cycles.
 
         For one pass after the other, the best tilings by estimate are measured with the tilings of the other passes.
         Only on engines of one core without a map memory.
@@ -413,7 +411,7 @@ class Grouping:
         return [*groups]
 
     def _all_between(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
-        """Return copies of groups, with a single pass's tiling replaced if another is faster between its neighbours.
+        """Return the groups, with single passes' tilings replaced if others are faster between neighbours.
 
         A neighbour that keeps the array busy hides the port's cycles of a pass, and vice versa. Every other group is
         compared at a time, so that its neighbours do not change.
@@ -438,7 +436,7 @@ class Grouping:
     def _tried_between(
         self, near: Sequence[tuple[TiledPass, ...]], position: int
     ) -> list[tuple[tuple[tuple[TiledPass, ...], ...], tuple[TiledPass, ...]]]:
-        """Return sequences of groups to be measured, which differ in the tiling of the group at ``position``.
+        """Return sequences of groups to be scheduled, which differ in the tiling at ``position``, each with the tiling.
 
         Each comes with the passes of that group. The first sequence is the given one. The others take fewer cycles by
         an estimate that lets port and array work at the same time over all groups of the sequence.
@@ -467,11 +465,11 @@ class Grouping:
         return [(sequence(option), option) for option in (chosen, *better)]
 
     def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, TilingCost]]:
-        """Return the tilings, with costs, that were found for a single pass in a buffer space of `_tried_between`."""
+        """Return tilings, with costs, found for a single pass in a given share of the buffers."""
         return self._tilings[task.shape, room, self._max_tilings(task) if room == self._whole else MAX_HIDDEN]
 
     def _retile_pass(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
-        """Return the passes of a group as given, and with each candidate tiling of the pass at index ``position``."""
+        """Return variants of a group's passes: as given, and with each candidate tiling of one pass."""
         tiled_passes = group.tiled_passes
         if len(group.steps) == 1 or position >= len(tiled_passes):
             return [tiled_passes]
@@ -489,7 +487,7 @@ class Grouping:
     def _all_in_strips(
         self, layers: Sequence[LayerPasses], single_cycles: Sequence[float], max_layers: int, memory: MapMemoryModel
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Search for groups of layers computed strip by strip: the map memory holds only some rows of the maps between.
+        """Return groups of layers computed in strips, with few rows of maps in map memory, by index of the end.
 
         The groups are listed as by `_all_together`.
         """
@@ -531,7 +529,7 @@ class Grouping:
         return groups_by_end
 
     def _strip_rooms(self, tasks: Sequence[Pass], rows: int) -> list[Room]:
-        """Return the buffer space of each pass of layers in strips, if the last one computes ``rows`` at a time."""
+        """Return a `Room` per pass (share of the buffers) for layers in strips, ``rows`` last rows at a time."""
         room, rooms = self._buffer_share(tasks, by_rows=True), []
         for task in reversed(tasks):
             rows *= task.edge
@@ -542,7 +540,7 @@ class Grouping:
     def _tried_in_strips(
         self, tasks: Sequence[Pass], inner: Sequence[str], free: int, single_cycles: float
     ) -> list[tuple[TiledPass, ...]]:
-        """Return tilings of layers computed in strips of rows, whose ring buffers fit ``free`` bytes of map memory.
+        """Return tilings of layers computed in strips of rows whose ring buffers fit ``free`` bytes.
 
         Their estimates are clearly below ``single_cycles``.
         """
@@ -572,7 +570,7 @@ class Grouping:
     def _in_rings(
         self, tiled_passes: Sequence[TiledPass], inner: Sequence[str], ahead: int, free: int
     ) -> tuple[TiledPass, ...]:
-        """Return passes with the rows per ring buffer in map memory; an empty tuple if they exceed ``free`` bytes."""
+        """Return passes with ring buffers of rows in map memory; empty if these exceed ``free`` bytes."""
         rings, row = {}, WORD * self._engine.row_words
         for edge in inner:
             writer = next(tiled_pass for tiled_pass in tiled_passes if tiled_pass.task.target[0] == edge)
@@ -597,7 +595,7 @@ class Grouping:
         return not any(task.name in self._fixed for task in tasks)
 
     def _tried_together(self, tasks: Sequence[Pass], single_cycles: float) -> list[tuple[TiledPass, ...]]:
-        """Return the tilings of alternating passes whose estimated cycles are clearly below ``single_cycles``.
+        """Return tilings of alternating passes with estimated cycles clearly below ``single_cycles``.
 
         Boxes are the outer loop in one of them, and any loop in the other.
         """
@@ -622,7 +620,7 @@ class Grouping:
         return tuple(TiledPass.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True))
 
     def _buffer_share(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
-        """Return the share of the engine's buffers that each of several passes has if their jobs alternate."""
+        """Return the share of the engine's buffers that each of several alternating passes gets (`Room`)."""
         whole, share = self._whole, len(tasks)
         return Room(
             map_words=whole.map_words // share,
@@ -634,7 +632,7 @@ class Grouping:
         )
 
     def _find_all(self, requests: Iterable[tuple[Pass, Room, int]], what: str) -> None:
-        """Search for the best tilings of passes, unless known, and store them in this search's results.
+        """Find and store the best tilings of passes in shares of the buffers, where not yet known.
 
         Each request has a pass, its buffer space, and the number of tilings.
         """
@@ -675,7 +673,7 @@ class Grouping:
         self._cycles.update(zip(missing, cycles, strict=True))
 
     def _roots_of(self, groups: Sequence[Sequence[TiledPass]]) -> dict[str, tuple[str, int]]:
-        """Return, for each map of groups of passes, the stored map that contains it, and its first block there.
+        """Return, for each map of groups of passes, the stored map that contains it, and its first block (8 channels).
 
         The edges of a single group are maps by themselves.
         """
@@ -686,11 +684,11 @@ class Grouping:
         return map_roots | {root: (root, 0) for root, _ in map_roots.values()}
 
     def _measured(self, tiled_passes: tuple[TiledPass, ...]) -> float:
-        """Return the scheduled cycles that alternating passes take, without any other layer; they must be measured."""
+        """Return the scheduled cycles of alternating passes by themselves, which must be stored already."""
         return self._cycles[self._key((tiled_passes,))]
 
     def _key(self, groups: Sequence[Sequence[TiledPass]]) -> object:
-        """Return the cache key for the cycles of groups of passes: all values that determine the cycles."""
+        """Return a hashable key of all that determines the cycles of groups of passes."""
         tiled_passes = [*chain(*groups)]
         names = {edge: index for index, edge in enumerate(_edges(tiled_passes))}
         return tuple(map(len, groups)), tuple(
@@ -706,7 +704,7 @@ class Grouping:
 
 
 def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tuple[Tiling, TilingCost]]:
-    """Return the best tilings, with costs, for a request (pass, buffer space, number); empty if no tiling fits."""
+    """Return the best tilings, with costs, for (pass, share of buffers, number); an empty list if none fits."""
     task, room, count = request
     try:
         return best_tilings(task, engine, room, count)
@@ -763,7 +761,7 @@ def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocat
 
 
 def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[str]]) -> list[str]:
-    """Return the maps between layers that ring buffers of rows can hold: read in row order, by these layers only.
+    """Return names of maps between layers that a ring of rows can hold: read in row order, only by these layers.
 
     Layers have one pass each.
     """
@@ -783,7 +781,7 @@ def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[s
 
 
 def _box_rows(tiled_pass: TiledPass) -> int:
-    """Return the largest number of input rows that a pass loads as one box (input of some output tiles)."""
+    """Return the most input rows that a pass loads as one box, the input of some output tiles."""
     task = tiled_pass.task
     spans = (task.needed(0, *rows) for rows in pieces(task.rows, tiled_pass.tiling.box_rows))
     return max(end - begin for begin, end in spans)

@@ -1,4 +1,4 @@
-"""Passes of a layer that interpolates linearly between pixels: first between rows, then between columns.
+"""Array passes of a layer that interpolates linearly between pixels: first between rows, then columns.
 
 The fixed-point unit multiplies two rows (or columns) by their weights and adds them. A pass computes all output rows
 with the same weights whose input rows are evenly spaced. The rows between the two steps are a map in memory of sums of
@@ -29,7 +29,7 @@ _MAX_SUM_BITS = 32
 
 
 def interpolate_scratch(op: Interpolate) -> dict[str, FeatureMap]:
-    """Return the scratch map of interpolated rows (wide sums), by name; empty if the input has a single pixel."""
+    """Return the scratch map of interpolated rows, by name; an empty mapping for inputs of one pixel."""
     if _copies_a_pixel(op):
         return {}
     ends = (op.axis_parts[0] * end for end in (op.input.type.minimum, op.input.type.maximum))
@@ -81,7 +81,7 @@ def _pixel_copies(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _runs(op: Interpolate, axis: int) -> Iterator[tuple[EvenRun, tuple[int, ...]]]:
-    """Yield runs of evenly spaced output rows (axis 0) or columns, with the weights of their one or two inputs."""
+    """Yield runs of evenly spaced output rows (axis 0) or columns, each with the weights of its one or two inputs."""
     indices, weights = ((op.rows, op.row_weights), (op.columns, op.column_weights))[axis]
     parts, last = op.axis_parts[axis], (op.height, op.width)[axis] - 1
     alike: dict[tuple[int, ...], dict[int, int]] = {}
@@ -96,7 +96,7 @@ def _runs(op: Interpolate, axis: int) -> Iterator[tuple[EvenRun, tuple[int, ...]
 def _operands(
     op: Interpolate, stored: tuple[str, FeatureMap], shape: tuple[int, int], run: EvenRun, axis: int, count: int
 ) -> list[Pass]:
-    """Return the passes that copy ``count`` neighbouring rows (axis 0) or columns to the unit, for each one of a run.
+    """Return passes that copy ``count`` neighbouring rows (axis 0) or columns per output to the fixed-point unit.
 
     ``stored`` is the edge and the map that they read, and ``shape`` the rows and columns that each pass copies.
     """
@@ -117,7 +117,7 @@ def _operands(
 
 
 def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, weights: tuple[int, ...]) -> Pass:
-    """Return the pass that computes a run of interpolated rows: sums of an input row and the next times ``weights``."""
+    """Return the pass of a run of interpolated rows: sums of an input row and the next times ``weights``."""
     operands = _operands(op, (edge, op.input), (run.count, op.width), run, 0, len(weights))
     builder = FixedProgramBuilder(op.name)
     total = builder.weighted_sum([(op.input.type, weight) for weight in weights])
@@ -138,7 +138,7 @@ def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, we
 
 
 def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue) -> RegisterValue:
-    """Add the instructions that requantise an interpolation's sums exactly as the model does; return the result."""
+    """Add instructions that requantise an interpolation's sums as the model does; return the result's value."""
     parts = op.axis_parts[0] * op.axis_parts[1]
     ends = [parts * (end - op.offset) for end in (op.input.type.minimum, op.input.type.maximum)]
     above_zero = builder.plus(total, -parts * op.offset, ends=(ends[0], ends[1]))
@@ -148,7 +148,7 @@ def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue
 
 
 def _rule_of(op: Interpolate, sums: np.ndarray) -> Requantisation:
-    """Return the rule that rounds all weighted ``sums`` of an interpolation as the model does, or refuse the layer."""
+    """Return the requantisation that rounds all weighted ``sums`` as the model does, or refuse the layer."""
     fraction, exponent = np.frexp(op.x_scale / op.y_scale / (op.axis_parts[0] * op.axis_parts[1]))
     significand, shift = np.rint(np.ldexp(fraction, FACTOR_BITS - 1)).astype(np.int64), FACTOR_BITS - 1 - exponent
     rule = Requantisation(

@@ -1,4 +1,4 @@
-"""Generator of engine jobs: addresses and waits of loads, computation, drain and store of each tile.
+"""Generator of engine jobs (descriptors) for each output tile, with addresses and waits for earlier jobs.
 
 Buffers are allocated as rings: new entries overwrite the oldest entries, and wait for their last use. The operands of
 the next tile are therefore loaded while a tile is computed, and operands that a buffer still holds stay.
@@ -47,7 +47,7 @@ AHEAD_CYCLES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class PassAddresses:
-    """Byte addresses in the engine's memory: weights, parameters and lookup tables of one pass of a layer."""
+    """Byte addresses in memory of one pass's (a layer's run through the array) weights, parameters and tables."""
 
     weights: int = 0
     parameters: int = 0
@@ -56,7 +56,7 @@ class PassAddresses:
 
 @dataclass(frozen=True, kw_only=True)
 class TiledPass:
-    """Engine pass of a layer with its tiling, estimated cycles, and addresses of weights, parameters and tables.
+    """Pass of a layer through the array with its tiling, estimated cycles, and addresses of its constants.
 
     The pass is divided among cores as the tiling says.
     """
@@ -69,7 +69,7 @@ class TiledPass:
 
     @classmethod
     def of(cls, task: Pass, tiling: Tiling, cost: TilingCost) -> TiledPass:
-        """Return an engine pass of a layer with its tiling and estimated cost, before its weights have addresses."""
+        """Return a pass with its tiling and estimated cost; its constants have no addresses yet."""
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
@@ -80,7 +80,7 @@ class TiledPass:
 
 @dataclass
 class Allocation:
-    """Allocation in a ring buffer of the engine: position among all words ever allocated, and first address."""
+    """Words allocated in a ring buffer of the engine: position among all words ever allocated, first address."""
 
     start: int
     base: int
@@ -176,7 +176,7 @@ class _Item(NamedTuple):
 
 @dataclass
 class _RollingBox:
-    """State of a window of input rows that moves down a map: the map buffer keeps the rows that successive tiles share.
+    """Window of input rows in the map buffer that moves down a map, so that tiles share rows.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class _RollingBox:
 
 @dataclass
 class Emitter:
-    """Generator of all jobs of an engine program, which also allocates the engine's buffers.
+    """Generator of all jobs (descriptors) of an engine program, which also allocates the engine's buffers.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class Emitter:
     owners: list[int] = field(default_factory=list)
     """Index of each job's pass (run of a layer through the array)."""
     job_frames: list[int] = field(default_factory=list)
-    """Index of the frame that each job computes; the number of frames, for jobs that compute all frames at once."""
+    """Frame index that each job computes; the number of frames for jobs that compute all frames."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
     """Groups of passes (runs of layers through the array) whose jobs alternate, as tuples of pass indices."""
 
@@ -258,7 +258,7 @@ class Emitter:
         self._rows: dict[str, _RowStates] = {}
 
     def begin_frame(self, frame: int, locations: Sequence[Mapping[str, MapLocation]], passes: int) -> None:
-        """Set the frame, or frames, that the next jobs compute, with the memory locations of their maps.
+        """Set the frame (or frames) that the next jobs compute, and the memory locations of their maps.
 
         Parameters
         ----------
@@ -273,13 +273,13 @@ class Emitter:
         self._rows = {}
 
     def states_of(self, edge: str) -> _RowStates:
-        """Return the state of each row of a feature map: the number of jobs that must end before it is complete."""
+        """Return the state of a map's rows: how many jobs must end before each row is complete in memory."""
         if edge not in self._rows:
             self._rows[edge] = self._make_row_states(edge)
         return self._rows[edge]
 
     def _make_row_states(self, edge: str) -> _RowStates:
-        """Return the states of a feature map's rows, as a view of the states of the stored map that contains it."""
+        """Return the states of a map's rows, as a view of the states of the stored map that contains it."""
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         if self.engine.has_cores:
@@ -321,7 +321,7 @@ class Emitter:
 
 
 class _RowStates:
-    """State of each row of a feature map in memory, per block of 8 channels and frame: complete or being computed.
+    """State of a map's rows in memory, by block of 8 channels and frame: number of the job that completes each.
 
     ``stored`` is the number of jobs that must be stored before a row is complete. ``left`` is the number of columns of
     the row that no job has computed yet.
@@ -389,7 +389,7 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
 
 
 class _RingReads:
-    """Counts of pending reads of the rows that the map memory holds in ring buffers, so that no job overwrites them.
+    """Pending reads of map rows in ring buffers of the map memory, counted so that no job overwrites them early.
 
     Loads are in the order of the jobs, and a job stores nothing before its own loads. Any job after the last job that
     reads a row can therefore overwrite the row.
@@ -441,7 +441,7 @@ def _moved_words(engine: EngineConfig, job: Job) -> tuple[int, int]:
 
 
 class _PassJobs:
-    """Generator of the engine jobs of one layer, in loop order: output tiles, output channels, chunks of inputs."""
+    """Generator of one pass's jobs, in loop order: output tiles, output channels, chunks of inputs."""
 
     def __init__(self, emitter: Emitter, tiled_pass: TiledPass, pass_index: int) -> None:
         self.all, self.tiled_pass, self.pass_index = emitter, tiled_pass, pass_index
@@ -466,7 +466,7 @@ class _PassJobs:
         self._planes: dict[tuple[int, int, int], int] = {}
 
     def _bound_fields(self) -> dict[str, int]:
-        """Return the job fields of the outputs' zero point and limits, and of the map that is added or multiplied."""
+        """Return job fields for the outputs' zero point and limits, and for the added or multiplied map."""
         task = self.task
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
@@ -476,7 +476,7 @@ class _PassJobs:
         return bounds
 
     def tile_items(self) -> Iterator[list[_Item]]:
-        """Yield, in loop order, the jobs of each output tile and group of output channels: one item per chunk."""
+        """Yield lists of job contents, one list per output tile and group of output channels, one item per chunk."""
         boxes, count = list(self._boxes()), self.task.folds(self.engine)
         folds = pieces(count, self.tiling.folds)
         if self.tiling.maps_stay:
@@ -492,11 +492,11 @@ class _PassJobs:
                 ]
 
     def _crop(self, tile: _Tile, taps: Span) -> _Tile:
-        """Return a tile whose input rows are cut to what kernel rows ``taps`` read, if the tiling is ``by_taps``."""
+        """Return a tile with only the input rows that kernel rows ``taps`` read, if the tiling is ``by_taps``."""
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
-        """Whether jobs up to number ``jobs``, estimated to end by cycle ``time``, store all map rows that a tile reads.
+        """Whether all map rows that a tile reads are stored by jobs up to ``jobs`` and cycle ``time``.
 
         ``times`` holds the estimates of the current group's jobs. Rows that earlier groups store are always ready. A
         tile whose rows are all padding reads none.
@@ -509,7 +509,7 @@ class _PassJobs:
         return True
 
     def _team_rows(self, span: Span, advance: int, height: int) -> slice | np.ndarray:
-        """Return the map rows that all teams of cores access, given the interval ``span`` of team 0.
+        """Return the map rows that all teams of cores access, from (begin, end) of the first team.
 
         The intervals of successive teams are ``advance`` rows apart. Rows beyond the map are left out.
         """
@@ -524,11 +524,11 @@ class _PassJobs:
         return self.task.rows * self.task.window.stride[0]
 
     def _input_rows(self, span: Span) -> slice | np.ndarray:
-        """Return the input rows that all teams of cores read, given the interval ``span`` of team 0."""
+        """Return the input rows that all teams of cores read, from (begin, end) of the first team."""
         return self._team_rows(span, self._input_advance, self.task.height)
 
     def reads(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
-        """Return the row states of the maps that a tile reads, with indices of the blocks and rows that it reads."""
+        """Return, for each map a tile reads, its row states and the indices of the blocks and rows read."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
         count = blocks(task.channels)
         if task.channelwise:
@@ -542,7 +542,7 @@ class _PassJobs:
         return parts
 
     def _boxes(self) -> Iterator[list[_Tile]]:
-        """Yield, for each box of input loaded into the map buffer, the output tiles computed from it.
+        """Yield, for each box (part of the input loaded at once), the list of output tiles computed from it.
 
         Boxes are in row-major order, but rolling boxes in column-major order.
         """
@@ -555,7 +555,7 @@ class _PassJobs:
             yield [_Tile((box_span[0] + begin, box_span[0] + end), columns, *box) for begin, end in inside]
 
     def _plane(self, tile: _Tile) -> int:
-        """Return the words per map-buffer bank that one 8-channel block of a tile's loaded input occupies."""
+        """Return the words per map buffer bank that an 8-channel block of a tile's loaded input takes."""
         if self.roll is not None:
             return self.roll.plane
         sizes = self._loaded_rows(tile.box_rows), tile.box_width, tile.out_columns
@@ -568,7 +568,7 @@ class _PassJobs:
         return -((span[0] - span[1]) // self.row_step)
 
     def emit(self, item: _Item) -> None:
-        """Append the job that computes one chunk of an output tile, preceded by jobs for loads that don't fit it."""
+        """Append the job of one chunk of an output tile, after extra jobs for loads that don't fit into it."""
         if self.operands:
             self._emit_operands(item)
             return
@@ -615,7 +615,7 @@ class _PassJobs:
         self._note_stored(item)
 
     def _operand_item(self, item: _Item, slot: int) -> _Item:
-        """Return the content of the job that copies this operand's values of a tile to a fixed-point register slot."""
+        """Return the content of a job that copies an operand of a tile to a register slot of the fixed-point unit."""
         task, tile = self.task, item.tile
         rows, columns = ((0, 1), (0, 1)) if task.size == (1, 1) else (tile.rows, tile.columns)
         own = _Tile(rows, columns, task.needed(0, *rows), task.needed(1, *columns))
@@ -717,7 +717,7 @@ class _PassJobs:
         self.all.owners += [self.pass_index] * (len(self.all.jobs) - len(self.all.owners))
 
     def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Allocation]:
-        """Return the loads of a tile's input, empty if the map buffer holds it already, and its allocation there."""
+        """Return the loads (job fields) of a tile's input, none if already buffered, and the input's allocation."""
         task, tile = self.task, item.tile
         begin, end = item.chunk.box_channels
         first_block, count = begin // LANES, blocks(end - begin)
@@ -744,7 +744,7 @@ class _PassJobs:
         return loads, box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Allocation]:
-        """Return the loads of a tile's new input rows over the oldest rows of a rolling box, and its allocation.
+        """Return the loads of a tile's new input rows, over a rolling box's oldest rows, and the allocation.
 
         Rows that the tile shares with the tile above stay in the map buffer.
         """
@@ -774,7 +774,7 @@ class _PassJobs:
         return [load | {"wait_computed": wait, "x_plane": roll.plane}], roll.entry
 
     def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile, span: Span) -> dict[str, int]:
-        """Return the job fields that load input rows ``span`` of a tile, ``count`` blocks, into the map buffer."""
+        """Return the job fields that load input rows ``span`` of a tile into the map buffer."""
         location, (top, bottom), first_column = self.all.locations[edge], span, tile.box_columns[0]
         source = self.all.states_of(edge)
         region = (slice(block, block + count), self._input_rows(span))
@@ -804,7 +804,7 @@ class _PassJobs:
         }
 
     def _divided_box(self, edge: str, *, is_dealt: bool | None = None) -> dict[str, int]:
-        """Return the job fields that distribute loaded map data to the cores: by frame to teams, by channel in a team.
+        """Return job fields that deal loaded map data to cores: by frame to teams, by channel within a team.
 
         ``is_dealt`` says whether the cores of a team get different blocks of 8 channels, and not copies of the same; by
         default, whether the pass is channelwise.
@@ -818,7 +818,7 @@ class _PassJobs:
         return fields
 
     def _map_rows(self, span: Span, advance: int, height: int, row_bytes: int) -> dict[str, int]:
-        """Return the job fields that give each team of cores its own input rows, given the interval ``span`` of team 0.
+        """Return job fields that give each team of cores its own input rows, from the first team's (begin, end).
 
         ``row_bytes`` is the distance of rows in memory. ``x_height`` is absent if all rows lie in the map.
         """
@@ -830,11 +830,11 @@ class _PassJobs:
         return stride | {"x_top": span[0], "x_advance": advance, "x_height": height}
 
     def _lies_in(self, span: Span, advance: int, height: int) -> bool:
-        """Whether the rows of all teams of cores are within a map of ``height`` rows; ``span`` are team 0's."""
+        """Whether the rows of all teams of cores, from the first team's (begin, end), are within the map."""
         return not self.split.by_rows or (span[0] >= 0 and span[1] + (self.split.teams - 1) * advance <= height)
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
-        """Load the weights of a job's chunk, unless the weight buffer holds them; return their allocation there."""
+        """Add loads of a chunk's weights unless the weight buffer holds them; return their allocation."""
         is_shared = self.task.shares_weights
         fold = 0 if is_shared else item.fold
         key, first = (self.pass_index, fold, item.chunk_index), self.offsets[item.chunk_index]
@@ -856,7 +856,7 @@ class _PassJobs:
         return entry
 
     def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
-        """Load the biases and scales of a job's output channels, unless the buffer holds them; return their place."""
+        """Add loads of output channels' biases and scales unless buffered; return their allocation."""
         task = self.task
         if task.fixed:
             return self._load_constants(task.fixed, item, loads)
@@ -873,7 +873,7 @@ class _PassJobs:
         return entry
 
     def _load_constants(self, program: FixedProgram, item: _Item, loads: list[dict[str, int]]) -> Allocation:
-        """Load a fixed-point program's constants into the parameter buffer, unless it holds them already."""
+        """Add loads of a fixed-point program's constants unless buffered; return their allocation."""
         count, is_shared = len(program.constants), program.shares_constants
         fold, members = 0 if is_shared else item.fold, 1 if is_shared else self.split.members
         entry = self.all.parameters.find((self.pass_index, fold))
@@ -893,7 +893,7 @@ class _PassJobs:
         return self._team_rows(tile.rows, self.task.rows, self.split.total_rows)
 
     def _load_operand(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Allocation:
-        """Load a tile of the map that is added to or multiplied with the outputs, by the tile's job or an earlier.
+        """Add the load of a tile of the map to be added or multiplied; return its buffer allocation.
 
         An earlier job is needed if the tile's own job loads its input. A single pixel that the buffer holds is not
         loaded again.
@@ -936,7 +936,7 @@ class _PassJobs:
         return entry
 
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Allocation]:
-        """Load the layer's lookup tables in jobs before the tile's own job, unless the engine still holds them.
+        """Add loads of the layer's lookup tables, unless the engine holds them; return their allocations.
 
         A job loads either parameters or tables.
         """
@@ -952,7 +952,7 @@ class _PassJobs:
         return entries
 
     def _fold_block(self, fold: int) -> int:
-        """Return the index of the first block of 8 output channels that an output fold computes."""
+        """Return the index of the first block of 8 output channels of an output fold (channels at once)."""
         return fold * self.fold_maps // LANES
 
     def _item_blocks(self, item: _Item) -> int:
@@ -964,7 +964,7 @@ class _PassJobs:
         return -(-self._item_blocks(item) // self.split.members)
 
     def _compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
-        """Return the section of a job that computes its chunk: addresses, strides, taps and pixel groups."""
+        """Return the compute part of a job for a chunk: addresses, strides, taps and pixel groups."""
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
         (top, bottom), (left, right) = tile.box_rows, tile.box_columns
         stride, across = task.stride, tile.out_columns
@@ -1020,7 +1020,7 @@ class _PassJobs:
         return compute
 
     def _drain_and_store(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
-        """Return the job sections that requantise a tile's sums (drain) and store its outputs in memory (store)."""
+        """Return the job parts that requantise a tile's sums (drain) and write its outputs (store)."""
         task, tile, edge = self.task, item.tile, self.task.edge
         count = self._item_blocks(item)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge
@@ -1094,7 +1094,7 @@ class _PassJobs:
         return fields
 
     def _note_stored(self, item: _Item) -> None:
-        """Record that the job appended last stores the outputs of a tile.
+        """Record that the last appended job stores a tile's outputs.
 
         Jobs that read these output rows wait for it. After it, the tile's words of the output buffer can be reused.
         """
@@ -1117,7 +1117,7 @@ class _PassJobs:
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
-    """Merge the fields ``load`` into the last job of ``loads``; of two jobs to wait for, keep the later one."""
+    """Merge fields of a load into the last job of ``loads``; the job waits for the later of two jobs."""
     if not loads:
         loads.append({})
     loads[-1] |= load | {name: max(wait, loads[-1].get(name, 0)) for name, wait in waits.items()}

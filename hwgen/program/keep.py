@@ -1,4 +1,4 @@
-"""Choice of the maps that the engine keeps on the chip, in its map memory, and their addresses there."""
+"""Choice of the feature maps that the engine keeps in its on-chip map memory, and their addresses there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_SETS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class KeptMap:
-    """Feature map that the on-chip map memory can hold, with its size there and the memory traffic that this saves.
+    """Feature map that the on-chip map memory may hold: its size there, lifetime, and saved memory traffic.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def keepable(
 
 
 def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, frozenset[str]]:
-    """Return, for each map that the map memory can hold as a ring of rows, the names of the layers that read it."""
+    """Return the names of the layers that read each map that the map memory can hold as a ring of rows."""
     root_of, ends = roots(network), host_map_names(network, roots(network))
     lives = lifetimes(network, order, batch)
     readers: dict[str, set[str]] = {}
@@ -93,7 +93,7 @@ def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch:
 
 
 def best_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
-    """Return the maps that save the most bytes of memory traffic and fit the map memory together at any time.
+    """Return the maps, by name, that save the most bytes of traffic and fit the map memory at all times.
 
     The search is exact if at most `_MAX_SETS` sets of maps can be alive at the same time.
     """
@@ -115,12 +115,12 @@ def best_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, Ke
 
 
 def _ranked(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[tuple[frozenset[str], Any]]:
-    """Return candidate sets of maps in ascending order of saved bytes, so that the best of equal sets comes last."""
+    """Return candidate sets of maps sorted by saved bytes, ascending, so that the best comes last."""
     return sorted(sets.items(), key=lambda item: item[1][0])
 
 
 def placed_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptAt]:
-    """Return an address in the map memory for each map, so that maps with overlapping lifetimes share no words.
+    """Return each map's place (address, rows) in map memory; overlapping lifetimes share no words.
 
     Larger maps come first. Maps that find no gap are left out.
     """
@@ -138,7 +138,7 @@ def placed_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, 
 
 
 def free_bytes(maps: Mapping[str, KeptMap], engine: EngineConfig, steps: int) -> list[int]:
-    """Return, for each of ``steps`` groups of layers, the bytes of the map memory that ``maps`` leave free."""
+    """Return a list of the bytes of map memory that ``maps`` leave free, one per group of layers."""
     used = np.zeros(steps, np.int64)
     for kept in maps.values():
         used[kept.first : kept.last + 1] += kept.size

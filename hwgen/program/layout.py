@@ -17,12 +17,12 @@ SIGNIFICANDS, MAX_SHIFT = (1 << 23, 1 << 24), (1 << 8) - 1
 
 
 def offset(integer_type: IntegerType) -> int:
-    """Return the difference (0 or 128) between values of an integer type and the signed bytes stored for them."""
+    """Return the integer, 0 or 128, subtracted from values of an integer type to store them as signed bytes."""
     return 0 if integer_type.signed else 128
 
 
 def blocks(channels: Any) -> Any:
-    """Return the number of 8-channel blocks that hold ``channels`` channels (an integer or an array)."""
+    """Return the number of blocks of 8 channels that hold ``channels`` channels (integer or array)."""
     return -(-channels // LANES)
 
 
@@ -37,7 +37,7 @@ def map_bytes(source: FeatureMap) -> int:
 
 
 def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
-    """Pack a feature map ``(C, H, W)`` into the bytes that the engine's memory stores, in blocks of 8 channels.
+    """Return a feature map ``(C, H, W)`` as the bytes that memory stores, in blocks of 8 channels.
 
     Each row has a row for each byte of a value, the highest byte first. The highest bit of a byte is inverted,
     except in the highest byte of a signed value. Lanes past ``C`` are 0.
@@ -60,12 +60,12 @@ def stored_bytes(values: np.ndarray | int, integer_type: IntegerType) -> list[np
 
 
 def _inverted(integer_type: IntegerType) -> list[int]:
-    """Return, for each byte of a value from the highest, the mask (0 or 0x80) that memory stores it XORed with."""
+    """Return, per byte of a value from the highest, the mask (0 or 0x80) that it is XORed with in memory."""
     return [0 if row == 0 and integer_type.signed else 0x80 for row in range(value_bytes(integer_type))]
 
 
 def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
-    """Unpack the bytes of a feature map in the engine's memory to integers ``(C, H, W)`` of the map's type."""
+    """Return a feature map's integers ``(C, H, W)`` from its bytes in memory, in the map's own type."""
     channels, height, width = result.shape
     size = value_bytes(result.type)
     words = np.frombuffer(packed, np.uint8).reshape(-1, height, size, width, LANES)
@@ -78,7 +78,7 @@ def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
 
 
 def pack_weights(weights: np.ndarray, maps: int) -> bytes:
-    """Pack the weights ``(M, C, Kh, Kw)`` of up to ``maps`` output channels into bytes, in the array's order of steps.
+    """Return the weights ``(M, C, Kh, Kw)`` of up to ``maps`` channels as bytes, in the order of array cycles.
 
     Steps loop over blocks of 8 channels, kernel rows, kernel columns, and the halves of a block. A step has the weights
     of four channels, channel by channel. Channels past ``C`` and output channels past ``M`` have zeros. The weight of
@@ -97,7 +97,7 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 
 
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
-    """Pack the weights ``(steps, 8)`` of 8 channels of a channelwise layer into bytes, in the array's order of steps.
+    """Return channelwise weights ``(steps, 8)`` as bytes, in the order of array cycles (steps).
 
     In each step, lane ``j`` has a weight for channel ``j % 4`` only; its other weights are 0. Pairs of weights are
     stored as in `pack_weights`.
@@ -110,7 +110,7 @@ def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
 
 
 def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Pack the bias, significand and shift of each output channel into one 64-bit word, uint64 ``(M,)``.
+    """Return bias, significand and shift of each output channel in one 64-bit word, uint64 ``(M,)``.
 
     A shift above `MAX_SHIFT` is stored as `MAX_SHIFT`: both give zero, because the product of a sum and a significand
     is below 2**57.
@@ -122,14 +122,14 @@ def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray
 
 
 def pack_parameters(words: np.ndarray) -> bytes:
-    """Convert the parameter words of output channels to bytes, padded with zeros to a multiple of 8 words."""
+    """Return the parameter words of output channels as bytes, padded with zeros to a multiple of 8 words."""
     whole = np.zeros(blocks(len(words)) * LANES, "<u8")
     whole[: len(words)] = words
     return whole.tobytes()
 
 
 def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
-    """Reorder a lookup table by the byte that memory stores for an input value, padded to 256 entries.
+    """Return a lookup table ordered by the byte stored for an input value, padded to 256 entries.
 
     ``entries`` are in the order of the type's values, from the smallest to the largest.
     """
@@ -140,5 +140,5 @@ def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
 
 
 def pack_tables(entries: np.ndarray) -> bytes:
-    """Convert lookup tables ``(n, 256)`` to bytes in the engine's memory layout, 8 bytes per entry."""
+    """Return lookup tables ``(n, 256)`` as bytes, 8 per entry, as memory stores them."""
     return entries.astype("<i8").tobytes()

@@ -22,7 +22,7 @@ ALIGNMENT = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class MapLocation:
-    """Memory location of a feature map: byte address, numbers of 8-channel blocks, rows and columns, and strides.
+    """Place of a feature map in memory: byte address, sizes (8-channel blocks, rows, columns), and strides.
 
     Rows are ``row_bytes`` apart, and blocks ``block_bytes``. A map with ``kept_rows`` is in the engine's map memory,
     not in off-chip memory: the whole map, or a ring of so many rows, where row ``y`` is at row ``y % kept_rows``.
@@ -66,7 +66,7 @@ class MapLocation:
         return 0 < self.kept_rows < self.height
 
     def spans(self, rows: tuple[int, int]) -> list[tuple[int, int]]:
-        """Split a half-open interval of rows where the ring buffer wraps, so that each part is contiguous in memory."""
+        """Return a (begin, end) of rows cut where the ring buffer wraps, so that parts are contiguous."""
         border = (rows[0] // self.kept_rows + 1) * self.kept_rows if self.is_ring else rows[1]
         return [rows] if rows[1] <= border else [(rows[0], border), (border, rows[1])]
 
@@ -94,7 +94,7 @@ class KeptAt(NamedTuple):
 
 @dataclass(frozen=True)
 class FusedLayer:
-    """Layer of a network, together with later layers (such as an addition) that the engine fuses onto its output.
+    """Layer together with the later layers, such as an addition, that the engine fuses onto its output.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ class FusedLayer:
 
     @property
     def scratch(self) -> tuple[str, ...]:
-        """Names of the scratch maps that the passes of the first fused layer exchange through memory."""
+        """Names of the scratch maps (intermediate maps in memory) of the first fused layer's passes."""
         return tuple(scratch_maps(self.ops[0]))
 
 
 def fused_layers(network: Network) -> tuple[FusedLayer, ...]:
-    """Return a network's layers in order, each with the later layers that the engine fuses onto its output (a step).
+    """Return a network's layers in order, each as a `FusedLayer` with those fused onto its output.
 
     A `Copy` is not among them.
     """
@@ -155,7 +155,7 @@ def fused_layers(network: Network) -> tuple[FusedLayer, ...]:
 
 
 def _stored_inside(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, int]]) -> tuple[bool, ...]:
-    """Return, for each input of a concatenation, whether it is already stored inside the output map; else ``False``."""
+    """Return a boolean per input of a concatenation: already stored inside the output map; else ``False``."""
     if not layer.concatenates:
         return (False,) * len(edges)
     place, channels = concatenated_in(layer)
@@ -170,7 +170,7 @@ def _fuse_layer(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLay
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each map, the map in memory that contains it (itself, or a concatenation), and its first block there.
+    """Return, by map name, the stored map that contains it (itself or a concatenation), and its first 8-channel block.
 
     The stored map is the map itself, a concatenation, or the scratch map of one. Scratch maps are among the maps.
     """
@@ -193,7 +193,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _find_joined_maps(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each map stored inside a concatenation's map, the concatenation and the first 8-channel block there.
+    """Return, by name of a map inside a concatenation's map, that map and the first 8-channel block there.
 
     Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """
@@ -212,7 +212,7 @@ def _find_joined_maps(network: Network) -> dict[str, tuple[str, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Number of frames of an engine program, and the layers computed for all frames at once.
+    """Number of frames per engine program, and names of the layers computed for all frames at once.
 
     All other steps are computed before, frame by frame. ``together`` has the names of the steps. With ``by_layer``,
     each layer is computed for all frames before the next layer, so that every frame has maps of its own.
@@ -258,7 +258,7 @@ def allocate_maps(
     batch: Batch | None = None,
     kept_maps: Mapping[str, KeptAt] | None = None,
 ) -> MapLocations:
-    """Allocate memory for every feature map of a network, starting at byte ``address``, and return the locations.
+    """Return memory locations for every feature map of a network, allocated from byte ``address`` up.
 
     Inputs and outputs have addresses of their own. Other maps share addresses, unless ``kept`` is true: a map is
     stored in the first gap between the maps that are still to be read when its computation begins.
@@ -322,7 +322,7 @@ def stored_maps(network: Network) -> dict[str, FeatureMap]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lifetime:
-    """Time during which memory must store a map: indices of the groups of layers that first write and last read it.
+    """Lifetime of a map in memory: indices of the layer groups that first write it and that last read it.
 
     Parameters
     ----------
@@ -365,7 +365,7 @@ def lifetimes(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Ba
 
 @dataclass(frozen=True)
 class _Home:
-    """Memory region allocated to a feature map, for one frame or several.
+    """Memory region of a feature map: byte address and sizes, for one frame or several.
 
     A map with ``kept_rows`` is in the map memory, in whole or as a ring of so many rows.
     """
@@ -405,7 +405,7 @@ class _Home:
         )
 
     def of_all(self) -> MapLocation:
-        """Return the memory location of one tall map that consists of the rows of all frames.
+        """Return the memory location of all frames as one tall map, whose rows are the frames' rows.
 
         Frames that are stored one by one have such a location only if each is one pixel. Otherwise the result is the
         first frame's location.
@@ -432,7 +432,7 @@ def aligned(address: int) -> int:
 
 
 def _first_gap(home: _Home, alive: Sequence[_Home]) -> _Home:
-    """Return a memory region, moved up to the first aligned address without an overlap with ``alive``."""
+    """Return a memory region moved to the first aligned address where it overlaps none of ``alive``."""
     for other in sorted(alive, key=lambda other: other.address):
         if home.end <= other.address:
             break

@@ -1,4 +1,4 @@
-"""Passes of local response normalisation across channels, where at most one threshold of each value is in reach.
+"""Array passes of local response normalisation (LRN), for LRNs where a value reaches at most one threshold.
 
 An output's distance from the zero point falls by one if the sum of squares over the channel's window reaches a
 threshold. The sum is an integer, in float32 steps. A threshold belongs to a value of the middle channel. With usual
@@ -37,7 +37,7 @@ _MAX_TAPS = 64
 
 
 def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the engine passes that compute a local response normalisation exactly.
+    """Return the array passes that compute a local response normalisation exactly.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _refusal(op: LRN) -> str | None:
-    """Return the reason why the engine has no passes for a local response normalisation; ``None`` if it has."""
+    """Return a text that says why the engine can't compute an LRN; ``None`` if it can."""
     if not op.scale.steady:
         return "ONNX Runtime's sum of squares depends on its order of float32 additions, but the engine adds integers"
     if op.falls.count.max() > 1 or op.falls.ripples.any():
@@ -104,7 +104,7 @@ def _thresholds(op: LRN) -> np.ndarray:
 
 
 def _digits(table: np.ndarray) -> list[np.ndarray]:
-    """Split integers into arrays of digits of at most 255: the first digit has weight 1, the others `_UNIT`."""
+    """Return integers as arrays of digits of at most 255: the first has weight 1, the others `_UNIT`."""
     rest = table // _UNIT
     count = -(-int(rest.max()) // _MAX_DIGIT)
     return [table % _UNIT, *(np.clip(rest - index * _MAX_DIGIT, 0, _MAX_DIGIT) for index in range(count))]

@@ -1,4 +1,4 @@
-"""Translation of layers into passes through the engine's array: one pass, several, or none."""
+"""Translation of layers into passes (runs through the engine's array): one pass, several, or none."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ MAX_TAPS = 255
 
 
 def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """Translate a layer, and the layers fused onto its output, into passes through the engine's array.
+    """Return the array passes of a layer and of the layers fused onto its output.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def can_fuse(before: Sequence[Op], op: Op) -> bool:
 
 
 def _fuse_sum(task: Pass, op: Add, edges: Sequence[str]) -> Pass:
-    """Return a copy of a pass with an addition of another map fused onto its output."""
+    """Return a copy of a pass with an addition of another map fused onto its outputs."""
     return with_sum(task, op, edges, edges.index(task.target[0]))
 
 
@@ -159,7 +159,7 @@ def _is_halving(before: Sequence[Op], op: Op) -> bool:
 
 
 def _average_pool(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of an average pool: one for each rectangle of the output with equal divisors."""
+    """Return the array passes of an average pool: one per rectangle of the output with equal divisors."""
     return tuple(_average_region(op, edges, region) for region in divisor_regions(op))
 
 
@@ -246,7 +246,7 @@ def _wide_conv(op: Conv, edges: Sequence[str]) -> Pass:
 
 
 def _unfolded(op: UnfoldedConv, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a convolution whose input map is stored unfolded (rows and columns as channels)."""
+    """Return a tuple with the one pass of a convolution whose input is stored unfolded (taps as channels)."""
     (task,) = _conv(op, edges)
     rows = op.unfold.rows if op.window.kernel[0] > 1 else 0
     return (replace(task, unfold_columns=op.unfold.columns, unfold_rows=rows, last_channels=op.last_channels),)
@@ -285,7 +285,7 @@ def _group(
 
 @lru_cache(maxsize=1024)
 def _conv_factors(op: Conv) -> Factors | None:
-    """Return the factors that let the engine requantise a convolution's sums exactly as the model does.
+    """Return factors that let the engine requantise a convolution's sums exactly; ``None`` if there are none.
 
     ``None`` if no factors do, so that only the fixed-point unit can requantise the sums.
     """
@@ -307,7 +307,7 @@ def _lacks_factors(op: Conv) -> bool:
 def _fit_rule(
     op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0
 ) -> Factors | None:
-    """Return factors that let the engine requantise exactly, given the sums where outputs step up, or ``None``.
+    """Return factors that let the engine requantise exactly, given where outputs step up; or ``None``.
 
     ``fraction`` is the number of fractional bits of the biases.
     """
@@ -323,7 +323,7 @@ def _fit_rule(
 
 
 def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredRange, np.ndarray]:
-    """Return a layer's output limits and parameter words; ``offsets``, from input zero points, go into the biases."""
+    """Return a layer's output limits and parameter words; ``offsets`` are subtracted from the biases."""
     bias, bounds = factors.bias - offsets, op.requantisation  # type: ignore[attr-defined]
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
         raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
@@ -332,17 +332,17 @@ def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple
 
 
 def _max_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the channelwise pass of a max pool."""
+    """Return a tuple with the one channelwise pass of a max pool."""
     return (unscaled_pass(op, edges, op.output.type, maximum=True),)
 
 
 def _copy_pass(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the channelwise pass that copies a map's values, as for a crop or a padding."""
+    """Return a tuple with the one channelwise pass that copies a map's values, as for a crop or a padding."""
     return (unscaled_pass(op, edges, op.output.type),)
 
 
 def _select(op: Select, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a channel selection: a convolution with one weight of 1 per output channel."""
+    """Return a tuple with the one pass of a channel selection, a convolution with one weight of 1 per output."""
     return (_pick_pass(op, edges, op.index),)
 
 
@@ -355,7 +355,7 @@ def _pick_pass(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
 
 
 def _upsample(op: Upsample, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a nearest-neighbour upsampling: one copy of the map for each pixel of an output block."""
+    """Return the passes of a nearest-neighbour upsampling: one copy of the map per pixel of an output block."""
     task = repeat_weights(replace(unscaled_pass(op, edges, op.output.type), rows=op.height, columns=op.width))
     return tuple(replace(task, lattice=each) for each in _pixel_grids(op.factors))
 
@@ -397,7 +397,7 @@ def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def concatenated_in(op: Op) -> tuple[str, list[int]]:
-    """Return the name of the map that stores a concatenation's inputs together, and each input's first channel there.
+    """Return the map that stores a concatenation's inputs together, and each input's first channel in it.
 
     Inputs begin at whole blocks of 8 channels. If they do so in the output, too, they are joined there, otherwise in a
     scratch map, and a last pass picks the output's channels.
@@ -410,7 +410,7 @@ def concatenated_in(op: Op) -> tuple[str, list[int]]:
 
 
 def scratch_maps(op: Op) -> dict[str, FeatureMap]:
-    """Return the scratch maps that the passes of a layer write to memory and read again, by name."""
+    """Return a layer's scratch maps (written and read again by its passes) as feature maps by name."""
     return _RULES[type(op)].scratch(op) if type(op) in _RULES else {}
 
 
@@ -443,7 +443,7 @@ def _concat(op: Concat, edges: Sequence[str], inside: Sequence[bool]) -> tuple[P
 
 
 def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the channelwise pass of a global average pool: a sum over the map, requantised."""
+    """Return a tuple with the one channelwise pass of a global average pool: the map's sum, requantised."""
     rule, zero = op.requantisation, op.input.zero_point - offset(op.input.type)
     none = np.zeros(op.outputs, np.int64)
     if rule.float32:
@@ -465,10 +465,10 @@ def _no_scratch(op: Op) -> dict[str, FeatureMap]:
 
 @dataclass(frozen=True)
 class _LayerRule:
-    """Rule for translating layers of one type into passes of the engine, or fusing them onto another layer's passes."""
+    """Rule for one layer type on the engine: makes a layer's passes, or fuses it onto another layer's pass."""
 
     passes: Callable[..., tuple[Pass, ...]]
-    """Function that makes a layer's passes, from the layer and the names of its input maps."""
+    """Function from a layer and its input maps' names to the layer's passes through the array."""
     scratch: Callable[[Any], dict[str, FeatureMap]] = _no_scratch
     """Function that returns the scratch maps that a layer's passes exchange through memory, by name."""
     in_parts: Callable[[Any], bool] = lambda op: False
@@ -490,7 +490,7 @@ class _LayerRule:
 
 
 def _by_byte(make: Callable[..., tuple[Pass, ...]]) -> Callable[..., tuple[Pass, ...]]:
-    """Return the function that makes a layer's passes of wide maps, from the one for maps of 8 bits."""
+    """Return a function that makes a layer's passes for wide maps, from the one for 8-bit maps."""
     return lambda op, edges: passes_of_each_byte(make(op, edges), op)
 
 

@@ -1,4 +1,4 @@
-"""Passes of a layer that picks rows and columns of its input in any order: copies of evenly spaced rows and columns."""
+"""Array passes of a layer that picks rows and columns in any order: copies of evenly spaced ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_PASSES = 256
 
 @dataclass(frozen=True)
 class EvenRun:
-    """Evenly spaced rows (or columns) of an output that copy evenly spaced rows (or columns) of the input.
+    """Run of evenly spaced output rows (or columns) that copy evenly spaced input rows (or columns).
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class EvenRun:
 
 
 def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a resampling: one copy for each pair of evenly spaced rows and evenly spaced columns.
+    """Return the passes of a resampling: one copy per pair of runs of evenly spaced rows and columns.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _copy(task: Pass, row: EvenRun, column: EvenRun) -> Pass:
-    """Return a copy of a pass that copies only given evenly spaced rows and columns of the input to the output."""
+    """Return a copy of a pass that copies only one run of rows and one run of columns."""
     bottom, right = row.source - task.height + 1, column.source - task.width + 1
     return replace(
         task,
@@ -77,7 +77,7 @@ def _copy(task: Pass, row: EvenRun, column: EvenRun) -> Pass:
 
 
 def even_runs(sources: Mapping[int, int]) -> list[EvenRun]:
-    """Divide the rows (or columns) of an output into few runs with even spacing in input and output, longest first.
+    """Return an output's rows (or columns) as few runs, evenly spaced in input and output, longest first.
 
     ``sources`` has the row of the input for each row of the output.
     """
@@ -90,7 +90,7 @@ def even_runs(sources: Mapping[int, int]) -> list[EvenRun]:
 
 
 def _longest(left: dict[int, int], first: int) -> EvenRun:
-    """Return the longest evenly spaced run of the output rows ``left`` that begins at row ``first``."""
+    """Return the longest evenly spaced run among the output rows ``left`` that begins at row ``first``."""
     longest = EvenRun(first, 1, left[first], 1, 1)
     for second in left:
         step, stride = second - first, left[second] - left[first]

@@ -15,7 +15,7 @@ from hwgen.network.ops.join import MAX_BITS
 
 @lru_cache(maxsize=16)
 def simplified(network: Network) -> Network:
-    """Return an equivalent network whose elementwise functions of a single map are merged into one `Lookup` layer each.
+    """Return an equivalent network where each elementwise function of a single map is one `Lookup` layer.
 
     For example, the product of a map and its sigmoid, each quantised, is such a function, and so are a sum of a map
     with itself, and a lookup of another lookup's output. Functions that differ by channel stay several layers. A lookup
@@ -38,7 +38,7 @@ def simplified(network: Network) -> Network:
 
 
 class _Functions:
-    """Finder of the feature maps that are elementwise functions of one other map, with the functions' lookup tables."""
+    """Finder of the maps that are elementwise functions of one other map, with the functions as tables."""
 
     def __init__(self, network: Network) -> None:
         self._maps: dict[str, FeatureMap] = network.maps
@@ -63,7 +63,7 @@ class _Functions:
         return feature_map.type.bits <= MAX_BITS
 
     def _source(self, edge: str) -> tuple[str, np.ndarray]:
-        """Return the map that determines a map's values, and the function as a table ``(1 or C, 2**bits)``."""
+        """Return the name of the map that determines a map, and the function as a table ``(1 or C, 2**bits)``."""
         if edge in self._tables:
             return self._tables[edge]
         kind = self._maps[edge].type

@@ -15,7 +15,7 @@ from hwgen.gateware.engine.config import EngineConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Division of a layer among an engine's cores: teams of cores share rows or frames, a team's cores output channels.
+    """Division of a layer among cores: teams of cores share rows or frames, members of a team output channels.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ UNDIVIDED = Split()
 
 
 def splits(engine: EngineConfig, folds: int, rows: int, edge: int, frames: int, *, by_rows: bool) -> list[Split]:
-    """Return the candidate divisions of a layer's pass among an engine's cores, for a search to compare.
+    """Return the list of candidate divisions of a pass among an engine's cores.
 
     Parameters
     ----------

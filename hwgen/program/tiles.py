@@ -1,4 +1,4 @@
-"""Search for engine tilings: output tile size, chunk of channels and kernel rows, and loop order."""
+"""Search for tilings of engine passes: output tile size, chunk of channels and kernel rows, loop order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHORT_JOB_CYCLES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
-    """Tiling of an engine pass: sizes of output tiles, of chunks of input channels and taps, and loop order.
+    """Tiling of a pass: output tile, input box and chunk (channels and taps per job) sizes, and loop order.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Tiling:
 
 
 class Tilings(NamedTuple):
-    """Table of many engine tilings, as one array for each of the first seven fields of `Tiling`."""
+    """Table of many tilings: one array for each of the first seven fields of `Tiling`."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -122,7 +122,7 @@ class Tilings(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Share of the engine's buffers that a layer's pass may use, with constraints on its tilings and the port's pace.
+    """Share of the engine's buffers that a pass may use, with limits on its tilings and the memory's pace.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class Room:
 
     @classmethod
     def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:
-        """Return the buffer space of a pass that is computed by itself: the engine's whole map and weight buffers."""
+        """Return the share of a pass computed by itself: the engine's whole map and weight buffers."""
         return cls(map_words=engine.map_words, weight_steps=engine.weight_steps, in_turn=in_turn)
 
     def port_cycles(self, engine: EngineConfig, read: Any, written: Any) -> Any:
@@ -165,7 +165,7 @@ class Room:
 
 @dataclass(frozen=True)
 class TilingCost:
-    """Estimated cycles, memory words, jobs and buffer space of an engine pass with a tiling.
+    """Estimated cost of a pass with a tiling: cycles of array and port, memory words, jobs, buffer words.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class TilingCost:
 
 
 class Costs(NamedTuple):
-    """Table of estimated costs of many tilings, as one array per figure, and whether each tiling fits the buffers."""
+    """Estimated costs of many tilings, one array per figure, and whether each tiling fits the buffers."""
 
     array: np.ndarray
     port: np.ndarray
@@ -213,7 +213,7 @@ class Costs(NamedTuple):
         return self._cheapest(np.maximum(self.array, self.port) + self.ends, max_count)
 
     def best_between(self, max_count: int) -> list[int]:
-        """Return the indices of the ``max_count`` cheapest tilings if layers before and after keep the port busy.
+        """Return the indices of the ``max_count`` cheapest tilings if neighbouring layers keep the port busy.
 
         The port then waits neither for the first step nor for the last outputs, so that a long first load costs
         nothing. Tilings that fit the buffers come first.
@@ -240,18 +240,18 @@ def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
 
 
 def plane_words(task: Pass, engine: EngineConfig, rows: Any, width: Any, columns: Any) -> Any:
-    """Return the words per map-buffer bank that one 8-channel block of an input box occupies (integers or arrays)."""
+    """Return the words per map buffer bank of one 8-channel block of a box (loaded part of the input)."""
     return -(-((rows - 1) * pitch(task, engine, width, columns) + width) // engine.pixels)
 
 
 def pieces(size: int, step: int) -> list[tuple[int, int]]:
-    """Return the half-open intervals of length ``step`` (or less, the last) that divide the range 0 to ``size``."""
+    """Return the (begin, end) pieces of length ``step``, the last one maybe shorter, that cut 0 to ``size``."""
     return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Input channels, kernel rows and columns whose products one job of a tile accumulates, as half-open intervals.
+    """Part of a tile's sum that one job accumulates: input channels, kernel rows and columns as (begin, end).
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ class Chunk:
         return channels, taps, columns
 
     def part(self, term_index: int, term: WeightTerm) -> Chunk:
-        """Return the part of this chunk that contains a further term's nonzero weights; it can be empty."""
+        """Return the part of this chunk with a further weight term's nonzero weights; it may be empty."""
         spans = zip((self.channels, self.taps, self.tap_columns), (term.channels, term.rows, term.columns), strict=True)
         common = ((max(one[0], other[0]), min(one[1], other[1])) for one, other in spans)
         channels, taps, columns = common
@@ -286,7 +286,7 @@ class Chunk:
 
 
 def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:
-    """Return the chunks of channels and kernel taps that the jobs of a tile accumulate, in order.
+    """Return the chunks (channels and taps per job) that the jobs of a tile accumulate, in order.
 
     Each chunk is followed by its parts of the weights' further terms.
     """
@@ -308,7 +308,7 @@ def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:
 
 
 def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) -> Any:
-    """Return the array steps (cycles) per group of output pixels for a chunk of input channels and kernel taps.
+    """Return the array cycles (steps) per group of output pixels for a chunk of channels and taps.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) 
 def best_tilings(
     task: Pass, engine: EngineConfig, room: Room | None = None, max_count: int = 1
 ) -> list[tuple[Tiling, TilingCost]]:
-    """Search for up to ``max_count`` tilings of a pass that fit the engine's buffers, fewest estimated cycles first.
+    """Return up to ``max_count`` tilings of a pass that fit the buffers, with costs, fewest cycles first.
 
     After them come up to half as many that are the cheapest between other layers (`Costs.best_between`).
 
@@ -352,7 +352,7 @@ def best_tilings(
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
-    """Return the table of all tilings of a layer's pass (tile and chunk sizes, loop orders) that a search compares."""
+    """Return a table of all tilings of a pass (tile and chunk sizes, loop orders) that a search compares."""
     heights, chunks = _tile_heights(task), _chunk_sizes(task, engine, room)
     if room.strip_rows:
         heights = heights[heights[:, 1] <= room.strip_rows]
@@ -372,7 +372,7 @@ def _some_widths(sizes: Sequence[int]) -> list[int]:
 
 
 def _chunk_sizes(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int]]:
-    """Return the candidate chunk sizes (input channels, kernel rows) whose weights fit half of the weight buffer.
+    """Return the candidate chunk sizes (input channels, kernel rows); two chunks' weights fit the buffer.
 
     The weights of a whole pass, or the smallest chunk, can occupy the whole buffer.
     """
@@ -396,7 +396,7 @@ def _chunk_sizes(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int
 
 
 def _operand_steps(task: Pass) -> int:
-    """Return the array steps that copy the largest operand of a fixed-point pass, per pixel group, over all bytes."""
+    """Return the array cycles (steps) per pixel group that copy a fixed-point pass's largest operand."""
     return max(operand_bytes(each) * fold_steps(each) for each in task.operands)
 
 
@@ -413,7 +413,7 @@ def slot_bits(task: Pass, engine: EngineConfig) -> int:
 
 
 def _further_steps(task: Pass) -> int:
-    """Return the array steps (cycles) per pixel group and output fold for all weight terms after the first one."""
+    """Return the array cycles (steps) per pixel group and fold of all weight terms after the first."""
     return sum(
         steps(task, term.channels[1] - term.channels[0], term.rows[1] - term.rows[0], term.columns[1] - term.columns[0])
         for term in task.further_terms
@@ -421,22 +421,22 @@ def _further_steps(task: Pass) -> int:
 
 
 def _weight_folds(task: Pass, engine: EngineConfig) -> int:
-    """Return the number of output folds of a pass whose weights are stored: 1 if all folds share the same weights."""
+    """Return how many output folds have their own stored weights: 1 if all folds share weights."""
     return 1 if task.shares_weights else task.folds(engine)
 
 
 def weight_steps(task: Pass, engine: EngineConfig) -> int:
-    """Return the weight-buffer size, in array steps, that holds the weights of all output folds of a pass on a core."""
+    """Return the weight buffer size, in array cycles (steps), for the weights of all folds on a core."""
     return _weight_folds(task, engine) * fold_steps(task)
 
 
 def fold_steps(task: Pass) -> int:
-    """Return the array steps (cycles) per pixel group and output fold, over all channels, taps and weight terms."""
+    """Return the array cycles (steps) per pixel group and output fold, for all channels, taps and terms."""
     return steps(task, task.channels, task.window.kernel[0]) + _further_steps(task)
 
 
 def skipped_steps(task: Pass, channels: Any) -> Any:
-    """Return the array steps per pixel group and output fold that chunks of ``channels`` input channels can skip.
+    """Return the array cycles (steps) per pixel group and fold that chunks of ``channels`` can skip.
 
     The last kernel column is skipped in all chunks whose channels it does not read.
     """
@@ -446,7 +446,7 @@ def skipped_steps(task: Pass, channels: Any) -> Any:
 
 
 def _tile_heights(task: Pass) -> np.ndarray:
-    """Return the candidate output rows of a tile, and of all tiles that share a loaded input box, int64 ``(n, 2)``.
+    """Return candidate rows of a tile, and rows of all tiles of one box (loaded input), int64 ``(n, 2)``.
 
     Rows are sorted by the tile's height.
     """
@@ -460,7 +460,7 @@ def _tile_heights(task: Pass) -> np.ndarray:
 
 @lru_cache(maxsize=1 << 12)
 def _tile_counts(tiles: int) -> tuple[int, ...]:
-    """Return the candidate numbers of tiles that share one loaded box of input, out of ``tiles`` tiles."""
+    """Return the candidate numbers of tiles, of ``tiles``, that share one box (loaded part of the input)."""
     return tuple(distinct(tiles))
 
 
@@ -496,7 +496,7 @@ def _tilings(
 
 
 def max_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: bool) -> np.ndarray:
-    """Return, for each number of pixels of a tile, the maximum number of output folds per job that fits the engine.
+    """Return, by pixels per tile, the maximum output folds (channels at once) per job that fit the engine.
 
     A job uses at most half of the buffers after the array, so that the next job can be computed.
     """
@@ -530,7 +530,7 @@ def max_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
 
 
 def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
-    """Return the number of blocks of 8 output channels that a core computes in the largest output fold of a pass."""
+    """Return the number of blocks of 8 output channels of a pass's largest fold on one core."""
     return blocks(min(task.core_maps(engine), task.maps))
 
 
@@ -541,7 +541,7 @@ def can_pool(task: Pass, engine: EngineConfig, columns: int) -> bool:
 
 
 class Estimator:
-    """Estimator of the cycles and memory words that an engine pass takes with a tiling, for a given buffer space.
+    """Estimator of cycles and memory words of a pass with any tiling, for a given share of the buffers.
 
     The array, the drain and the port work at the same time. ``TilingCost.ends`` has the cycles of the loads before the
     first step, and of the drain after the last one.
@@ -639,7 +639,7 @@ class Estimator:
     def _lost_words(
         self, tilings: Tilings, column_boxes: np.ndarray, columns: np.ndarray, boxes: np.ndarray, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return, per tiling, how many words a wide bus reads, and writes, without use at the ends of bursts.
+        """Return two arrays by tiling: words that a wide bus reads, and writes, unused at burst ends.
 
         A burst is a row of a box of the input, or the whole box if its rows are adjacent in memory and in the map
         buffer. It is half a beat longer at either end, on average. The outputs are divided in the same way.
@@ -664,7 +664,7 @@ class Estimator:
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return, per tiling, loads per input box, whether boxes are double-buffered, words used, and if they fit.
+        """Return arrays by tiling: loads per input box, double buffering, words in the buffer, and fit.
 
         Words are counted per bank of the map buffer.
         """
@@ -683,7 +683,7 @@ class Estimator:
     def _weight_loads(
         self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return, per tiling, how often all weights are loaded, and the array steps whose weights the buffer holds."""
+        """Return two arrays by tiling: loads of all weights, and array cycles of weights in the buffer."""
         room, fold = self._room.weight_steps, self._fold_weights * tilings.folds
         if self._room.resident or self._weights <= room:
             return np.ones_like(tiles), np.full_like(tiles, self._weights)
@@ -694,7 +694,7 @@ class Estimator:
 
 
 def _pixel_groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
-    """Return, per tiling, the total number of pixel groups (13 pixels by default) in all tiles of a pass."""
+    """Return an array by tiling: number of pixel groups (one pixel per array lane) in all tiles of a pass."""
     return sum(
         (
             rows_count * columns_count * -(-rows * columns // pixels)
@@ -706,12 +706,12 @@ def _pixel_groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
 
 
 def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
-    """Return two pairs (length, number): pieces of length ``steps`` that fit ``size``, and the shorter rest."""
+    """Return two (length, number) pairs: pieces of length ``steps`` that fit ``size``, and the shorter rest."""
     return [(steps, size // steps), (size % steps, 1)]
 
 
 def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, per tile size, the tiles along an axis, the most input rows or columns of one, and their total."""
+    """Return three arrays by tile size: tiles along an axis, the most input rows or columns of one, and the total."""
     sizes, positions = np.unique(steps, return_inverse=True)
     spans = np.array([_span(task, axis, step) for step in sizes.tolist()], np.int64).reshape(-1, 3)
     pieces, longest, total = spans[positions].T
@@ -719,7 +719,7 @@ def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _span(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
-    """Return the number of tiles of size ``step`` along an axis, and the maximum and sum of their input sizes."""
+    """Return, for tiles of size ``step`` along an axis, their number, and maximum and sum of input sizes."""
     size, limit = task.size[axis], (task.height, task.width)[axis]
     begins = np.arange(0, size, step)
     first, last = task.window.reach(axis, begins, np.minimum(begins + step, size))

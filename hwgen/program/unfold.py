@@ -1,4 +1,4 @@
-"""Layout of an input map that stores the values of several kernel taps as channels of one pixel.
+"""Unfolded layout of an input map: the values of several kernel taps are channels of one stored pixel.
 
 A step of the array adds four channels of one tap. A first layer with 1, 3 or 6 channels therefore leaves multipliers
 idle. The host writes the input map into memory in any case, in blocks of 8 channels. If it writes the rows and some
@@ -31,7 +31,7 @@ _SIDE = {"minimum": 1, "maximum": MAX_SIDE}
 
 @dataclass(frozen=True, kw_only=True)
 class Unfold:
-    """Layout of an input map that stores neighbouring rows and columns as channels of one pixel.
+    """Unfolded layout of an input map: how many neighbouring rows and columns become channels of one pixel.
 
     Channel ``(column * rows + row) * C + c`` of the unfolded pixel ``(y, x)`` is the value of channel ``c`` in row
     ``y * row_step + row - top`` and column ``x * column_step + column - left``. Outside of the map it is the zero
@@ -62,12 +62,12 @@ class Unfold:
     outside: int = entry(minimum=0, maximum=255)
 
     def map(self, source: FeatureMap) -> FeatureMap:
-        """Return the type and sizes of a feature map after it is unfolded by this layout."""
+        """Return the feature map (type, sizes) that a map becomes when it is stored unfolded."""
         channels = self.rows * self.columns * source.channels
         return replace(source, channels=channels, height=self.height, width=self.width)
 
     def apply(self, frame: np.ndarray, integer_type: IntegerType) -> np.ndarray:
-        """Return the values of a feature map ``(C, H, W)`` of an integer type, unfolded by this layout."""
+        """Return the values ``(C, H, W)`` of a feature map as an unfolded map's values."""
         height, width = frame.shape[1:]
         row = np.arange(self.height)[:, None] * self.row_step + np.arange(self.rows) - self.top
         column = np.arange(self.width)[:, None] * self.column_step + np.arange(self.columns) - self.left
@@ -96,7 +96,7 @@ class UnfoldedConv(Conv):
 
 
 def unfold_options(layer: Conv) -> list[Unfold]:
-    """Return the candidate unfolded layouts of a convolution's input that can save array steps, few columns first.
+    """Return a convolution's candidate unfolded input layouts that may save array cycles, few columns first.
 
     A pixel has all kernel rows of a window, or as many rows as the stride. In the second case no row is stored twice,
     so that a map with few channels takes fewer words. Columns are unfolded in multiples of the stride, so that windows
@@ -126,7 +126,7 @@ def unfold_options(layer: Conv) -> list[Unfold]:
 
 
 def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
-    """Return the network inputs that only one convolution reads: (input name, convolution), by layer name."""
+    """Return network inputs that only one convolution reads, as (input name, convolution) by layer name."""
     layers = {layer.name: layer for layer in network.layers}
     found = {}
     for edge in network.inputs:
@@ -152,7 +152,7 @@ def unfolded(network: Network, layouts: Mapping[str, Unfold]) -> Network:
 
 
 def unfolded_conv(layer: Conv, unfold: Unfold) -> UnfoldedConv:
-    """Return the convolution of an unfolded map that computes the same outputs as a convolution of the map itself."""
+    """Return the convolution of an unfolded map that gives the same outputs as the given convolution."""
     maps, channels, rows, columns = layer.weights.shape
     tap_rows, taps = -(-rows // unfold.rows), -(-columns // unfold.columns)
     tap_distance = unfold.columns // unfold.column_step if taps > 1 else 1

@@ -1,4 +1,4 @@
-"""Passes that move the values of wide maps, of more than 8 bits: copies, in which each byte is a value of 8 bits.
+"""Array passes that move values of maps of more than 8 bits, as copies of one byte after the other.
 
 Memory stores each row of a wide map as one row per byte of a value (`hwgen.program.layout.pack_map`). A layer that
 picks or joins channels treats all of them alike, as rows of a map of 8 bits. A layer that moves pixels has a pass for
@@ -20,7 +20,7 @@ _BYTES = rule_of(INT8, 0, INT8.minimum, INT8.maximum)
 
 
 def concat_of_bytes(op: Concat) -> Concat:
-    """Return the concatenation of the stored bytes of a concatenation's wide maps: maps of 8 bits with more rows."""
+    """Return a concatenation of 8-bit maps with more rows, equal byte by byte to one of wide maps."""
     size = value_bytes(op.output.type)
 
     def stored(source: FeatureMap) -> FeatureMap:
@@ -37,19 +37,19 @@ def concat_of_bytes(op: Concat) -> Concat:
 
 
 def passes_of_all_bytes(tasks: Sequence[Pass], op: Op) -> tuple[Pass, ...]:
-    """Return passes that do to all stored bytes of wide maps what ``tasks`` do to pixels, without moving any pixel."""
+    """Return passes that treat all stored bytes of wide maps as ``tasks`` treat pixels, moving no pixel."""
     size = value_bytes(op.input.type)
     return tuple(replace(task, height=size * task.height, rows=size * task.rows, rule=_BYTES, pad=0) for task in tasks)
 
 
 def passes_of_each_byte(tasks: Sequence[Pass], op: Op) -> tuple[Pass, ...]:
-    """Return passes that do to each byte of wide maps' values, one after the other, what ``tasks`` do to pixels."""
+    """Return passes that treat each byte of wide values, in turn, as ``tasks`` treat pixels."""
     padding = stored_bytes(op.pad_value, op.input.type)
     return tuple(_of_byte(task, byte, len(padding), int(pad)) for byte, pad in enumerate(padding) for task in tasks)
 
 
 def _of_byte(task: Pass, byte: int, size: int, pad: int) -> Pass:
-    """Return the pass that does to byte ``byte`` of ``size`` bytes per value what ``task`` does to pixels."""
+    """Return the pass that treats byte ``byte`` of ``size`` bytes per value as ``task`` treats pixels."""
     window, lattice = task.window, task.lattice
     top, left, bottom, right = window.padding
     down = window.stride[0] * size if task.rows > 1 else window.stride[1]

@@ -31,7 +31,7 @@ from hwgen.templates.task import Task
 
 
 class Template(ABC):
-    """Base class of templates, ways to compute a fusion group (``stream``, ``pyramid``, ``engine``).
+    """Base class of templates: ways to compute a fusion group, that is, layers that are computed together.
 
     An instance has the choices for one group, and configures the group's hardware.
     """
@@ -46,7 +46,7 @@ class Template(ABC):
     @classmethod
     @abstractmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best fusion group of a task's layers ``begin`` to ``end - 1``, or a `Refusal` if no group fits.
+        """Return the best fusion group of layers ``begin`` to ``end - 1``, or a `Refusal` with the reason if none fits.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class Template(ABC):
 
     @abstractmethod
     def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
-        """Return the accelerator configuration of a group, given network, choices for each layer and device.
+        """Return the accelerator configuration of a group, from its network, the layers' choices and the device.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Template(ABC):
 
     @classmethod
     def stage(cls, op: Op, device: Device) -> Stage[Any]:
-        """Return the planner's model (`Stage`) of a layer, which configures the layer's hardware under this template.
+        """Return the planner's model of a layer (`Stage`), which configures and prices its hardware.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Template(ABC):
         return stage_of(op, device)
 
     def input_pixels(self, network: Network) -> tuple[int, ...]:
-        """Return, for each input map of a group, the pixels fetched per frame, repeated fetches included."""
+        """Return the pixels fetched per frame of each input map of a group, repeated fetches included."""
         return tuple(source.height * source.width for source in network.input_maps)
 
     def summary(self, group: Group) -> list[str]:
@@ -106,7 +106,7 @@ class Template(ABC):
         return []
 
     def is_moot(self, network: Network, option: str) -> bool:
-        """Return whether a template's option, such as ``overlap``, has no effect on a group of the network's layers."""
+        """Return whether a template's option, such as ``overlap``, makes no difference for a group."""
         return False
 
     exclusive_phrase: ClassVar[str] = ""
@@ -149,7 +149,7 @@ class Template(ABC):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Group:
-    """Fusion group: layers that run at the same time, with streams between them, and the plan's choices for each layer.
+    """Fusion group: layers computed together in hardware, with the plan's choices for each layer.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class Group:
 
     @property
     def circuit(self) -> Any:
-        """Configuration of the circuit that synthesis receives: the group's accelerator, or an engine."""
+        """Configuration of the circuit to synthesise: the group's `AcceleratorConfig`, or an engine's design."""
         return self.config
 
     @property
@@ -206,7 +206,7 @@ class Group:
 
     @cached_property
     def steady(self) -> Cycles:
-        """Latency of a frame and steady interval between frames, in cycles, for frames that follow each other."""
+        """Latency of a frame and interval between frames, in cycles (`Cycles`), for successive frames."""
         return self.predict()
 
     @cached_property
@@ -221,13 +221,13 @@ class Group:
             self.__dict__["steady"] = steady
 
     def copy_cycles(self, other: Group) -> None:
-        """Copy the latency and interval, as far as they are computed, from another group with the same schedule."""
+        """Copy latency and interval, if computed already, from another group with the same schedule."""
         self.__dict__.update(
             {name: other.__dict__[name] for name in ("frame_cycles", "steady") if name in other.__dict__}
         )
 
     def predict(self, frames: int | None = None) -> Cycles:
-        """Predict latency and interval, in cycles, of ``frames`` successive frames, by default until it is steady."""
+        """Return latency and interval, in cycles, of ``frames`` frames in a row, by default until steady."""
         if frames is not None and frames >= MAX_FRAMES:  # a schedule has no more, and `steady` may be known
             return self.steady
         return steady_cycles(self.config, frames)

@@ -54,13 +54,13 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
 
 
 def memory_bits(board: Board) -> int:
-    """Return the bits that a device can store: in all its block RAM, and in all its LUTs used as memory."""
+    """Return the number of bits that a device can store in block RAM and in LUTs used as memory, together."""
     memories = board.family.memories
     return board.bram36 * memories.block_bits + board.lut * memories.lut_bits
 
 
 def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return a refusal (or ``None``) if no unroll factors fit the device: too many weights, or LUTs of float32 sums.
+    """Return a refusal if no unroll factors can fit the device (too many weights or LUTs), else ``None``.
 
     ``None`` if neither shortage is certain.
     """
@@ -68,12 +68,12 @@ def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
 
 
 def layer_weight_bits(layers: Sequence[Op]) -> list[tuple[str, int]]:
-    """Return, for each layer with weights, a pair of its name and the total bits of its weights."""
+    """Return a list of (layer name, total bits of its weights) for the layers with weights."""
     return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
 
 
 def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal | None:
-    """Return a refusal if the weights of one layer, or of all layers together, exceed the device's memory.
+    """Return a refusal if the weights of a layer, or of all, exceed the device's memory; else ``None``.
 
     ``None`` if the device's memory holds all weights.
 

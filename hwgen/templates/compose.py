@@ -28,7 +28,7 @@ def compose(
     pixels: int | None = None,
     stage: Callable[[Op], Stage[Any]] = stage_of,
 ) -> AcceleratorConfig:
-    """Return the configuration of the accelerator for one fusion group that is computed row by row.
+    """Return the accelerator configuration of a fusion group (layers computed together) that works row by row.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def compose(
 
 
 def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable[[Op], Stage[Any]]) -> dict[str, int]:
-    """Return, by name of a group's input, the pixels per beat: as many as the input's reader computes per cycle.
+    """Return the pixels per beat of each group input, by name: as many as its reader computes per cycle.
 
     If the reader takes several inputs in step and this input separately, the number is at most the map's width.
     """
@@ -92,7 +92,7 @@ def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable
 
 
 def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:
-    """Check a layer's plan, and return the beat format of each input: ``Tn`` channels of ``pixels`` pixels.
+    """Check a layer's plan; return a tuple of its inputs' beat formats: ``Tn`` channels of ``pixels`` pixels.
 
     Raises
     ------

@@ -95,7 +95,7 @@ class EngineTemplate(Template):
 
     @classmethod
     def _compile_for(cls, engine: EngineConfig, task: Task, network: Network) -> EngineGroup:
-        """Compile a network for an engine with the options of a task, and return it as a group with its schedule."""
+        """Return a network compiled for an engine with a task's options, as a group with its schedule."""
         template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
         made = template._compile(network, **kept_options(task.goal.fuse))
         layers = _layers(network, engine)
@@ -107,7 +107,7 @@ class EngineTemplate(Template):
 
     @classmethod
     def _best_group(cls, task: Task, network: Network, first: EngineConfig) -> EngineGroup:
-        """Compile a network for the engines that are best by estimate, and return the group that is best by schedule.
+        """Return the network's group on the best engine by exact schedule, of those that are best by estimate.
 
         Engines follow each other by estimate, the best first, while their estimates, corrected by the error of the
         estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED` programs, or `MAX_WORK`, are
@@ -135,7 +135,7 @@ class EngineTemplate(Template):
         return min(compiled, key=_sort_key) if compiled else cls._compile_for(first, task, network)
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
-        """Compile a network for this engine, and return the network as a group with the program's schedule.
+        """Return a network compiled for this engine, as a group with the program's schedule.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class EngineTemplate(Template):
         return EngineGroup(network=network, layers=layers, template=self, device=device, schedule=made)
 
     def _compile(self, network: Network, **options: Any) -> ProgramSchedule:
-        """Compile a network for this engine, and return the program's schedule; ``options`` go to the compiler."""
+        """Return the schedule of a network's program for this engine; ``options`` go to the compiler."""
         try:
             return schedule(network, self.engine, pace=self.memory.beat_cycles, frames=self.batch, **options)
         except ModelError as error:
@@ -175,12 +175,12 @@ class EngineTemplate(Template):
         return rows
 
     def _rate_cells(self, macs: int, cycles: int) -> tuple[str, str]:
-        """Return two cells of the plan's table: multiply-adds per cycle, and their share of the array's maximum."""
+        """Return two table cells, texts: multiply-adds per cycle, and their share of the array's maximum."""
         rate = macs / max(cycles, 1)
         return f"{rate:,.1f}", f"{rate / self.engine.multipliers:.0%}"
 
     def _layer_cells(self, figures: Figures) -> tuple[str, ...]:
-        """Return the cells of the plan's table for one layer, but for those that concurrent layers share."""
+        """Return a layer's cells in the plan's table, as texts, except those that concurrent layers share."""
         layer = figures.layer
         columns = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
         if not figures.tilings:
@@ -232,7 +232,7 @@ class EngineTemplate(Template):
         return template.grouped(network, choices, kept_maps=kept_maps)
 
     def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
-        """Return the timing of off-chip memory, which is the plan's unless a latency or a bandwidth replaces it.
+        """Return the timing of off-chip memory: the plan's, or with another latency or bandwidth.
 
         Parameters
         ----------
@@ -308,12 +308,12 @@ class EngineGroup(Group):
 
     @property
     def passes(self) -> list[Pass]:
-        """Passes that compute the network: each runs one layer, or part of it, through the engine's array."""
+        """Passes (runs of a layer, or part of it, through the array) that compute the network, as a list."""
         return [tiled_pass.task for tiled_pass in self.schedule.tiled_passes]
 
     @cached_property
     def faster_engine(self) -> FasterEngine | None:
-        """Notably faster engine that fits the board, of other sizes than the user fixed; ``None`` if none is known."""
+        """Clearly faster engine of other sizes that also fits the board; ``None`` if none is known."""
         if self.task is None or not _fixed_sizes(self.task.goal):
             return None
         freed = self.task.aiming(**dict.fromkeys(_fixed_sizes(self.task.goal)))
@@ -321,17 +321,17 @@ class EngineGroup(Group):
 
     @cached_property
     def run(self) -> EngineCycles:
-        """Cycles and bytes of one run of the engine's program, for each of its jobs (descriptors)."""
+        """Cycles and bytes of each job (descriptor) in one run of the engine's program."""
         return EngineSchedule(self.template.engine, self.schedule.jobs, self.template.memory).run()
 
     @cached_property
     def figures(self) -> tuple[Figures, ...]:
-        """Cycles, array steps and bytes of each layer in one run of the engine's program."""
+        """Cycles, array steps (busy cycles) and bytes of each layer in one run, in layer order."""
         return figures(self.schedule, self.run)
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
-        """Rows of the report's timeline: states of the array, the memory port and each layer during a run."""
+        """Rows of the report's timeline (array, memory port, each layer): intervals of cycles by state."""
         return bands(self.schedule, self.run)
 
     @property
@@ -341,7 +341,7 @@ class EngineGroup(Group):
 
     @property
     def run_bytes(self) -> tuple[int, int]:
-        """Bytes that one run of the engine's program reads from memory, jobs included, and bytes that it writes."""
+        """Bytes that one run of the program reads from memory (jobs included), and bytes that it writes."""
         return int(self.run.read.sum()) + self.run.fetched, int(self.run.written.sum())
 
     @property
@@ -417,7 +417,7 @@ def _divisions(schedule: ProgramSchedule) -> list[str]:
 
 
 def kept_options(fuse: str | None) -> dict[str, Any]:
-    """Return the arguments, by name, that `EngineTemplate.grouped` takes for a value of the option ``fuse``."""
+    """Return keyword arguments of `EngineTemplate.grouped` for a value of the option ``fuse``."""
     return {"keep": ()} if fuse == OFF else {}
 
 
@@ -449,7 +449,7 @@ def _are_sizes_given(goal: Goal) -> bool:
 
 
 def _first_engine(task: Task) -> EngineConfig | Refusal:
-    """Return the first engine, in the order of `engines`, that fits the board of a task, or a refusal."""
+    """Return the first engine, in the order of `engines`, that fits a task's board, or a refusal if none does."""
     refusal = engine = None
     try:
         for engine in engines(task):
@@ -463,12 +463,12 @@ def _first_engine(task: Task) -> EngineConfig | Refusal:
 
 
 def _compile_work(group: EngineGroup) -> int:
-    """Return the work of compiling a group's program, in jobs, as `MAX_WORK` counts it."""
+    """Return the estimated work of compiling a group, as a number of jobs on one core (`MAX_WORK`)."""
     return len(group.schedule.jobs) * (1 if group.engine.has_cores else ONE_CORE_WORK)
 
 
 def _sort_key(group: EngineGroup) -> tuple[float, ...]:
-    """Return a key that sorts compiled groups by their task's goal, the best first."""
+    """Return a tuple of numbers that sorts compiled groups by their task's goal, the best first."""
     assert group.task is not None
     moved = sum(group.traffic_bytes(False).values())
     return engine_search.sort_key(group.task.goal, group.frame_cycles, moved, group.resources.dsp)
@@ -502,7 +502,7 @@ def check_batch(frames: object) -> None:
 
 
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
-    """Return the timing of an engine's memory port, in cycles per beat, at the bandwidth of the board's memory.
+    """Return an engine's memory timing: cycles per beat (a fraction) at the bandwidth of the board's memory.
 
     The pace is the smallest fraction of two numbers of the port that is not faster than the memory. If memory moves two
     beats of the port per cycle, the pace is a half: reads and writes are moved at the same time.
@@ -530,7 +530,7 @@ def loop_order(tiling: Tiling) -> tuple[str, ...]:
 
 
 def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
-    """Return the plan of each layer on an engine, with the array's size as unroll factors."""
+    """Return each layer's plan on an engine, a tuple, with the array's size as its unroll factors."""
     return tuple(
         LayerPlan(
             name=layer.name,
@@ -584,7 +584,7 @@ def _tiling_entry(tiling: Tiling) -> dict[str, Any]:
 
 
 def _choices(group: Entries, network: Network, order: Sequence[str]) -> Choices:
-    """Read the tilings of all layers from a group of ``plan.json``: one dict by layer per set of concurrent layers.
+    """Return tilings read from ``plan.json``: for each set of concurrent layers, tilings by layer name.
 
     Parameters
     ----------
@@ -623,7 +623,7 @@ def _choices(group: Entries, network: Network, order: Sequence[str]) -> Choices:
 
 
 def _kept_maps(group: Entries, engine: EngineConfig) -> dict[str, KeptAt]:
-    """Read, by layer, the address and rows of each map in the engine's map memory from a group of ``plan.json``.
+    """Return places (address, rows) of maps in the engine's map memory, by layer, read from ``plan.json``.
 
     Raises
     ------
@@ -637,7 +637,7 @@ def _kept_maps(group: Entries, engine: EngineConfig) -> dict[str, KeptAt]:
 
 
 def _tilings(layer: Entries) -> list[Tiling]:
-    """Read the tilings of a layer's passes through the array from the layer's entry; empty if there are no passes."""
+    """Return a layer's tilings, one per pass through the array, read from its entry in ``plan.json``."""
     if "passes" not in layer and layer.values.get("tile") is None:
         return []
     return [_tiling(each) for each in (layer.objects("passes", layer.where) if "passes" in layer else [layer])]
@@ -654,7 +654,7 @@ def _tiling(entry: Entries) -> Tiling:
 
 
 def narrow_slices(board: Board) -> Refusal | None:
-    """Return a refusal if a board's DSP slices are too narrow for an engine, or ``None`` if they are wide enough."""
+    """Return a refusal if a board's DSP slices are too narrow for an engine; else ``None``."""
     device = board.family
     if PackedDspSlice().port_bits <= device.multiplier_slice.wide_bits:
         return None

@@ -53,7 +53,7 @@ ALL_BRAM36, MAX_BRAM36 = 140, 0.85
 
 
 def engines(task: Task) -> Iterator[EngineConfig]:
-    """Yield engine configurations with a planning task's sizes, by default one core and the widest bus, best first.
+    """Yield engine configurations of a task's sizes, best first; by default one core and the widest bus.
 
     An engine is yielded whether it fits the board or not.
 
@@ -77,7 +77,7 @@ def engines(task: Task) -> Iterator[EngineConfig]:
 
 
 def _arrays(task: Task) -> Sequence[tuple[int, int]]:
-    """Return the arrays to try first, as (output channels, pixels) per cycle, which multiply partly in DSP slices."""
+    """Return array shapes to try first, as (output channels, pixels) per cycle; some products may use LUTs."""
     goal = task.goal
     if isinstance(goal.array, tuple):
         return [goal.array]
@@ -103,7 +103,7 @@ def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
 
 
 def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
-    """Return a refusal with the reason why an engine does not fit the board of a task, or ``None`` if it fits.
+    """Return a refusal that says why an engine does not fit a task's board; ``None`` if it fits.
 
     An engine with as many products in LUTs as fit uses at most `LUT_SHARE` of the board's LUTs.
     """
@@ -120,7 +120,7 @@ def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
 
 
 def sizes_text(engine: EngineConfig) -> str:
-    """Return text about an engine's array: output channels, pixels and input channels per cycle, and cores."""
+    """Return a text with an engine's array (output channels x pixels x input channels per cycle) and cores."""
     cores = f"{engine.cores} cores, each " if engine.has_cores else ""
     luts = f", products of {engine.lut_pixels} pixels in LUTs" if engine.lut_pixels else ""
     lanes = f", {engine.requantisers} requantisers" if engine.beat_words > 1 else ""
@@ -131,7 +131,7 @@ def sizes_text(engine: EngineConfig) -> str:
 
 
 def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | None = None) -> EngineConfig:
-    """Return an engine with a given array and ``cores`` cores, by default as many as the task gives, or 1.
+    """Return an engine configuration with a given array and ``cores`` cores; default: the task's, or 1.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
 
 @lru_cache(maxsize=16)
 def _fixed_unit(network: Network) -> dict[str, int]:
-    """Return the engine's sizes, by field, for a network's layers in fixed point; empty if there are no such layers."""
+    """Return sizes of the fixed-point unit that a network needs, by field of the engine; empty if it needs none."""
     try:
         passes = passes_of(network)
     except PlanError:  # reported where the network is compiled
@@ -166,7 +166,7 @@ def _fixed_unit(network: Network) -> dict[str, int]:
 
 
 def _lut_pixels(task: Task, engine: EngineConfig) -> int:
-    """Return how many of an array's pixels LUTs multiply: the task's, or (``auto``) as many as lack DSP slices."""
+    """Return how many of an array's pixels LUTs multiply: as the task says; ``auto``: those without DSP slices."""
     pixels = task.goal.lut_pixels or 0
     if isinstance(pixels, int):
         return pixels
@@ -287,7 +287,7 @@ def _requantiser_counts(task: Task) -> Sequence[int]:
 
 
 def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all_cores: bool) -> list[int]:
-    """Return the numbers of cores to compare for an array: the task's, or some numbers that fit (`fitting_engines`)."""
+    """Return the numbers of cores to compare for an array: the task's, or a selection of those that fit."""
     cores = task.goal.cores
     if isinstance(cores, int):
         return [cores] if cores == 1 or maps == LANES else []
@@ -319,7 +319,7 @@ NUM_NARROWER = 2
 GAIN = 0.05
 
 PaceOf = Callable[[EngineConfig], Fraction]
-"""Function that returns the cycles per beat of an engine's memory port; it raises PlanError if memory is too slow."""
+"""Type of a function from an engine to its memory port's cycles per beat; PlanError if memory is too slow."""
 
 
 @dataclass(frozen=True)
@@ -330,12 +330,12 @@ class EngineCandidate:
     estimate: Estimate
 
     def sort_key(self, goal: Goal, error: float = 1) -> tuple[float, ...]:
-        """Return a key that sorts the engine by a plan's goal; its estimated cycles are multiplied by ``error``."""
+        """Return a tuple that sorts engines by a plan's goal; estimated cycles are multiplied by ``error``."""
         return sort_key(goal, error * self.estimate.cycles, self.estimate.moved_bytes, slices(self.engine))
 
 
 def sort_key(goal: Goal, cycles: float, moved_bytes: float, dsp: int) -> tuple[float, ...]:
-    """Return a key that sorts engines by a plan's goal, the best first, from their cycles, bytes and DSP slices."""
+    """Return a tuple of numbers that sorts engines by a plan's goal, best first, from cycles, bytes, DSP slices."""
     if goal.objective == "traffic":
         return moved_bytes, cycles, dsp
     if goal.objective != "dsp":
@@ -368,7 +368,7 @@ def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of:
 
 
 def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
-    """Return ``first``, and the best engines with one core and with several cores by a quick estimate of cycles.
+    """Return ``first`` and the engines, with one core and with several, that are best by a quick estimate.
 
     With the objective ``dsp`` and a limit of the interval, the quick estimate is first scaled: with tiles, the fastest
     engine takes more cycles.
@@ -412,7 +412,7 @@ class FasterEngine:
 
 
 def faster_engine(task: Task, engine: EngineConfig, passes: Sequence[Pass], pace_of: PaceOf) -> FasterEngine | None:
-    """Return the engine that fits the board and computes ``passes`` (runs of layers) in the fewest estimated cycles.
+    """Return the fastest engine by estimated cycles for ``passes`` on a task's board; ``None`` if not faster.
 
     Return ``None`` if it saves less than `GAIN` of the cycles of ``engine``.
     """

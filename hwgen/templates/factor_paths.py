@@ -1,4 +1,4 @@
-"""Paths through the layers of a group: a choice of unroll factors for each, within budgets of DSP slices and LUTs.
+"""Choice of unroll factors for all layers of a group, as a path in a graph, within budgets of DSP slices and LUTs.
 
 A state between two steps is the output pixels per cycle of each layer that is still to be read (`Pixels`). An edge is a
 choice of the next layer's pixels, with the Pareto front of the layer's costs.
@@ -36,12 +36,12 @@ MAX_WEIGHTS = 24
 
 
 Pixels = tuple[int, ...]
-"""State of a search: output pixels per cycle (``Tp``) of each layer whose output is still to be read."""
+"""State of a search: ``Tp`` (output pixels per cycle) of each layer whose output is still to be read."""
 
 
 @dataclass(frozen=True)
 class AddedLayer:
-    """Step of a search for unroll factors, which adds one layer to the partial solutions.
+    """Step of a search for unroll factors: the layer that it adds, the layers it reads, and those still unread.
 
     Positions are indices of layers in the state (`Pixels`).
 
@@ -76,7 +76,7 @@ class LayerOrder:
 
     @cached_property
     def steps(self) -> list[AddedLayer]:
-        """Steps of the search, one per layer, in the search's order."""
+        """List of the search's steps (`AddedLayer`), one per layer, in the search's order."""
         entries, unread, done = [], [], set()
         for index in self.order:
             before = index - self.works[index].back[0]
@@ -91,7 +91,7 @@ class LayerOrder:
 
     @cached_property
     def order(self) -> list[int]:
-        """Indices of the layers in the search's order, which greedily keeps few layers still to be read."""
+        """Layer indices in the order of the search, which keeps few layers still to be read at a time."""
         count = len(self.works)
         if all(readers <= {index + 1} for index, readers in enumerate(self._readers)):
             return list(range(count))
@@ -136,24 +136,24 @@ class LayerOrder:
 
 
 class FactorTable(ABC):
-    """Base class of tables of one layer's unroll factors with a common ``Tp``, and of their costs."""
+    """Base class of tables of one layer's unroll factors with the same ``Tp``, with costs and cycles."""
 
     tp: int
     cycles: np.ndarray
     """Cycles per frame to compute all output pixels, for each choice of unroll factors in the table."""
     beat_counts: np.ndarray
-    """Distinct numbers of input beats per group of neighbouring pixels, over all choices in the table, rising."""
+    """Distinct numbers of input beats per group of neighbouring pixels in the table, ascending."""
 
     @abstractmethod
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
-        """Return the Pareto front in slices and LUTs of choices with at most these cycles per frame and input beats.
+        """Return the Pareto front (DSP slices, LUTs) of choices within these cycles per frame and input beats.
 
         ``max_beats`` counts beats per group of neighbouring pixels.
         """
 
     @abstractmethod
     def unroll(self, choice: int, lut_lanes: int) -> Unroll:
-        """Return the unroll factors of a choice, with its division of output channels and its multiplier."""
+        """Return the unroll factors of a choice, with its multiplier and ``lut_lanes`` channels in LUTs."""
 
     def rank(self, choice: int) -> tuple[Any, ...]:
         """Return a choice's sort key among choices of equal cost, smallest first."""
@@ -162,7 +162,7 @@ class FactorTable(ABC):
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of DSP slices and LUTs for a search of unroll factors, and the prices of both that give the cost.
+    """Limits of DSP slices and LUTs in a search of unroll factors, with a price of each for the total cost.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class Budget:
 
     @property
     def weights(self) -> CostWeights:
-        """Prices of a DSP slice and a LUT as weights, without a limit."""
+        """Price of a DSP slice and price of a LUT as `CostWeights`, without a limit."""
         return CostWeights(self.slice_price, self.lut_price)
 
     def price(self, slices: int, luts: int) -> Any:
@@ -206,7 +206,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class FactorFront:
-    """Pareto front of one layer's costs, as arrays by point: DSP slices rise, and LUTs fall."""
+    """Pareto front of one layer's unroll factors, as arrays over its points: DSP slices ascending, LUTs descending."""
 
     slices: np.ndarray
     luts: np.ndarray
@@ -226,7 +226,7 @@ def pareto(slices: np.ndarray, luts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FactorLevel:
-    """Level of the search graph, for one layer: edges from state (`Pixels`) to state, each with a Pareto front.
+    """Level of a search graph, for one layer: edges between states (`Pixels`), each with a Pareto front.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ class FactorLevel:
         return cls(edge, edge, edge, front.slices, front.luts, offsets, 1, [(table, front)])
 
     def min_cost(self, weights: CostWeights) -> np.ndarray:
-        """Return the lowest weighted cost of each edge of the level, as an array."""
+        """Return an array of the lowest weighted cost of each edge of the level."""
         costs = weights.of(self.slices, self.luts)
         return np.minimum.reduceat(costs, self.offsets[:-1])[self.fronts]
 
@@ -278,7 +278,7 @@ class FactorLevel:
 
 @dataclass(frozen=True)
 class CostWeights:
-    """Weights of a DSP slice and a LUT in a weighted cost, and the maximum of this cost that a solution may have."""
+    """Weight of a DSP slice, weight of a LUT, and the maximum weighted cost that a solution may have."""
 
     slices: float
     luts: Any
@@ -291,7 +291,7 @@ class CostWeights:
 
 @dataclass(frozen=True)
 class FactorPath:
-    """Solution of the search: for each layer an edge and a point of its Pareto front, and total slices and LUTs."""
+    """Solution: for each layer, an edge and a point of its Pareto front; and the total slices and LUTs."""
 
     points: tuple[tuple[int, int], ...]
     slices: int
@@ -299,14 +299,14 @@ class FactorPath:
 
 
 class FactorGraph:
-    """Graph of a search at one interval, a level per layer; a path through it chooses all layers' unroll factors."""
+    """Graph of a search for one interval, a level per layer; a path chooses all layers' unroll factors."""
 
     def __init__(self, levels: Sequence[FactorLevel]):
         self.levels = levels
         self._ahead: dict[tuple[float, float], list[np.ndarray]] = {}
 
     def remaining(self, weights: CostWeights) -> list[np.ndarray]:
-        """Return, for each level, the lowest weighted cost of this and all later levels, by state before the level."""
+        """Return the lowest weighted cost of all levels from each one to the end, as arrays by state."""
         key = weights.slices, weights.luts
         if key not in self._ahead:
             ahead = [np.zeros(1)]
@@ -337,7 +337,7 @@ class FactorGraph:
         return FactorPath(tuple(points), slices, luts)
 
     def min_cost(self, weights: CostWeights) -> Any:
-        """Return the lowest weighted cost of any path through the graph; infinite if there is no path."""
+        """Return the lowest weighted cost of any path through the graph; infinity if there is none."""
         return self.remaining(weights)[0][0].real.item()
 
     def within(
@@ -364,7 +364,7 @@ class FactorGraph:
     def _next_labels(
         self, index: int, level: FactorLevel, fronts: Mapping[int, _Labels], bounds: Sequence[CostWeights]
     ) -> dict[int, _Labels]:
-        """Return, by state after a level, the costs of partial paths (labels), from those by state before the level."""
+        """Return partial paths (labels: cost so far) by state after a level, from those before it."""
         usable = np.isin(level.begins, list(fronts))
         ahead = [self.remaining(weights)[index + 1] for weights in bounds]
         for weights, costs in zip(bounds, ahead, strict=True):
@@ -396,7 +396,7 @@ class FactorGraph:
 
 @dataclass(frozen=True)
 class _Labels:
-    """Total slices and LUTs of partial paths that end in one state (labels), and the paths' last steps (origins).
+    """Partial paths (labels) that end in one state, as arrays: total slices, total LUTs, and last step.
 
     An origin has three indices: previous label, edge, and point of the edge's front.
     """
@@ -440,7 +440,7 @@ class _Labels:
 
 @dataclass(frozen=True)
 class PixelStates:
-    """Edges of one step of the search between states (`Pixels`), whatever the interval.
+    """Edges between states (`Pixels`) of one step of the search, the same for all intervals.
 
     Parameters
     ----------
@@ -479,7 +479,7 @@ class PixelStates:
         return cls(tuple(states), begins, ends, sources, list(different))
 
     def level(self, work: LayerWork, tables: Sequence[FactorTable], max_cycles: int) -> FactorLevel | None:
-        """Return the step's level of the graph for intervals up to ``max_cycles``; ``None`` if no edge is possible."""
+        """Return the step's level of the graph for intervals up to ``max_cycles``; ``None`` without edges."""
         pairs: dict[tuple[int, int], int] = {}
         fronts: list[tuple[FactorTable, FactorFront]] = []
         front_of = np.full(len(self.different), -1)
@@ -510,7 +510,7 @@ class PixelStates:
 
 
 def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, list[CostWeights]]:
-    """Return some path within both budgets, or ``None`` if there is none, and bounds that all such paths meet.
+    """Return a path within both budgets, or ``None``; and weighted sums that bound all such paths.
 
     The weights of slices and LUTs are moved towards the weights with the highest lower bound. Mostly a path on the way
     is within the budgets, or a bound exceeds them. Otherwise, the paths within the bounds are searched.
@@ -550,7 +550,7 @@ def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, lis
 
 
 def bound(budget: Budget, slices: float, luts: float) -> CostWeights:
-    """Return given weights of slices and LUTs, with the weighted sum of the budget as their limit."""
+    """Return weights of slices and LUTs (`CostWeights`) whose limit is the budget's weighted sum."""
     limit = slices * budget.slices + luts * budget.luts
     return CostWeights(slices, luts, limit * (1 + ROUNDING))
 
@@ -578,7 +578,7 @@ def cheapest(graph: FactorGraph, budget: Budget) -> FactorPath | None:
 def _priced(
     graph: FactorGraph, budget: Budget, best: FactorPath, cheap: FactorPath, limited: CostWeights
 ) -> tuple[CostWeights, FactorPath]:
-    """Return weights that bound the price of paths within one budget, and the cheapest path within both that was met.
+    """Return weights that bound prices of paths within one budget, and the cheapest path within both seen.
 
     The weights are the prices, plus the multiple that raises the bound most of the resource that ``limited`` weighs.
     Their limit is the maximum excess of the weighted cost of a path within the budget over its price.

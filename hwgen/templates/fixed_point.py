@@ -38,7 +38,7 @@ CIRCUITS: dict[type[steps.Operation], Callable[[Any], circuit.OperationCircuit]]
         coefficients=tuple(map(tuple, step.coefficients.tolist())),
     ),
 }
-"""Function that makes the circuit's configuration, by class of fixed-point operation."""
+"""Functions that make the configuration of an operation's circuit, by class of fixed-point operation."""
 
 
 class FixedPointStage(RequantisedStage[FixedPoint]):

@@ -1,4 +1,4 @@
-"""Reports of fitting groups during the planner's search, so that an interrupted search has a result.
+"""Reports of groups that fit, during the planner's search, so that an interrupted search still has a result.
 
 A search reports groups that compute a whole network by `offer`. Its caller receives them in a ``with`` block of
 `received`.
@@ -18,7 +18,7 @@ _receiver: ContextVar[Receiver | None] = ContextVar("receiver", default=None)
 
 
 def offer(task: Task, *groups: Group) -> None:
-    """Pass fusion groups that fit the board and compute a task's network to the function given to `received`, if any.
+    """Pass fusion groups, if they fit the board and cover a task's network, to the receiver set by `received`.
 
     Groups that compute only a part of the network are not passed on.
     """

@@ -1,4 +1,4 @@
-"""Planner's models (stages) of layers without a line buffer: sums, products, concatenations, lookups, and moves."""
+"""Planner's models (stages) of layers without a line buffer: sums, products, concatenations, lookups and moves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StepStage(Stage[Kind]):
 
     @abstractmethod
     def compute(self, sources: Sequence[BeatFormat]) -> LayerCompute:
-        """Return the configuration of the layer's arithmetic, whose ``window`` reads inputs in given beat formats."""
+        """Return the configuration of the layer's arithmetic for inputs of given beat formats."""
 
     def finish(self, compute: LayerCompute, lanes: int) -> LayerFinish | None:
         """Return the configuration of the circuit that turns results into outputs; ``None`` if results are outputs."""
@@ -195,7 +195,7 @@ def thresholds(
     outputs: Callable[[np.ndarray], np.ndarray],
     sum_range: tuple[int, int],
 ) -> ThresholdConfig:
-    """Return the configuration of the circuit that maps a layer's integer results to outputs by thresholds.
+    """Return the configuration of a circuit that turns integer results into outputs by comparing thresholds.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def thresholds(
 
 
 def as_integers(tables: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Return tables of float32 numbers as exact integer multiples of ``2**exponent``, and the largest such exponent."""
+    """Return tables of float32 numbers as integer multiples of ``2**exponent``, and that largest exponent."""
     terms = np.concatenate(tables)
     _, exponents = np.frexp(terms[terms != 0])
     exponent = int(exponents.min(initial=0)) - SIGNIFICAND_BITS
@@ -246,7 +246,7 @@ class SumStage(StepStage[ops.Sum]):
 
     @property
     def _terms(self) -> tuple[tuple[tuple[int, ...], ...], int]:
-        """Table of each input's real values as integer multiples of ``2**exponent``, and the exponent."""
+        """Each input's real values as integer multiples of ``2**exponent``, one table per input; and the exponent."""
         return as_integers(self.op.terms)
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
@@ -288,7 +288,7 @@ class ExtremeStage(StepStage[ops.Max]):
 
 
 def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
-    """Return, for each input of a join, a table from its values to outputs; an empty tuple if values don't change."""
+    """Return a table from values to outputs for each input of a join, empty if the values stay the same."""
     return tuple(
         () if op.holds_unchanged(index) else tuple(op.tables[index].tolist()) for index in range(len(op.inputs))
     )
@@ -474,7 +474,7 @@ class InterpolateStage(SinglePixelStage[ops.Interpolate], RequantisedStage[ops.I
 
 
 def _numbered(weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the distinct weights in ascending order, and the index of each weight among them."""
+    """Return the distinct weights, ascending, and each weight's index among them, as two tuples."""
     numbers = {weight: number for number, weight in enumerate(sorted(set(weights)))}
     return tuple(numbers), tuple(numbers[weight] for weight in weights)
 
@@ -493,7 +493,7 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
 
     @property
     def _block_pixels(self) -> tuple[int, int]:
-        """Number of equal parts of an input pixel's channels, and of an output pixel's channels; one number is 1.
+        """Parts that channels of an input pixel, and of an output pixel, are cut into; one of both is 1.
 
         Each part has the channels of one pixel of the other map.
         """

@@ -1,4 +1,4 @@
-"""Quick estimate of a group's latency, row by row, to compare plans before the exact schedule is computed.
+"""Quick estimate of a group's latency in cycles, row by row, to compare plans before the exact schedule.
 
 An output row starts once the first pixels that it needs of its last input row have arrived, and does not end before
 that input row ends. FIFOs and line buffers count as unlimited, and a pipeline as a fixed number of cycles.
@@ -18,18 +18,18 @@ from hwgen.templates.work import LayerWork, Unroll
 _PIPELINE = 16
 
 RowTimes = tuple[np.ndarray, np.ndarray]
-"""Pair of arrays by output row of a layer: cycle of the row's start, and cycle of its end."""
+"""Type of two arrays by output row of a layer: cycle when the row starts, and cycle when it ends."""
 
 
 def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:
-    """Estimate a group's latency: cycles from the first input to the last output of one frame."""
+    """Return a group's estimated latency: cycles from first input to last output of one frame."""
     return last_end(works, row_times(works, windows, unrolls))
 
 
 def row_times(
     works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll], first: Sequence[RowTimes] = ()
 ) -> list[RowTimes]:
-    """Estimate the start cycle and end cycle of every output row of each layer, as a pair of arrays per layer.
+    """Return the estimated start and end cycles of each layer's output rows, as two arrays per layer.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ def last_end(works: Sequence[LayerWork], rows: Sequence[RowTimes]) -> float:
 
 
 def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
-    """Return start cycles and end cycles of the rows of a group's input, at one beat per cycle of its reader."""
+    """Return start and end cycles of a group's input rows, at one beat of the first layer per cycle."""
     row = work.beats(unroll) * -(-work.input_width // unroll.tp)
     ends = np.arange(1, work.input_height + 1) * float(row)
     return ends - row, ends
 
 
 def _row_span(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end cycles of a map's rows; with other than ``count`` rows, its last end ``count`` times."""
+    """Return start and end cycles of ``count`` rows; if a map has another number of rows, its last end for all."""
     last = np.full(count, source[1][-1])
     return source if len(source[1]) == count else (last, last)
 
@@ -85,7 +85,7 @@ def _output_rows(
 
 @lru_cache(maxsize=1 << 10)
 def _last_input_rows(work: LayerWork, window: Window) -> np.ndarray:
-    """Return, for each output row of a layer, the index of the last input row that it needs."""
+    """Return an array with the last input row that each output row of a layer needs."""
     output_rows = np.arange(work.height)
     if work.direct_inputs:
         return output_rows * work.input_height // work.height

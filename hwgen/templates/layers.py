@@ -13,7 +13,7 @@ from hwgen.network.ops import Op
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPlan:
-    """Choices of a plan for one layer: unroll factors, multiplier, memories, and sizes of buffers.
+    """Plan of one layer: unroll factors, multiplier, memories, line buffer rows and FIFO depths.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ OF_FIFOS = ("fifo_depths", "fifos_in", "fifo_lanes", "converts_first")
 
 
 def layer_entries(group: Entries) -> list[Entries]:
-    """Return the entries of a group's layers in ``plan.json``, which name the layer in error messages."""
+    """Return the entries (JSON objects) of a group's layers in ``plan.json``; their errors name the layer."""
     return [
         replace(layer, where=f"plan layer {layer.text('name')}")
         for layer in group.objects("layers", where="plan layer")
@@ -86,7 +86,7 @@ def layer_entries(group: Entries) -> list[Entries]:
 
 
 def read_input_pixels(group: Entries, network: Network, layers: Sequence[LayerPlan]) -> int:
-    """Read the pixels per beat of a group's input: at most as many as a row of the input or a padded output row has."""
+    """Return the pixels per beat of a group's input, read from ``plan.json`` and checked."""
     rule = Rule(minimum=1, maximum=max(network.input.width, layers[0].tp), reason="the width of its input")
     return group.value("input_pixels", int, rule, default=1)
 

@@ -1,4 +1,4 @@
-"""Thresholds that replace a requantiser if outputs have few bits: the output is the number of thresholds reached."""
+"""Thresholds in place of a requantiser if outputs have few bits: an output is the number of thresholds reached."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def should_replace(config: ThresholdConfig, requantiser: RequantiseConfig) -> bo
 
 
 def first_accumulators(rule: Rule, accumulator_bits: int, bias: Sequence[int], fraction: int) -> np.ndarray:
-    """Return, per channel and output above the lowest, the smallest accumulator that gives at least this output.
+    """Return the smallest accumulator that gives at least each output, by channel and output, as an array.
 
     The result is int64 ``(channels, high - low)``. An entry is one more than the largest accumulator if no accumulator
     gives the output.

@@ -65,7 +65,7 @@ class MixedSearch(GroupSearch):
 
     @cached_property
     def mixed(self) -> Search:
-        """Search for the group's unroll factors within the budgets of DSP slices and LUTs."""
+        """Search for the group's unroll factors with products in DSP slices and in LUTs, within both budgets."""
         search = self.task.two_prices.part(self.begin, self.end)
         return search.under(self.task.budget(self.board.lut - self.other_luts))
 
@@ -81,7 +81,7 @@ class MixedSearch(GroupSearch):
         return self._cheaper(self._faster(group, min_other))
 
     def _cheaper(self, group: Group) -> Group:
-        """Return a clearly cheaper group with the same interval, by configured resources, or ``group`` if none is.
+        """Return a group of the same interval that is clearly cheaper as configured, or ``group`` if none is.
 
         By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore configured.
         """
@@ -94,7 +94,7 @@ class MixedSearch(GroupSearch):
         return group
 
     def _faster(self, group: Group, min_other: int) -> Group:
-        """Return a faster group that the search missed because it overestimates LUTs, or ``group`` if there is none.
+        """Return a faster group, missed as the search overestimates LUTs, or ``group`` if there is none.
 
         The estimate is off by other LUTs for other factors, ``min_other`` or more. If many LUTs are left, factors at
         some shorter intervals are therefore composed, the shortest first, until some fit.
@@ -112,7 +112,7 @@ class MixedSearch(GroupSearch):
         return group
 
     def _fitting(self, cycles: int, luts: int, prices: Sequence[int]) -> list[Unrolling]:
-        """Return unroll factors with an interval up to ``cycles`` whose configured groups fit, the cheapest first.
+        """Return the unroll factors up to ``cycles`` per frame whose configured group fits, cheapest first.
 
         They are the cheapest within ``luts`` estimated LUTs, for several ``prices`` of a DSP slice in LUTs.
         """
@@ -129,7 +129,7 @@ class MixedSearch(GroupSearch):
         return self.task.budget(0).price(int(group.resources.dsp), group.resources.lut)
 
     def _within_luts(self) -> Group | Refusal:
-        """Return the best group that is within the LUTs with its sized buffers, or a refusal."""
+        """Return the best group that fits the LUTs once its buffers are sized, or a refusal."""
         search = self
         group: Group | Refusal = Refusal("no group was tried")
         for count in range(MAX_CORRECTIONS):
@@ -145,7 +145,7 @@ class MixedSearch(GroupSearch):
         return search._with_moves(group)
 
     def _corrected(self) -> tuple[MixedSearch, int]:
-        """Return this search with `other_luts`, the LUTs that it does not count, found by trials, and their minimum.
+        """Return this search with LUTs that it misses (`other_luts`) found by trials, and their minimum.
 
         The groups that are configured as trials have the smallest buffers. A small share of the LUTs is left for larger
         buffers. The number of other LUTs is bracketed: with too few of them the group is too large, with too many it
@@ -183,12 +183,12 @@ class MixedSearch(GroupSearch):
         return self._too_few() if unrolling is None else unrolling
 
     def _too_few(self) -> Refusal:
-        """Return the refusal that no unroll factors of the group are within both budgets."""
+        """Return a refusal: no unroll factors of the group are within both budgets."""
         budgets = f"{counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
         return Refusal(f"no unrolling fits {budgets} with products in LUTs", "LUTs")
 
     def refusal(self, in_slices: Refusal) -> Refusal:
-        """Return why a fusion group fits no plan: ``in_slices``, or the slices or interval that LUT products need.
+        """Return a refusal that says why a group fits no plan: ``in_slices``, or what LUT products would need.
 
         If DSP slices run out, or the interval is too long, it names what suffices with products in LUTs.
         """
@@ -199,7 +199,7 @@ class MixedSearch(GroupSearch):
         return in_slices
 
     def _too_few_slices_for(self, in_slices: Refusal) -> Refusal:
-        """Return the refusal with the fewest slices that suffice with products in LUTs, if ``in_slices`` needs more."""
+        """Return a refusal with the fewest DSP slices that are enough if products use LUTs."""
         aim = self.task.aiming(objective="dsp", interval=None, dsp=self.task.board.dsp)
         fewest = replace(self, task=aim).best_factors()
         if isinstance(fewest, Refusal) or self._slices(fewest) >= in_slices.needed:
@@ -210,7 +210,7 @@ class MixedSearch(GroupSearch):
         )
 
     def _too_slow(self, limit: int, in_slices: Refusal) -> Refusal:
-        """Return the refusal with the shortest interval of a group with products in LUTs, if such a group fits."""
+        """Return a refusal with the shortest possible interval if products use LUTs."""
         fastest = replace(self, task=self.task.aiming(objective="interval", interval=None)).best()
         if isinstance(fastest, Refusal):
             return in_slices
@@ -236,7 +236,7 @@ class MixedSearch(GroupSearch):
         return int(unrolling.cost)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group with as few memories moved out of block RAM as needed, or a refusal.
+        """Return the best group with as few memories moved out of block RAM as possible, or a refusal.
 
         If the factors with the fewest DSP slices lack block RAM as well, no other factors are tried.
         """
@@ -327,7 +327,7 @@ def surely_exceeds(task: Task, luts: int) -> bool:
 
 
 def _fewest_luts(task: Task, stage: Stage[Any], work: LayerWork, most: tuple[int, int], unknown: int) -> int:
-    """Return about the fewest LUTs of a layer with the smallest buffers: the minimum over some small unroll factors.
+    """Return a low estimate of a layer's LUTs: the least over some small unroll factors, with small buffers.
 
     ``most`` limits the factors' products per cycle, in general and if each cycle reads all channels of a pixel. The
     products are in DSP slices or in LUTs, as the goal allows. The result is ``unknown`` if no factors can be built.
@@ -343,7 +343,7 @@ def _fewest_luts(task: Task, stage: Stage[Any], work: LayerWork, most: tuple[int
 
 
 def _luts(task: Task, stage: Stage[Any], unroll: Unroll) -> int:
-    """Return a layer's LUTs with given unroll factors, the smallest FIFO and the best number of line buffer rows."""
+    """Return a layer's LUTs with given unroll factors, the smallest FIFO, and the best number of buffered rows."""
     plan = layer_plan(stage, unroll, 1, task.multipliers[stage.op.name])
     config = stage.layer(plan, input_formats(stage, plan, [1] * len(stage.op.inputs)), [None])
     # The memory of a line buffer depends on its rows.

@@ -33,7 +33,7 @@ from hwgen.templates.layers import LayerPlan
 
 @dataclass(frozen=True)
 class Move:
-    """Move of one memory of a layer out of block RAM to LUTs or UltraRAM, or a merger of a layer's weight memories.
+    """Move of one of a layer's memories out of block RAM to LUTs or UltraRAM, or merger of its weight memories.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Move:
 
 
 def moves_of(group: Group) -> list[Move]:
-    """Return all moves of memories to LUTs that a group allows, and all mergers of its layers' weight memories."""
+    """Return the possible moves of a group's memories to LUTs, and mergers of weight memories."""
     return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
 
 
@@ -161,7 +161,7 @@ def _make_move(layer: int, field: str, fifo: int, now: Resources, moved: Resourc
 
 
 def cheapest_moves(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
-    """Return the moves that free ``halves`` 18-kbit halves of block RAMs with the fewest LUTs, then the fewest moves.
+    """Return moves that free ``halves`` 18-kbit block RAM halves with the fewest LUTs; ``None`` if none do.
 
     ``None`` if all moves together free less. At most one move is made per memory.
     """
@@ -180,7 +180,7 @@ def cheapest_moves(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | Non
 
 
 def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
-    """Return the moves that free block RAM, as one list per memory that moves."""
+    """Return the moves that free block RAM, as one list for each memory."""
     memories: dict[tuple[int, str, int], list[Move]] = {}
     for move in moves:
         if move.halves > 0:
@@ -230,12 +230,12 @@ def with_memories_moved(group: Group, board: Board) -> Group:
 
 
 def pipeline_latencies(group: Group) -> list[int]:
-    """Return each layer's cycles from the start of an output fold (``Tm`` channels) to its first beat at the FIFO."""
+    """Return each layer's cycles from the start of a pass over ``Tm`` channels to its first beat at the FIFO."""
     return [layer.pipeline_latency for layer in group.config.layers]
 
 
 def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> Iterator[tuple[LayerPlan, ...]]:
-    """Yield the layers' plans with width converters moved before FIFOs: first for readers in bursts, then for all.
+    """Yield layers' plans with width converters placed before FIFOs: for readers in bursts, then for all.
 
     Only converters to wider beats move. Nothing is yielded if there are none, and nothing is yielded twice.
 
@@ -254,7 +254,7 @@ def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> 
 
 
 def _has_line_buffer(config: AcceleratorConfig, link: Link) -> bool:
-    """Return whether a link's reader has a line buffer, which evens out bursts, or is an output of the group."""
+    """Return whether the reader of a link evens out bursts: it has a line buffer, or is a group output."""
     return link.sink == len(config.layers) or config.layers[link.sink].has_line_buffer
 
 

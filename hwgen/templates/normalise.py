@@ -1,4 +1,4 @@
-"""Planner's model of local response normalisation (LRN): a running sum, and tables that give the outputs exactly.
+"""Planner's model of local response normalisation (LRN): a running sum, and tables with its exact outputs.
 
 The distance of an output from its zero point falls as the scale (the sum with its bias) grows. A fall is the smallest
 scale with a distance one less.
@@ -40,7 +40,7 @@ _BELOW, _GUARD = 23, 2
 
 @dataclass(frozen=True)
 class ScaleSums:
-    """Integers that the hardware adds up to an LRN's scale (bias plus sum of squares): terms, start, range of sums."""
+    """Integers that hardware sums for an LRN's scale (bias plus squares): terms, start, and range of the sum."""
 
     terms: np.ndarray
     """Integer that an input adds to the sum, by the input's distance from its zero point (magnitude); int64 array."""
@@ -75,7 +75,7 @@ def sums_of(scale: Scale) -> ScaleSums:
 
 @dataclass(frozen=True)
 class NormaliseTables:
-    """Tables of an LRN's circuit: factors by scale, thresholds by input magnitude; fields as in `NormaliseConfig`."""
+    """Tables of an LRN's circuit: factors by scale, and thresholds by input distance from zero point."""
 
     factors: tuple[int, ...]
     shift: int
@@ -126,7 +126,7 @@ def _limit(op: LRN) -> int:
 
 @dataclass(frozen=True)
 class _Falls:
-    """Thresholds of an LRN by input magnitude: scales (bias plus sum of squares) that lower the output's magnitude.
+    """Thresholds of an LRN, by the input's distance from its zero point: scales where the output drops by one.
 
     ``smallest`` has the distance after all falls, ``at`` the scale of each fall, ``ends`` the first scale after the
     fall's ripples, and ``ripples`` their mask.
@@ -141,7 +141,7 @@ class _Falls:
 
     @classmethod
     def of(cls, falls: Falls, count: int, origin: int, bits: int) -> _Falls:
-        """Convert the thresholds of the first ``count`` magnitudes to scales of ``bits`` bits, less ``origin``."""
+        """Return thresholds of the first ``count`` input distances as scales of ``bits`` bits, minus ``origin``."""
         # Falls before the first hardware scale are moved to it.
         before = np.maximum(origin - falls.at, 0)
         never = (1 << bits) - 1
@@ -154,7 +154,7 @@ class _Falls:
 
 @dataclass(frozen=True)
 class _Guesses:
-    """Permitted guesses of an LRN output's distance from its zero point, by magnitude and leading bits of the scale.
+    """Allowed estimates of an LRN's output, by the input's distance and the leading bits of the scale.
 
     A guess ``k`` is permitted from ``low`` to ``high``.
     """
@@ -191,7 +191,7 @@ class _Guesses:
         return bool((self.low <= self.high).all())
 
     def factors(self, fraction: int) -> np.ndarray | None:
-        """Return a factor for each value of a scale's leading bits; ``None`` if ``fraction`` fraction bits are too few.
+        """Return an array of factors by leading bits of the scale; ``None`` if the fraction bits are too few.
 
         The factors (an int64 array) times magnitudes give permitted guesses.
         """
@@ -206,7 +206,7 @@ class _Guesses:
 
 
 def _tables(falls: _Falls, guesses: _Guesses, factors: np.ndarray, fraction: int) -> NormaliseTables:
-    """Return the tables of an LRN's circuit for given factors, with the thresholds that their guesses need."""
+    """Return the tables of an LRN's circuit for given factors, with thresholds that correct the estimates."""
     k = np.minimum(guesses.magnitude * factors[guesses.leading] >> fraction, guesses.limit)
     masks = sorted({0, *(int(ripple) for ripples in falls.ripples for ripple in ripples)})
     first: list[int] = []
@@ -234,7 +234,7 @@ _BLOCK_RAM: WeakKeyDictionary[LRN, float] = WeakKeyDictionary()
 
 
 class LRNStage(StepStage[LRN]):
-    """Planner's model of an LRN, computed channel by channel: a running sum, a multiplier, a memory of thresholds."""
+    """Planner's model of an LRN that works channel by channel: running sum, multiplier, memory of thresholds."""
 
     @property
     def channelwise(self) -> bool:

@@ -1,4 +1,4 @@
-"""Pyramid template: a group is computed tile by tile; overlaps of neighbouring tiles are kept or recomputed.
+"""Pyramid template: a group is computed tile by tile of its output; tiles' overlaps are kept or recomputed.
 
 The scheme is Alwani's (2015). The tile of the group's output is the pyramid's tip. `hwgen.templates.pyramid_tiles`
 derives the tiles of all layers from the tip, and `hwgen.templates.tips` has the candidate tips.
@@ -64,7 +64,7 @@ class PyramidTemplate(Template):
     name = PYRAMID
 
     def tiles(self, network: Network) -> list[tuple[TiledAxis, TiledAxis]]:
-        """Return, for each layer of a group, its input tiles along the rows and along the columns.
+        """Return the input tiles of each layer, as a pair: along its rows, and along its columns.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class PyramidTemplate(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best group computed in pyramids (tiles), or a refusal; overlaps are reused if that fits."""
+        """Return the best group computed in pyramids (tile by tile), or a refusal; overlaps are kept if possible."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer, task.board.family)  # refuses kinds that can't compute tile by tile
@@ -159,12 +159,12 @@ def check_chain(network: Network, name: str) -> None:
 
 
 def pyramid_cycles(config: AcceleratorConfig) -> int:
-    """Return the cycles per full-size pyramid (tile) of a configured accelerator, which are its slowest layer's."""
+    """Return the cycles per full-size pyramid (tile) of an accelerator: the slowest layer's."""
     return max(layer.pyramid_cycles or 0 for layer in config.layers)
 
 
 def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[TiledAxis, TiledAxis]]) -> AcceleratorConfig:
-    """Convert the accelerator configuration of a group computed row by row to one computed in pyramids.
+    """Return the accelerator configuration of a group as computed tile by tile, from one that works row by row.
 
     Arithmetic, FIFOs and beats are unchanged. Tile buffers and reuse buffers replace the line buffers.
 
@@ -215,7 +215,7 @@ class PyramidSearch(GroupSearch):
 
     @cached_property
     def _pyramids(self) -> int:
-        """Number of pyramids (tiles) per frame, or the equivalent number of full-size pyramids if that is larger."""
+        """Number of pyramids (tiles) per frame, or of full-size pyramids of the same total work if larger."""
         last = self.network.output
         tips = ceil_div(last.height, self.template.tile[0]) * ceil_div(last.width, self.template.tile[1])
         return tips if self.in_all else max(tips, *(tiled.full_size_count for tiled in self._tiled_works))
@@ -266,7 +266,7 @@ class PyramidSearch(GroupSearch):
         return super()._slices(unrolling) + extra_slices
 
     def _lanes(self, unrolling: Unrolling) -> list[int | None]:
-        """Return, for each layer's FIFO, its channels per beat, or ``None`` if the default is fast enough.
+        """Return the channels per beat of each layer's FIFO; ``None`` where the default is fast enough.
 
         New pixels wait while kept pixels enter the next layer's tile, and must enter faster afterwards.
         """
@@ -288,7 +288,7 @@ class PyramidSearch(GroupSearch):
 
 
 def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
-    """Return the best group of pyramids with a given treatment of overlaps: the fastest output tile (tip) that fits."""
+    """Return the best group of pyramids for one treatment of overlaps, over output tiles that fit."""
     goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     if isinstance(worth_trying, Refusal):
@@ -305,7 +305,7 @@ def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap:
 def _with_tip(
     task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate, slower: bool = False
 ) -> Group | Refusal:
-    """Return the best group of pyramids with the template's tile; ``slower`` tries smaller unroll factors, too."""
+    """Return the best group of pyramids with the template's output tile; ``slower`` tries lower unroll factors, too."""
     search = _with_input(task, begin, end, in_turn, template)
     if isinstance(search, Refusal):
         return search
@@ -313,7 +313,7 @@ def _with_tip(
 
 
 def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate) -> PyramidSearch | Refusal:
-    """Return the `PyramidSearch` with the fastest (or cheapest) pixels per input beat and balance of layers."""
+    """Return the `PyramidSearch` whose input beat width and balance of layers are fastest or cheapest."""
     options: list[tuple[float, int, bool, PyramidSearch, Unrolling]] = []
     refusal: Refusal | None = None
     minimises_cost = task.goal.objective == "dsp"

@@ -1,4 +1,4 @@
-"""Division of each layer's input into the tiles of successive pyramids (Alwani 2015, section 3.1).
+"""Division of each layer's input into tiles for successive output tiles of a group (Alwani 2015, section 3.1).
 
 A pyramid's tip is its tile of the group's output. The pyramid's tile of every layer's input follows from the tip, from
 the last layer back to the first. The overlap decides what a tile holds:
@@ -27,7 +27,7 @@ from hwgen.options import OVERLAPS, RECOMPUTE, RELOAD, REUSE
 
 
 def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[TiledAxis, TiledAxis]]:
-    """Return each layer's input tiles, along rows and along columns, in pyramids with output tiles of ``tip``.
+    """Return each layer's input tiles along rows and along columns, for output tiles of size ``tip``.
 
     The ``tip`` is a number of rows and a number of columns.
 
@@ -52,7 +52,7 @@ def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> li
 
 
 def _reused(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[TiledAxis]:
-    """Return each layer's input tiles along an axis (0: rows, 1: columns) if a pyramid keeps pixels for the next one.
+    """Return each layer's input tiles along an axis if a tile's pixels are kept for the next one.
 
     With `RELOAD`, the first layer's tiles come in whole.
     """
@@ -91,7 +91,7 @@ def _reused(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[Til
 
 
 def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[TiledAxis]:
-    """Return each layer's input tiles along an axis (0: rows, 1: columns) if pyramids recompute their overlaps.
+    """Return each layer's input tiles along an axis if neighbouring tiles recompute their overlap.
 
     Each pyramid's interval of the output is mapped back from layer to layer, and clipped to the maps.
     """
@@ -115,7 +115,7 @@ def _whole_tiles(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> 
 
 
 def _dependent_sizes(layers: Sequence[Op], axis: int) -> list[int]:
-    """Return, for each map of a group, how many of its rows (axis 0) or columns (axis 1) the group's output depends on.
+    """Return a list, per map of a group, of how many rows (axis 0) or columns the group's output depends on.
 
     Pixels after the last windows are not computed.
 

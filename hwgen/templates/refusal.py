@@ -1,4 +1,4 @@
-"""Refusals: a search of the planner returns what fits the board, or a `Refusal` with the reason why nothing fits.
+"""Results of the planner's searches: what fits the board, or a `Refusal` with the reason why nothing does.
 
 The caller at the user's request turns a refusal into an exception.
 """
@@ -18,7 +18,7 @@ Parameters = ParamSpec("Parameters")
 
 
 class OverBudgetError(PlanError):
-    """Error of a plan that needs more of a ``resource`` than the board has; ``needed`` is the amount it needs."""
+    """Error: a plan needs more of a board's ``resource`` than there is; ``needed`` is the amount."""
 
     def __init__(self, message: str, resource: str, needed: float):
         super().__init__(message)
@@ -61,7 +61,7 @@ class Refusal:
 
 
 def fitting(outcome: Fit | Refusal) -> Fit:
-    """Return the outcome of a search, or raise its refusal as an exception.
+    """Return a search's outcome, or raise its refusal's exception.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def fitting(outcome: Fit | Refusal) -> Fit:
 def attempt(
     search: Callable[Parameters, Fit | Refusal], *args: Parameters.args, **options: Parameters.kwargs
 ) -> Fit | Refusal:
-    """Call a search and return its outcome; convert a `PlanError` that the search raises to a `Refusal`."""
+    """Return a search's outcome; a `PlanError` that it raises becomes a `Refusal`."""
     try:
         return search(*args, **options)
     except PlanError as error:

@@ -63,7 +63,7 @@ class GroupSearch:
     in_turn: bool
     template: Template
     tables_in: str | None = None
-    """Memory of requantisers' parameters (bias, factor, shift): ``lut``, or ``None`` if their number decides."""
+    """Memory of requantisers' parameters: ``lut``, or ``None`` to decide by their number."""
     moves_memories: bool = False
     """Whether memories move from block RAM to LUTs or UltraRAM if block RAM runs out."""
     max_interval: int | None = None
@@ -84,7 +84,7 @@ class GroupSearch:
 
     @property
     def search(self) -> Search:
-        """Search for the group's unroll factors, with DSP slices as their cost."""
+        """Search for the group's unroll factors (`Search`), where cost is the number of DSP slices."""
         return self.task.search.part(self.begin, self.end)
 
     @property
@@ -93,7 +93,7 @@ class GroupSearch:
         return [search.part(self.begin, self.end) for search in self.task.priced]
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
-        """Return the fusion group with given plans for its layers."""
+        """Return the fusion group (layers computed together) with given plans for its layers."""
         return Group(network=self.network, layers=layers, template=self.template, device=self.board.family)
 
     def best(self) -> Group | Refusal:
@@ -111,7 +111,7 @@ class GroupSearch:
         return self._with_moves(group)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group with memories moved out of block RAM, or the best group without moves if as good.
+        """Return the best group with memories moved out of block RAM, or without moves if that is as good.
 
         A group that fits without moves has none, and other groups move as little as possible.
 
@@ -128,13 +128,13 @@ class GroupSearch:
         return moved if isinstance(plain, Refusal) or self._objective_of(moved) < self._objective_of(plain) else plain
 
     def _objective_of(self, group: Group) -> int:
-        """Return the figure of a group that the plan minimises: latency or interval in cycles, or DSP slices."""
+        """Return what the plan minimises for a group: latency or interval in cycles, or DSP slices."""
         if self.goal.objective == "latency":
             return group.steady.latency
         return group.resources.dsp if self.goal.objective == "dsp" else self._interval(group)
 
     def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the group that is best if only DSP slices count, or if it does not fit, a slower group, or a refusal.
+        """Return the best group by DSP slices, or a slower one if it does not fit, or a refusal.
 
         ``refusal`` is the refusal of a better group.
         """
@@ -142,7 +142,7 @@ class GroupSearch:
         return self._slower(refusal) if isinstance(group, Refusal) else group
 
     def _slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group that fits, or a refusal, after the group best by DSP slices has had ``refusal``."""
+        """Return the best group that fits, or a refusal, if the fastest by DSP slices got ``refusal``."""
         if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves_memories:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
@@ -193,7 +193,7 @@ class GroupSearch:
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def first_that_fits(self, search: Search) -> Group | None:
-        """Try the cheapest unroll factors of ``search`` by interval, and return the first group that fits, or ``None``.
+        """Return the first group that fits, over intervals and their cheapest unroll factors, or ``None``.
 
         Block RAM need not fall as the interval grows. Intervals are therefore tried one after the other, 2 to 25 %
         apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
@@ -212,7 +212,7 @@ class GroupSearch:
         return None
 
     def _tried_intervals(self, search: Search) -> list[int]:
-        """Return the intervals in cycles that `first_that_fits` tries, in order; empty if none fits the slices."""
+        """Return the intervals (cycles) that `first_that_fits` tries, in order; empty if slices don't suffice."""
         goal = self.goal
         fewest = goal.objective == "dsp"
         fastest = search.fastest(lambda unrolling: self._slices(unrolling) <= goal.dsp, self._floor)
@@ -233,7 +233,7 @@ class GroupSearch:
 
     @property
     def _floor(self) -> int:
-        """Cycles per frame of the group's off-chip transfers of maps; a shorter interval gains nothing."""
+        """Cycles per frame for the off-chip transfers of the group's maps; a shorter interval is of no use."""
         return self.task.board.transfer_cycles(self.network.map_bytes)
 
     def _fewest(self, search: Search) -> Unrolling | Refusal:
@@ -258,7 +258,7 @@ class GroupSearch:
         return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
     def min_refusal(self, refusal: Refusal) -> Refusal:
-        """Return ``refusal``, or the cheapest unroll factors' refusal if they lack less of the same resource."""
+        """Return ``refusal``, or the cheapest factors' refusal if that lacks less of the same resource."""
         cheapest = self.min_lack()
         if cheapest is not None and cheapest.resource == refusal.resource and cheapest.needed < refusal.needed:
             return cheapest
@@ -301,7 +301,7 @@ class GroupSearch:
     def _climbed(
         self, search: Search, fastest: Unrolling, budget: float, count: int = LATENCY_UNROLLINGS
     ) -> list[Unrolling]:
-        """Return unroll factors that spend the budget on a low latency, the lowest estimated latency first.
+        """Return unroll factors that use the budget to lower latency, lowest estimated latency first.
 
         They start from ``fastest`` and about ``count`` slower unrollings.
         """
@@ -351,11 +351,11 @@ class GroupSearch:
 
     @property
     def works(self) -> Sequence[LayerWork]:
-        """Work in one frame (sizes, order of computation) of each layer of the group."""
+        """Sizes and order of computation of each layer in one frame (`LayerWork`), as a sequence."""
         return self.search.works
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return the layers' plans for given unroll factors, with line buffers and FIFOs that are ample."""
+        """Return a plan per layer for given unroll factors, with line buffers and FIFOs larger than needed."""
         network = self.network
         multipliers = [
             self.task.multipliers[layer.name] if unroll.macs_per_dsp is None else multiplier_of(unroll.macs_per_dsp)
@@ -399,7 +399,7 @@ class GroupSearch:
         return group.slowest_cycles if interval is None else interval
 
     def _low_interval_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
-        """Return plans with the fewest width converters before FIFOs for the shortest interval; ``None`` if none helps.
+        """Return layers' plans with width converters before FIFOs if the interval gets shorter, else ``None``.
 
         ``interval`` is the interval, in cycles, without such converters.
         """
@@ -411,7 +411,7 @@ class GroupSearch:
         return best
 
     def _low_latency_layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return the layers' plans for unroll factors, with the width converters before FIFOs that cut latency most."""
+        """Return layers' plans with width converters before FIFOs where that lowers latency most."""
         layers = self._layers(unrolling)
         if self.in_turn or not self.may_convert_first:
             return layers
@@ -440,7 +440,7 @@ class GroupSearch:
 def climb(
     search: Search, windows: list[Window], unrolling: Unrolling, budget: float, floor: int
 ) -> tuple[float, Unrolling]:
-    """Speed up layers one by one, the largest gain first; return estimated latency in cycles and unroll factors.
+    """Return (estimated latency, unroll factors) after speeding layers up one by one, the largest gain first.
 
     Each step makes one layer faster, the one that saves the most latency per DSP slice. The steps end if no slices are
     left, or no layer saves enough (`MIN_GAIN`).
@@ -478,12 +478,12 @@ def climb(
 
 
 def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
-    """Return the cost of a pool's comparators or rounded additions in DSP slices, at 100 LUTs per slice."""
+    """Return a pool's cost (comparators, rounded additions) as DSP slices, at 100 LUTs per slice."""
     return 0 if work.weighted else (1.7 if work.whole_windows else 0.14) * unroll.tn * unroll.tk * unroll.tp
 
 
 def _faster(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
-    """Yield, for each layer, the next four faster unroll factors with equal ``Tp``, and the fastest ones.
+    """Yield (layer, unroll factors, cost) for the next four faster choices of each layer, and its fastest.
 
     Each item has the layer's index, its unroll factors and their rank. It costs at most ``left`` DSP slices more.
     """
@@ -501,7 +501,7 @@ def _faster(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple
 def layer_plan(
     stage: Stage[Any], unroll: Unroll, source: int, multiplier: Multiplier = PLAIN, readers: int = 1
 ) -> LayerPlan:
-    """Return the plan of one layer for given unroll factors, with ample buffers.
+    """Return the plan of one layer for given unroll factors, with buffers larger than needed.
 
     Parameters
     ----------

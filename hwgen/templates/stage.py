@@ -1,4 +1,4 @@
-"""Base classes of stages, the planner's models of layers: they configure a layer's hardware and count its cost."""
+"""Base classes of stages, the planner's models of layers, which configure a layer's hardware and price it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def weight_block_rams(memories: Memories, products: Any, lane_bits: Any, chain: 
 
 
 def block_rams(memories: Memories, width: Any, depth: Any) -> Any:
-    """Return the number of block RAMs (in halves) of a memory, 0 if shallow enough for LUTs; takes arrays.
+    """Return the number of block RAMs (in halves) of a memory, 0 if LUTs are enough; arguments may be arrays.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def block_rams(memories: Memories, width: Any, depth: Any) -> Any:
 
 Kind = TypeVar("Kind", bound=Op)
 Beats = tuple[tuple[int, ...], ...]
-"""Indices of the channels in each beat of one output pixel of a layer."""
+"""Type of the channel indices in each beat of one output pixel of a layer."""
 
 
 def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
@@ -89,7 +89,7 @@ def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: in
 
 @dataclass(frozen=True)
 class Stage(ABC, Generic[Kind]):
-    """Base class of the planner's models of layers: a stage configures the hardware of one layer and counts its cost.
+    """Base class of stages, the planner's models of layers: a stage configures a layer's hardware and prices it.
 
     There is one subclass per kind of layer. The base class has the values of a layer without weights.
     """
@@ -99,7 +99,7 @@ class Stage(ABC, Generic[Kind]):
     """Device family that the hardware is for."""
 
     direct_inputs: ClassVar[int] = 0
-    """Number of the layer's first inputs that bypass a line buffer: each cycle of arithmetic reads one beat of each.
+    """Number of inputs, the first ones, read beat by beat without a line buffer, a beat of each per cycle.
 
     The layer reads as many of their pixels per cycle as it writes.
     """
@@ -113,7 +113,7 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def groups(self) -> int:
-        """Number of the layer's channel groups, which share no beat; 1 if the layer is channelwise."""
+        """Number of channel groups that no beat mixes; 1 if the layer is channelwise."""
         return 1 if self.channelwise else self.op.groups
 
     def multiplier(self, wanted: Multiplier) -> Multiplier:
@@ -144,7 +144,7 @@ class Stage(ABC, Generic[Kind]):
         return frozenset()
 
     def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:
-        """Return the LUTs of one product with its share of adders, and whether a memory stores the product's weight.
+        """Return the LUTs per product with its share of adders, and whether a memory stores the weight.
 
         A layer without weights has no products.
 
@@ -163,7 +163,7 @@ class Stage(ABC, Generic[Kind]):
         return 0
 
     def is_padded(self, unroll: Unroll) -> Any:
-        """Return whether some multipliers idle in some cycles, as ``Tk`` or ``Tn`` doesn't divide the taps or channels.
+        """Return whether multipliers idle in some cycles, as ``Tk`` or ``Tn`` does not divide taps or channels.
 
         Unroll factors can be arrays.
         """
@@ -177,7 +177,7 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def work_fields(self) -> dict[str, Any]:
-        """Fields of the layer's `LayerWork`, by name, that depend on the kind of layer, not on its sizes."""
+        """Keyword arguments for the layer's `LayerWork` that depend on its kind, not on its sizes."""
         return {name: getattr(self, name) for name in ("whole_windows", "direct_inputs", "channelwise")}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
@@ -209,7 +209,7 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def max_lanes(self) -> tuple[int, int]:
-        """Maximum number of input channels per cycle (``Tn``), and of output channels per cycle (``Tm``)."""
+        """Maximum ``Tn`` and maximum ``Tm`` (input and output channels per cycle), a pair."""
         return self.op.channels // self.groups, self.op.outputs // self.groups
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -278,7 +278,7 @@ class WindowStage(Stage[Kind]):
     """Base class of the planner's models of layers with a line buffer, such as convolutions and pools."""
 
     def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
-        """Return the number of output folds (groups of ``Tm`` channels) per output pixel; each reads the window."""
+        """Return the number of output folds (passes over ``Tm`` channels) per pixel; each reads the window."""
         if self.channelwise:
             return source.folds
         return source.groups * -(-self.op.outputs // source.groups // plan.tm)
@@ -287,7 +287,7 @@ class WindowStage(Stage[Kind]):
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[LayerCompute, LayerFinish | None]:
-        """Return the configurations of a layer's arithmetic and of the circuit after it (finish), e.g. a requantiser.
+        """Return configurations of a layer's arithmetic and of its requantiser (``None`` without one).
 
         The finish is ``None`` if the results of the arithmetic are the outputs.
 
@@ -367,7 +367,7 @@ class WindowStage(Stage[Kind]):
 def channel_fields(
     stage: Stage[Any], accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
 ) -> dict[str, Any]:
-    """Return the fields that configure a circuit with parameters per channel (`ChannelsConfig`), e.g. a requantiser."""
+    """Return keyword arguments of a circuit with per-channel parameters, such as a requantiser."""
     return {
         "device": stage.device,
         "lanes": lanes,
@@ -379,7 +379,7 @@ def channel_fields(
 
 
 def rule_fields(op: Op, rule: Requantisation) -> dict[str, Any]:
-    """Return, by name, the fields of a requantiser's configuration that constant and loaded parameters share."""
+    """Return keyword arguments of a requantiser's configuration, whether its parameters are loaded or not."""
     return {
         "significand": tuple(rule.significand.tolist()),
         "shift": tuple(np.minimum(rule.shift, MAX_SHIFT).tolist() if op.loaded else rule.shift.tolist()),

@@ -121,7 +121,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @cached_property
     def _operands(self) -> Operands:
-        """Shapes and ranges of the layer's activations and weights, for multipliers in LUTs."""
+        """Shapes and ranges of activations and weights (`Operands`), for multipliers in LUTs."""
         op = self.op
         return Operands(
             activation=Shape(op.input.type.bits, op.input.type.signed),
@@ -133,7 +133,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @property
     def _weight_range(self) -> tuple[int, int]:
-        """Smallest and largest weight: the model's, or all that can be loaded if weights are loaded at run time."""
+        """Smallest and largest weight: the model's, or of the weight type if weights are loaded at run time."""
         half = 1 << (self.op.weight_bits - 1)
         return (-half, half - 1) if self.op.loaded else self.op.weight_range
 
@@ -146,7 +146,7 @@ class ConvStage(WindowStage[ops.Conv]):
         )
 
     def _padded(self, is_padded: bool) -> Operands:
-        """Return shapes and ranges of operands for multipliers in LUTs; with ``is_padded``, weights can be 0."""
+        """Return operands' shapes and ranges for multipliers in LUTs; with ``is_padded``, weights may be 0."""
         return replace(self._operands, weights_nonzero=False) if is_padded else self._operands
 
     @cached_property
@@ -175,7 +175,7 @@ class ConvStage(WindowStage[ops.Conv]):
         return int(np.bitwise_or.reduce(words) & ~np.bitwise_and.reduce(words)).bit_count()
 
     def _sample(self, multiplier: LutMultiplier, words: int) -> DotProducts:
-        """Return dot products of few output channels and few terms, as a sample to estimate the LUTs per product.
+        """Return a description of a few dot products, a sample for an estimate of LUTs per product.
 
         Weights are random, so that many layers have the same sample.
 
@@ -249,7 +249,7 @@ class ConvStage(WindowStage[ops.Conv]):
         return max(signed_bits(int(least), int(most)), 2)
 
     def _signed_sums(self, multiplier: Multiplier) -> tuple[np.ndarray, np.ndarray]:
-        """Return two arrays, by output channel: the sums of positive and of negative weights (`Conv.signed_sums`).
+        """Return two int64 arrays by output channel: sum of positive weights, and sum of negative weights.
 
         If weights are loaded at run time, the arrays have one entry each: the sum of the largest magnitude that any
         weights have.
@@ -344,7 +344,7 @@ _KNOWN: WeakKeyDictionary[ops.Conv, Weights] = WeakKeyDictionary()
 
 
 def _weights(op: ops.Conv) -> Weights:
-    """Return a convolution's weights as its circuit's configuration stores them, the same object at each call."""
+    """Return a convolution's weights as its circuit stores them (`Weights`), the same object at each call."""
     if op not in _KNOWN:
         _KNOWN[op] = Weights(op.weights.astype(np.intc).tobytes())
     return _KNOWN[op]
@@ -359,7 +359,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
 
     @cached_property
     def _unit(self) -> tuple[int, int]:
-        """Pair of an odd integer ``unit`` and an ``exponent``; the input's scale is ``unit * 2**exponent``."""
+        """Pair of an odd integer and an exponent, such that the input's scale is ``unit * 2**exponent``."""
         fraction, exponent = np.frexp(self.op.x_scale)
         unit = int(np.ldexp(fraction, 24))
         zeros = trailing_zeros(unit)
@@ -367,7 +367,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
 
     @cached_property
     def _counts(self) -> tuple[int, ...]:
-        """Distinct divisors of window sums in the average pool (counts of pixels), in ascending order."""
+        """Distinct divisors (numbers of pixels) of the pool's window sums, ascending."""
         return tuple(np.unique(self.op.counts).tolist())
 
     @property
@@ -377,7 +377,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
 
     @property
     def min_luts(self) -> int:
-        """Number of LUTs of one lane (channel) that adds up all taps in one cycle; 0 if taps are added up in turn."""
+        """Number of LUTs of one lane that adds up all taps of a window at once; 0 if taps are added in turn."""
         if not self.whole_windows:
             return 0
         op = self.op

@@ -21,7 +21,7 @@ from hwgen.templates.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class StreamTemplate(Template):
-    """Template of fusion groups that are computed row by row; it makes no choices but those for each layer."""
+    """Template of fusion groups (layers computed together) that work row by row, each layer in its own circuit."""
 
     name = STREAM
     multiplies_in_luts = True

@@ -1,4 +1,4 @@
-"""Planning task: the goal of a plan, and the data that the searches for all groups of a network share."""
+"""Planning task: a plan's goal, with the data that the searches for all groups of a network share."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Goal(Steering):
 
     @property
     def products(self) -> int:
-        """Maximum number of multiply-adds per cycle within the limit of DSP slices."""
+        """Maximum number of multiply-adds per cycle that the limit of DSP slices allows."""
         kinds = MULTIPLIERS.values() if self.macs_per_dsp == AUTO else [multiplier_of(self.macs_per_dsp)]
         return self.dsp * max(multiplier.lanes for multiplier in kinds)
 
@@ -118,7 +118,7 @@ class Task:
         return self._parts[begin, end]
 
     def work(self, stage: Stage[Any]) -> LayerWork:
-        """Return a layer's sizes and order of computation (`LayerWork`), given the planner's model of the layer."""
+        """Return a layer's sizes and order of computation (`LayerWork`), from the planner's model of the layer."""
         index = self._indices[stage.op.name]
         return LayerWork.of(
             stage.op,
@@ -128,7 +128,7 @@ class Task:
         )
 
     def aiming(self, **changes: Any) -> Task:
-        """Return a copy of this task whose goal has new values in given fields, any but ``macs_per_dsp``.
+        """Return a copy of this task whose goal has the values ``changes``, in any fields but ``macs_per_dsp``.
 
         Both tasks share their data.
         """
@@ -144,17 +144,17 @@ class Task:
 
     @cached_property
     def search(self) -> Search:
-        """Search for the unroll factors of all layers, with DSP slices as their cost."""
+        """Search for the unroll factors of all layers (`Search`), where cost is the number of DSP slices."""
         return by_cost(self.works, self.slices, self._copies)
 
     @cached_property
     def two_prices(self) -> Search:
-        """Search for the unroll factors of all layers, with DSP slices and LUTs as their cost, as both multiply."""
+        """Search for the unroll factors of all layers (`Search`), where cost is DSP slices and LUTs."""
         return by_prices(self.works, self.prices, self.budget(self.goal.lut), self._copies)
 
     @cached_property
     def prices(self) -> StagePrices:
-        """Cost model of all layers: DSP slices and LUTs of a layer for given unroll factors."""
+        """Cost model of all layers: DSP slices and LUTs for given unroll factors (`StagePrices`)."""
         return StagePrices(self._stages, self.goal.multipliers, self.multipliers, self.goal.in_luts)
 
     def budget(self, luts: int) -> Budget:
@@ -167,7 +167,7 @@ class Task:
         return Budget(self.goal.dsp, luts, price)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of DSP slices of a layer and its requantiser; unroll factors can be arrays.
+        """Return a layer's DSP slices, requantiser included; an array if unroll factors are arrays.
 
         The number is an upper bound: some lanes of a requantiser can need fewer slices than its most expensive channel.
         """

@@ -1,4 +1,4 @@
-"""Search for the tip of a group's pyramids (the tile of the group's output), and each layer's work per pyramid.
+"""Search for the output tile (tip) of a group computed tile by tile, and each layer's work per tile.
 
 Large tips fetch and compute fewer overlaps; small tips need less memory on chip. Rows and columns are independent, so
 a tip's cost is a product of its rows' and its columns' cost, and hundreds of tips are compared at once.
@@ -30,12 +30,12 @@ MAX_PYRAMIDS = 4096
 SLACK = 1.02
 
 Pair = tuple[int, int]
-"""Number of rows and number of columns."""
+"""Type of a number of rows and a number of columns."""
 
 
 @dataclass(frozen=True)
 class PyramidWork:
-    """Work of a layer in each pyramid (tile) of a frame: number of windows and number of input beats.
+    """Work of a layer for each tile of a frame: numbers of windows and of input beats.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ class PyramidWork:
 
     @cached_property
     def windows(self) -> np.ndarray:
-        """Number of the layer's windows in each pyramid (tile), as an array by row and column of pyramids."""
+        """Number of the layer's windows in each pyramid (tile), a two-dimensional array by row and column of tiles."""
         rows, columns = ([span.windows for span in axis.spans] for axis in self.tiles)
         return np.outer(rows, columns)
 
     @cached_property
     def beats(self) -> np.ndarray:
-        """Number of beats in the layer's input tile of each pyramid, as an array by row and column of pyramids."""
+        """Number of beats of the layer's input tile in each pyramid, a two-dimensional array by row and column."""
         rows, columns = self.tiles
         return np.outer([span.size for span in rows.spans], [cut.size for cut in columns.cut(self.pixels)])
 
@@ -101,12 +101,12 @@ class PyramidWork:
 
 
 def largest(axis: TiledAxis, what: str) -> int:
-    """Return the maximum over an axis's tiles of the `Span` attribute ``what``, in pixels."""
+    """Return the maximum of the `Span` attribute ``what`` over an axis's tiles, in rows or columns."""
     return max(getattr(span, what) for span in axis.spans)
 
 
 def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refusal:
-    """Return candidates for the tile of a group's output (tip), as (rows, columns), from fast to small, or a refusal.
+    """Return candidate output tiles (tips) as (rows, columns), from fast to small, or a refusal.
 
     Each tip is slower and needs less memory than the previous one. The cycles of a frame are the cycles of its
     multiply-adds, or of the transfers of the layer with the most pixels. The memory is the kept bands and two tiles of
@@ -141,7 +141,7 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refu
 
 
 def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[int, list[TiledAxis]] | Refusal:
-    """Return each layer's tiles along an axis, by size of the output tile (tip) there, or a refusal if there are none.
+    """Return each layer's tiles along one axis, by size of the output tile, or a refusal if there are none.
 
     The sizes cut the output into nearly equal parts. Sizes without a pyramid that can be built are omitted.
     """
@@ -156,7 +156,7 @@ def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[i
 
 
 def _sizes(size: int) -> Iterable[int]:
-    """Return sizes from 1 to ``size``, about four per doubling, that cut ``size`` into nearly equal parts."""
+    """Return tile sizes, about four per doubling, that cut ``size`` into nearly equal parts."""
     sizes, count = set(), 1.0
     while ceil_div(size, int(count)) > 1:
         sizes.add(ceil_div(size, int(count)))
@@ -180,7 +180,7 @@ def _stride(layers: Sequence[Op]) -> int:
 
 
 def _memory(layers: Sequence[Op], tiles: Sequence[tuple[TiledAxis, TiledAxis]]) -> int:
-    """Return the number of values that pyramids (tiles) store on chip: kept bands and two tiles of each layer."""
+    """Return the number of values stored on chip for a tiling: kept bands, and two tiles of each layer."""
     return sum(
         layer.channels * (rows.kept * layer.width + columns.kept * rows.new + 2 * rows.tile * columns.tile)
         for layer, (rows, columns) in zip(layers, tiles, strict=True)

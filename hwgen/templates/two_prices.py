@@ -1,4 +1,4 @@
-"""Choices of a layer's unroll factors with costs in DSP slices and in LUTs, which can multiply as well.
+"""Search of unroll factors with costs in DSP slices and in LUTs, as both can compute products.
 
 Each layer divides its ``Tm`` output channels between multipliers in DSP slices and multipliers in LUTs. For a given
 interval, a layer with a given ``Tp`` has a Pareto front of points, each a number of slices and a number of LUTs, which
@@ -28,7 +28,7 @@ from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll, ceil_div, lanes_o
 
 @dataclass(frozen=True)
 class Form:
-    """Permitted division of a layer's products between multipliers in DSP slices and multipliers in LUTs.
+    """Permitted division of a layer's products between multipliers in DSP slices and in LUTs.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Terms:
-    """Parts of a layer's cost in DSP slices and LUTs, as integers or as arrays by choice of unroll factors.
+    """Parts of a layer's cost in DSP slices and LUTs, as integers, or as arrays over unroll factors.
 
     A choice makes the products of ``lut_lanes`` output channels in LUTs. The other channels take ``units`` multiplier
     units in slices per product. Both cost ``units * unit_slices`` slices and ``lut_lanes * lane_luts`` LUTs, and the
@@ -93,7 +93,7 @@ class Prices(ABC):
 
 
 class _Table(FactorTable):
-    """Table of one layer's unroll factors with a common ``Tp``, ordered by `Form`, ``Tn``, ``Tk`` and then ``Tm``."""
+    """Table of one layer's unroll factors with the same ``Tp``, sorted by `Form`, ``Tn``, ``Tk``, ``Tm``."""
 
     def __init__(self, work: LayerWork, tp: int, prices: Prices, max_slices: int):
         self.work, self.tp, self.forms = work, tp, prices.forms(work)
@@ -127,7 +127,7 @@ class _Table(FactorTable):
         self._fronts: dict[bytes, FactorFront] = {}
 
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
-        """Return the Pareto front in slices and LUTs of choices within these cycles per frame and input beats."""
+        """Return the Pareto front (DSP slices, LUTs) of choices within these cycles per frame and input beats."""
         usable = (self.cycles <= max_cycles) & (self.beats <= max_beats)
         first = np.zeros(len(usable), bool)
         for in_class in self._classes:
@@ -139,7 +139,7 @@ class _Table(FactorTable):
         return self._fronts[key]
 
     def _choices_front(self, choices: np.ndarray) -> FactorFront:
-        """Return the Pareto front in slices and LUTs of given choices with any division of their output channels."""
+        """Return the Pareto front (DSP slices, LUTs) of given choices, over all divisions of their channels."""
         fewest = self._fewest_units[choices]
         counts = self._max_units[choices] - fewest + 1
         entry = np.repeat(np.arange(len(choices)), counts)
@@ -158,7 +158,7 @@ class _Table(FactorTable):
         return FactorFront(slices[kept], luts[kept], choice[kept], lut_lanes[kept])
 
     def division(self, unroll: Unroll) -> FactorFront:
-        """Return the Pareto front in slices and LUTs of all divisions of products at given unroll factors."""
+        """Return the Pareto front (DSP slices, LUTs) of all divisions of products at given unroll factors."""
         chosen = (self.tn == unroll.tn) & (self.tm == unroll.tm) & (self.tk == unroll.tk)
         return self._choices_front(np.flatnonzero(chosen))
 
@@ -242,7 +242,7 @@ class StagePrices(Prices):
         )
 
     def _window(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the LUTs of a line buffer, less those that `rough_luts` counts for its activations.
+        """Return the LUTs of a line buffer beyond those that `rough_luts` counts for its activations.
 
         They are counted for one input channel and for two. Each further channel takes as many as the second. Several
         pixels take at least as many as so many line buffers.
@@ -275,7 +275,7 @@ class StagePrices(Prices):
         return np.minimum.reduce(np.broadcast_arrays(*costs))
 
     def _products(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier, luts: Any) -> tuple[Any, Any]:
-        """Return the LUTs of one output channel's products if in LUTs, and the layer's other LUTs, weights included.
+        """Return the LUTs of one output channel's products, if in LUTs, and the layer's other LUTs.
 
         The weights of a lane are in LUTs if their memories have few words. The adders of the chains of a lane in slices
         are not needed in a lane in LUTs, whose products include their adders.
@@ -321,7 +321,7 @@ class StagePrices(Prices):
 
 
 def best_packing(stage: Stage[Any]) -> Multiplier:
-    """Return the kind of multiplier that computes the most of a layer's products per DSP slice; the first if equal."""
+    """Return the kind of DSP multiplier with the most products per slice for a layer; the first of equals."""
     kinds = [stage.multiplier(multiplier) for multiplier in MULTIPLIERS.values()]
     return max(kinds, key=lambda multiplier: multiplier.lanes * multiplier.pixels / max(multiplier.slices, 1))
 

@@ -1,4 +1,4 @@
-"""Exact search for the unroll factors of a group's layers: the shortest interval that the resources allow.
+"""Exact search for unroll factors of a group's layers, with the shortest interval that the resources allow.
 
 Each layer has its own hardware. The interval is therefore the slowest layer's, and the resources add up. Neighbours are
 coupled in one point only: a layer reads as many pixels per beat as the previous layer computes per cycle. For a given
@@ -25,7 +25,7 @@ from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 @dataclass(frozen=True)
 class UnrollChoice:
-    """Unroll factors of one layer, with their cycles per frame and their cost in multipliers."""
+    """Unroll factors of one layer, with their cycles per frame and their cost (DSP slices)."""
 
     cycles: int
     cost: int
@@ -44,7 +44,7 @@ Tables = Callable[[LayerWork, Sequence[int], factor_paths.Budget], Sequence[Any]
 
 
 def rough_luts(work: LayerWork, unroll: Unroll) -> Any:
-    """Return a rough estimate of a layer's LUTs that depend on unroll factors, which breaks ties of multipliers.
+    """Return a rough number of a layer's LUTs that depend on unroll factors, to choose among equal costs.
 
     A convolution reads, pads and delays its ``Tn Tk`` activations, accumulates and unloads its ``Tm`` sums, and adds up
     the chains of each sum. A pool has comparators, and a constant number of LUTs per channel. The LUTs of weights are
@@ -76,7 +76,7 @@ def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
 
 @dataclass(frozen=True)
 class _Options(factor_paths.FactorTable):
-    """Table of one layer's unroll factors with a common ``Tp`` and their costs, the preferred first (see `choices`)."""
+    """Table of one layer's unroll factors with the same ``Tp``, and their costs, preferred ones first."""
 
     tp: int
     tn: np.ndarray
@@ -127,7 +127,7 @@ def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
-    """Return a layer's unroll factors that are Pareto-optimal in rank, cycles and input beats, a table per ``Tp``."""
+    """Return a layer's Pareto-optimal unroll factors (cost, cycles, input beats), one table per ``Tp``."""
     tn, tm, tk = factor_grid(work)
     wanted = np.lexsort((tm, tn, rough_luts(work, Unroll(tn, tm, tk))))  # type: ignore[arg-type]
     tn, tm, tk = tn[wanted], tm[wanted], tk[wanted]
@@ -163,7 +163,7 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
 
 
 def choices(work: LayerWork, cost: Cost) -> list[UnrollChoice]:
-    """Return a layer's Pareto front of unroll factors by cycles and cost, by rising cycles, with one pixel per cycle.
+    """Return a layer's Pareto-optimal unroll factors for one pixel per cycle, ascending by cycles.
 
     A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the choice with
     fewer LUTs (`rough_luts`) wins, then the choice with fewer lanes. ``Tn``, ``Tm`` and ``Tk`` are the smallest values
@@ -195,17 +195,17 @@ class Unrolling:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Sort key of unrollings, the best first: cost, LUTs, ranks of the layers."""
+        """Tuple that sorts unrollings, the best first: cost, LUTs, costs of the layers."""
         return self.cost, self.luts, self.ranks
 
 
 def by_layer(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``values``, one per layer in a given ``order`` of layer indices, sorted by layer index."""
+    """Return a tuple of ``values``, given in the ``order`` of layer indices, sorted by layer index."""
     return tuple(value for _, value in sorted(zip(order, values, strict=False), key=lambda entry: entry[0]))
 
 
 class Search:
-    """Search over all unroll factors of a group's layers, under budgets of one resource or two.
+    """Search over all unroll factors of a group's layers, within a budget of DSP slices, and maybe of LUTs.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ class Search:
 
     @cached_property
     def works(self) -> tuple[LayerWork, ...]:
-        """Work of each layer that is searched; the first may be a copy of the part's input."""
+        """Sizes and order of computation (`LayerWork`) of each layer; first maybe a copy of the group's input."""
         front = self._copies.get(self._begin)
         return (*(() if front is None else (front,)), *self._all[self._begin : self._end])
 
@@ -266,7 +266,7 @@ class Search:
 
     @cached_property
     def intervals(self) -> list[int]:
-        """All possible intervals: the cycles per frame that some of the layers can take, in ascending order."""
+        """All possible intervals, cycles per frame that some layer can take, as an ascending list."""
         return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
 
     def _layer_intervals(self, index: int) -> np.ndarray:
@@ -283,7 +283,7 @@ class Search:
         return self._counts[key]
 
     def tables(self, index: int) -> Sequence[Any]:
-        """Return a layer's choices of unroll factors, given its index, as one table per ``Tp``."""
+        """Return the choices of unroll factors of the layer ``index``, as one table per ``Tp``."""
         return self._tables_of(self.works[index], first=self.works[index].source(index) == index)
 
     def _tables_of(self, work: LayerWork, first: bool) -> Sequence[Any]:
@@ -293,7 +293,7 @@ class Search:
         return self._tables[key]
 
     def first_layer_front(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return arrays of a first layer's possible cycles per frame, rising, and of the lowest cost within each."""
+        """Return two arrays for a first layer: possible cycles per frame, and the lowest cost within each."""
         return self._cost_front(self._all[index], first=True)
 
     def _cost_front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -307,7 +307,7 @@ class Search:
 
     @cached_property
     def _steps(self) -> list[factor_paths.PixelStates]:
-        """Transitions between states (pixels per cycle of unread maps) at each step of the search, for any interval."""
+        """Edges between states (pixels per cycle of unread maps) at each step of the search, for any interval."""
         states: tuple[factor_paths.Pixels, ...] = ((),)
         steps = []
         for step in self.layer_order.steps:
@@ -350,7 +350,7 @@ class Search:
         return unrolling
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval within the budgets, at least ``floor`` cycles, and its cheapest unroll factors.
+        """Return the shortest interval (at least ``floor`` cycles) within the budgets and its cheapest factors.
 
         Return ``None`` if no interval is within the budgets.
         """
@@ -393,7 +393,7 @@ class Search:
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
     def _factors_at(self, index: int) -> tuple[int, Unrolling] | None:
-        """Return the interval with an index in `intervals` and its cheapest factors; ``None`` after the last index."""
+        """Return the interval at an index of `intervals` and its cheapest factors; ``None`` past the end."""
         if index == len(self.intervals):
             return None
         unrolling = self.cheapest(self.intervals[index])
@@ -408,7 +408,7 @@ class Search:
         return self._unrolling(graph, graph.best(factor_paths.CostWeights(factor_paths.ROUNDING, 1)))
 
     def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
-        """Return given unroll factors with the cheapest division of products between DSP slices and LUTs.
+        """Return unroll factors with the cheapest division of products between slices and LUTs, or ``None``.
 
         Return ``None`` if no division is within the budgets.
         """
@@ -422,7 +422,7 @@ class Search:
         return None if path is None else self._unrolling(graph, path)
 
     def weights(self, max_cycles: int) -> factor_paths.CostWeights:
-        """Return weights of slices and LUTs, and a limit of their weighted sum, that decide if an interval is possible.
+        """Return weights of slices and LUTs, with a limit, that decide whether an interval is possible.
 
         The limit is about the number of DSP slices, with LUTs by the price of a slice.
         """
@@ -453,14 +453,14 @@ def by_cost(works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWo
 
 
 def min_text(search: Search) -> str:
-    """Return a clause for messages with the lowest cost of a search's layers, in total and layer by layer."""
+    """Return a clause for messages: lowest cost of a search's layers, in total and layer by layer."""
     ranks = search.cheapest_of_all.ranks
     parts = ", ".join(f"{work.name} {rank[0]}" for work, rank in zip(search.works, ranks, strict=True) if rank[0])
     return f"the least is {sum(rank[0] for rank in ranks)} ({parts})"
 
 
 def pixel_factors(work: LayerWork, first: bool) -> list[int]:
-    """Return a layer's candidate ``Tp``: the smallest for each number of groups of ``Tp`` output pixels per frame.
+    """Return a layer's candidate ``Tp``, the smallest for each number of pixel groups per frame.
 
     If the layer is the first, groups of input pixels count, too.
     """
@@ -471,5 +471,5 @@ def pixel_factors(work: LayerWork, first: bool) -> list[int]:
 
 
 def min_factors(channels: int) -> list[int]:
-    """Return, for each possible number of folds of ``channels``, the smallest unroll factor that gives it."""
+    """Return the smallest unroll factor for each possible number of folds of ``channels``, ascending."""
     return sorted({ceil_div(channels, folds) for folds in range(1, channels + 1)})

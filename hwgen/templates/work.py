@@ -1,4 +1,4 @@
-"""Work of a layer in one frame: its sizes and order of computation, which give cycles and beats for unroll factors."""
+"""Work of a layer in one frame: its sizes and order of computation, which determine cycles and beats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Unroll:
 
 @dataclass(frozen=True)
 class BeatOrder:
-    """Order of a layer's work on one pixel: how it reads input beats and computes output folds of ``Tm`` channels.
+    """Order of a layer's work per pixel: reading of input beats, and passes over ``Tm`` output channels (folds).
 
     The base class computes windows: output folds are the outer loop, input folds and tap folds the inner ones. Lanes
     that keep their channels (``channelwise``) have no input folds. In all methods, factors can be arrays.
@@ -83,7 +83,7 @@ class BeatOrder:
 
 @dataclass(frozen=True)
 class TurnOrder(BeatOrder):
-    """Order of work of a concatenation: for each pixel, the channels of all inputs come in, one input after another.
+    """Order of work of a concatenation: the channels of a pixel come from one input after the other.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class TurnOrder(BeatOrder):
 
 @dataclass(frozen=True)
 class SelectOrder(BeatOrder):
-    """Order of work of a selection of channels: input beats come in while output folds, of one cycle each, leave.
+    """Order of work of a channel selection: input beats arrive while groups of outputs leave, one per cycle.
 
     Input beats and output folds have different numbers of lanes.
     """
@@ -122,7 +122,7 @@ class SelectOrder(BeatOrder):
 
 @dataclass(frozen=True)
 class BlockOrder(BeatOrder):
-    """Order of work of DepthToSpace and SpaceToDepth: a beat has no channels of two pixels of the other map.
+    """Order of work of DepthToSpace and SpaceToDepth: no beat mixes channels of two pixels of the other map.
 
     Parameters
     ----------
