@@ -38,14 +38,14 @@ def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Ne
         If the calibration does not fit, or calibration or ``bits`` are given for a quantised model.
     """
     # Importing onnx takes a while, so that it is imported only when a model is read.
-    from hwgen.network.onnx import part as onnx_part
+    from hwgen.network.onnx import importer
     from hwgen.network.zoo import builtin
 
     if not _is_file(source, Path(source)) and not options.given_names:
         return builtin.load(str(source))
     notes: list[str] = []
     model, name, where = _model(source, options, notes)
-    network = onnx_part.to_part(model, name, where, options)
+    network = importer.to_part(model, name, where, options)
     if _is_as_written(source, options):
         _check_by_runtime(Path(source), model)
     return replace(network, warnings=(*notes, *network.warnings)) if notes else network
@@ -71,12 +71,12 @@ def survey(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> 
     InputError
         If `load` refuses calibration or bits.
     """
-    from hwgen.network.onnx import part as onnx_part
+    from hwgen.network.onnx import importer
 
     model, name, where = _model(source, options)
     if options.until is not None:
-        return onnx_part.survey_part(model, name, where, options)
-    verdicts = onnx_part.survey(model, name, where, options)
+        return importer.survey_part(model, name, where, options)
+    verdicts = importer.survey(model, name, where, options)
     if not _is_as_written(source, options):
         return verdicts
     try:

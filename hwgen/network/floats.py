@@ -69,9 +69,9 @@ class FloatLayer:
 def magnitudes(conv: Conv) -> np.ndarray:
     """Return upper bounds on a convolution's sums of absolute products and bias, per output channel ``(M,)``."""
     positive, negative = conv.signed_sums
-    zero, integer_type = conv.input.zero_point, conv.input.type
-    reach = max(integer_type.maximum - zero, zero - integer_type.minimum)
-    return (positive - negative) * reach + np.ldexp(np.abs(conv.bias), -conv.fraction)
+    return (positive - negative) * conv.input.type.reach(conv.input.zero_point) + np.ldexp(
+        np.abs(conv.bias), -conv.fraction
+    )
 
 
 def relative_rounding(conv: Conv) -> float:

@@ -38,6 +38,15 @@ class IntegerType:
         width = next(w for w in (8, 16, 32, 64) if w >= self.bits)
         return np.dtype(f"{'' if self.signed else 'u'}int{width}")
 
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Minimum and maximum value of the integer type."""
+        return self.minimum, self.maximum
+
+    def reach(self, zero: int) -> int:
+        """Return the maximum distance of a value of the integer type from the zero point ``zero``."""
+        return max(self.maximum - zero, zero - self.minimum)
+
     def narrowed(self, *values: int) -> IntegerType:
         """Return the narrowest integer type of the same signedness that holds ``values``; at least 2 bits if signed."""
         low, high = min(values), max(values)

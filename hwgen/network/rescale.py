@@ -42,11 +42,31 @@ def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
     return significand, np.minimum(shift, bound.bit_length() + 25)
 
 
+def rule_of(
+    factor: np.ndarray, bound: int, ends: tuple[int, int], zero: int = 0, *, float32: bool = False
+) -> Requantisation:
+    """Return the requantisation rule that multiplies accumulators by a float32 factor per channel.
+
+    Parameters
+    ----------
+    bound : int
+        Maximum magnitude of the accumulators.
+    ends : tuple of int
+        Lowest and highest output.
+    zero : int
+        Zero point of the output.
+    float32 : bool
+        Whether accumulators and products are rounded to float32.
+    """
+    significand, shift = multiplier(factor, bound)
+    low, high = ends
+    return Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high, float32=float32)
+
+
 def quotient(source: Map, count: int) -> Requantisation:
     """Return the requantisation rule that divides sums of ``count`` integers of a map by ``count``, and rounds."""
-    factor, kind = np.full(source.channels, 1 / count, np.float32), source.type
-    significand, shift = multiplier(factor, count << kind.bits)
-    return Requantisation(significand=significand, shift=shift, zero_point=0, low=kind.minimum, high=kind.maximum)
+    factor = np.full(source.channels, 1 / count, np.float32)
+    return rule_of(factor, count << source.type.bits, source.type.ends)
 
 
 def fit_table(

@@ -47,7 +47,7 @@ def is_wide(source: FeatureMap) -> bool:
 def conv_pass(op: Conv, task: Pass) -> Pass:
     """Return the pass of a convolution whose outputs have over 8 bits: the fixed-point unit requantises sums."""
     writer, zero = FixedProgramBuilder(op.name), op.input.zero_point - offset(op.input.type)
-    reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
+    reach = op.input.type.reach(op.input.zero_point)
     shifts = zero * op.weights.sum(axis=(1, 2, 3))
     most = int((np.abs(op.weights).sum(axis=(1, 2, 3)) * reach).max())
     value = writer.arrive((-most - int(np.abs(shifts).max()), most + int(np.abs(shifts).max())))
@@ -233,7 +233,7 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
         writer.release(value)
     stored = sum(128 << 8 * byte for byte in range(size - op.input.type.signed))
     writer.release(total)
-    reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
+    reach = op.input.type.reach(op.input.zero_point)
     total = writer.plus(total, op.taps * (stored - op.input.zero_point), ends=(-op.taps * reach, op.taps * reach))
     result = writer.requantise(total, op.requantisation)
     return (program_pass(operands, writer.finish(result, op.output.type), op.output.type),)

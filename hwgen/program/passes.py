@@ -293,7 +293,7 @@ def _conv_factors(op: Conv) -> Factors | None:
     assert rule is not None
     if isinstance(rule, Requantisation) and rule.float32 and not op.fraction:
         return Factors(significand=rule.significand, shift=rule.shift, bias=op.bias, zero_point=rule.zero_point)
-    reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
+    reach = op.input.type.reach(op.input.zero_point)
     most = (np.abs(op.weights).sum(axis=(1, 2, 3)) * reach << op.fraction) + np.abs(op.bias)
     steps = StepFunctions.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction)
     return _fit_rule(op, rule, steps, op.bias, op.fraction)

@@ -20,9 +20,8 @@ import hwgen
 from hwgen.boards import load as load_board
 from hwgen.cli import main as cli
 from hwgen.network.fates import Operator
-from hwgen.network.onnx.importer import to_network
+from hwgen.network.onnx.importer import survey, to_network
 from hwgen.network.onnx.ledger import as_written
-from hwgen.network.onnx.part import survey
 from hwgen.report.check import Check
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"

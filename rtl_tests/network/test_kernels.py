@@ -25,7 +25,7 @@ from verilated import Pairs, at_ends, beside, by_float32, join
 
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.onnx.kernels import Kernels
+from hwgen.network.onnx.runtime import Kernels
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation, requantise
 

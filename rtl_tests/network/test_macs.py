@@ -96,7 +96,7 @@ def counted(operator: str, *shapes: tuple[int, ...] | None, domain: str = "", op
     graph = helper.make_graph([node], "one", inputs, [])
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     model = helper.make_model(graph, opset_imports=imports)
-    return macs_of(node, BatchShapes(model, 1))
+    return macs_of(node, BatchShapes(model, 1).of)
 
 
 ONE = ()
@@ -229,7 +229,7 @@ def test_a_product_inside_a_loop_is_not_known() -> None:
         "body (int64 i, bool g, float[2,2] a) => (bool h, float[2,2] b) {b = MatMul(a,a) h = Identity(g)}"
     )
     loop = helper.make_node("Loop", ["", "", "a"], ["b"], body=body)
-    assert macs_of(loop, BatchShapes(onnx.ModelProto(), 1)) is None
+    assert macs_of(loop, BatchShapes(onnx.ModelProto(), 1).of) is None
 
 
 # Shapes behind anything.

@@ -34,7 +34,9 @@ _SEVERAL = {"Add", "Concat", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "
 """Operators whose inputs are all feature maps, if they have one shape. Of other operators only the first input is."""
 _WEIGHTS = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Index of the input that is quantised like weights, by operator."""
-_BY_ITSELF = (set(functions.OPERATORS) | _SEVERAL | {"Clip", "Dropout", "Identity", "Relu"}) - {"Concat"}
+_BY_ITSELF = (set(functions.OPERATORS) | _SEVERAL | {"Clip", "Dropout", "Identity", "Relu"}) - {
+    *("BatchNormalization", "Concat", "Less", "Where")
+}
 """Operators that compute each value by itself: their cases of up to three dimensions are one frame each."""
 _OPSETS = 13, 24
 """First and last opset in which ONNX Runtime has QuantizeLinear. Newer operators are written in the last opset."""

@@ -20,8 +20,7 @@ from hwgen.errors import ModelError
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32
-from hwgen.network.onnx.importer import checked, to_network
-from hwgen.network.onnx.part import to_part
+from hwgen.network.onnx.importer import checked, to_network, to_part
 from hwgen.network.onnx.walk import ImportWalk
 from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs

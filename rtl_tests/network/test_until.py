@@ -22,8 +22,7 @@ from hwgen.cli import main as cli
 from hwgen.errors import ModelError, PlanError
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
-from hwgen.network.onnx.importer import checked
-from hwgen.network.onnx.part import survey, to_part
+from hwgen.network.onnx.importer import checked, survey, to_part
 from hwgen.network.onnx.walk import ImportWalk
 from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import onnx
@@ -31,8 +30,7 @@ from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import AveragePool, Concat, GlobalAveragePool
 from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.options import ROUNDED
-from hwgen.network.requantise import Requantisation
-from hwgen.network.rescale import fit_mean, multiplier
+from hwgen.network.rescale import fit_mean, rule_of
 
 _PRECISION = 32
 """Width, in bits with the sign, of the fixed-point numbers that stand for the floats which a pool averages.
@@ -100,6 +98,11 @@ class Geometry:
     exceeds_padding: bool = False
 
 
+def covers(build: Builder, window: Window) -> bool:
+    """Return whether a window covers exactly the builder's current map, without padding."""
+    return window.kernel == (build.map.height, build.map.width) and not any(window.padding)
+
+
 def refuse_uncounted(build: Builder, node: onnx.NodeProto, geometry: Geometry) -> None:
     """Refuse an average of floats whose windows include padding taps that the divisor does not count.
 
@@ -133,7 +136,7 @@ def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, g
     refuse_uncounted(build, node, geometry)
     channels, window = build.map.channels, geometry.window
     build.state = Integers()
-    whole = _covers(build, window)
+    whole = covers(build, window)
     bits = _digit_bits(build, node, window.taps) if whole else _DIGIT_BITS
     digits = Digits.of(table, bits)
     _emit_digits(build, node, digits)
@@ -143,22 +146,6 @@ def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, g
     build.emit_select(node, np.arange(places * channels).reshape(places, channels).T.ravel().tolist())
     weights = np.tile(1 << bits * np.arange(places).reshape(1, -1, 1, 1), (channels, 1, *window.kernel))
     return _sums(build, node, replace(geometry, window=window), weights, digits.unit / geometry.window.taps)
-
-
-def _mean(build: Builder, node: onnx.NodeProto, x_scale: np.float32, geometry: Geometry) -> AccumulatorState:
-    """Return the current map's mean (its sum for ReduceSum) as sums of a convolution with unit weights (state).
-
-    If sums over a whole map fit 16 bits, a separate layer computes them, and the convolution's window is 1x1.
-    """
-    refuse_uncounted(build, node, geometry)
-    here, window = build.map, geometry.window
-    reach = max(here.type.maximum - (here.zero_point or 0), (here.zero_point or 0) - here.type.minimum)
-    if _covers(build, window) and window.taps * reach <= INT16.maximum:
-        window = _emit_sums(build, node, window)
-    weights = np.ones((here.channels, 1, *window.kernel), np.int64)
-    count = 1 if node.op_type == "ReduceSum" else geometry.window.taps
-    sums = _sums(build, node, replace(geometry, window=window), weights, float(x_scale) / count)
-    return replace(sums, averages=True)
 
 
 def _sums(
@@ -173,11 +160,6 @@ def _sums(
     window, size, kind = geometry.window, geometry.size, build.map.type
     sums = AccumulatorState(node, window, weights, bias, one[0], one, kind, size, groups=channels, affine=affine)
     return replace(sums, rounded=False)
-
-
-def _covers(build: Builder, window: Window) -> bool:
-    """Return whether a window covers exactly the builder's current map, without padding."""
-    return window.kernel == (build.map.height, build.map.width) and not any(window.padding)
 
 
 def _digit_bits(build: Builder, node: onnx.NodeProto, pixels: int) -> int:
@@ -208,8 +190,7 @@ def _emit_digits(build: Builder, node: onnx.NodeProto, digits: Digits) -> None:
 def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> Window:
     """Append a layer that sums each channel of the map in 16 bits; return the 1x1 window for the next layer."""
     channels = build.map.channels
-    significand, shift = multiplier(np.ones(channels, np.float32), 1 << INT16.bits)
-    rule = Requantisation(significand=significand, shift=shift, zero_point=0, low=INT16.minimum, high=INT16.maximum)
+    rule = rule_of(np.ones(channels), 1, INT16.ends)
     output = Map(channels, 1, 1, INT16, 0, np.float32(1))
     build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
     return Window(kernel=(1, 1))
@@ -222,6 +203,117 @@ The upper end is excluded.
 """
 
 
+@dataclass(frozen=True)
+class _Average:
+    """Average (for a ReduceSum the sum) of windows of the builder's current map, until its quantiser is known.
+
+    Parameters
+    ----------
+    build : Builder
+    node : NodeProto
+    x_scale : float32
+        Scale of the input.
+    geometry : Geometry
+        Window and output size of the average pool.
+    """
+
+    build: Builder
+    node: onnx.NodeProto
+    x_scale: np.float32
+    geometry: Geometry
+
+    def make(self, state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
+        """Append the layer of the average, with the output's scale, zero point and type."""
+        to = Quantisation(scale, zero, integer_type)
+        is_fused = not state.in_floats and are_dropped(state.bounds, *to)
+        has_kernel = is_fused and integer_type == self.build.map.type and integer_type.bits == 8
+        if not has_kernel:
+            self._emit_mean(to, state.bounds)
+        elif "Global" in self.node.op_type:
+            self._emit_global(to)
+        else:
+            self._emit_pool(to)
+
+    def sums(self) -> AccumulatorState:
+        """Return the average as sums of a convolution of unit weights.
+
+        If sums over a whole map fit 16 bits, a separate layer computes them, and the convolution's window is 1x1.
+        """
+        build, node, geometry = self.build, self.node, self.geometry
+        refuse_uncounted(build, node, geometry)
+        here, window = build.map, geometry.window
+        if covers(build, window) and window.taps * here.reach <= INT16.maximum:
+            window = _emit_sums(build, node, window)
+        weights = np.ones((here.channels, 1, *window.kernel), np.int64)
+        count = 1 if node.op_type == "ReduceSum" else geometry.window.taps
+        sums = _sums(build, node, replace(geometry, window=window), weights, float(self.x_scale) / count)
+        return replace(sums, averages=True)
+
+    def _output(self, to: Quantisation) -> Map:
+        """Return the output map, quantised with ``to``."""
+        return Map(self.build.map.channels, *self.geometry.size, to.type, to.zero, to.scale)
+
+    def _emit_pool(self, to: Quantisation) -> None:
+        """Append a layer that averages windows of the current map as ONNX Runtime's integer kernel does.
+
+        With the option ``averages`` set to rounded, the sum of a window is in steps of 1, which float32 adds exactly in
+        any order.
+        """
+        build, node, window = self.build, self.node, self.geometry.window
+        unit, step = float(self.x_scale), float(to.scale)
+        is_exact = np.frexp(self.x_scale)[0] == 0.5  # sums in steps of powers of two
+        if build.options.averages == ROUNDED and not is_exact:
+            unit, step = 1.0, float(np.float32(step / unit))
+        reach, padding = build.map.reach, bool(attribute(node, "count_include_pad", 0))
+        build.emit(node, AveragePool, window, self._output(to), x_scale=unit, y_scale=step, include_padding=padding)
+        if unit != self.x_scale:
+            layer = FloatLayer.of_average(build.steps[-1].name, window.taps, reach / step)
+            build.float_layers.append(layer)
+            build.warnings.append(
+                f"{title(node)}: averages of integers are rounded once; if one is near the middle between two "
+                f"integers, it differs from ONNX Runtime's by at most {layer.largest_difference:,}"
+            )
+
+    def _emit_global(self, to: Quantisation) -> None:
+        """Append a global average pool that averages the current map as ONNX Runtime's integer kernel does."""
+        here = self.build.map
+        pixels = here.height * here.width
+        factor = np.float32(self.x_scale / (to.scale * np.float32(pixels)))
+        if not _FACTORS[0] <= factor < _FACTORS[1]:
+            why = f"x_scale / (y_scale * {pixels}) must be from 2**-32 to below 256, not {factor:g}"
+            raise self.build.refusal(self.node, why)
+        bound = pixels * (here.type.maximum - here.type.minimum)
+        rule = rule_of(np.full(here.channels, factor), bound, here.type.ends, to.zero, float32=True)
+        window = self.geometry.window
+        self.build.emit(self.node, GlobalAveragePool, window, self._output(to), requantisation=rule)
+
+    def _emit_mean(self, to: Quantisation, clips: Sequence[tuple[float, float]]) -> None:
+        """Append a layer that averages windows of integers of the current map exactly and rounds each mean once.
+
+        Means of whole maps are a global average pool. Others are a depthwise convolution with equal weights.
+
+        Parameters
+        ----------
+        clips : sequence of tuple
+            Bounds (low, high) of each Relu and Clip after the average.
+        """
+        build, node, window = self.build, self.node, self.geometry.window
+        refuse_uncounted(build, node, self.geometry)
+        here, output = build.map, self._output(to)
+        lowest, highest = (end - (here.zero_point or 0) for end in here.type.ends)
+        scales = float(self.x_scale), float(to.scale)
+        mean = fit_mean((lowest, highest), window.taps, scales, (to.zero, *bounds(clips, output)), here.channels)
+        if mean.ties:
+            build.warnings.append(
+                f"{title(node)}: ONNX Runtime averages floats here; where a mean is halfway between two integers, its "
+                "roundings decide, and results differ by 1"
+            )
+        if mean.weight == 1 and covers(build, window):
+            build.emit(node, GlobalAveragePool, window, output, requantisation=mean.rule)
+        else:
+            build.emit_sum(node, window, mean.weight, mean.rule, output)
+
+
 def _pool(build: Builder, node: onnx.NodeProto) -> None:
     """Import an AveragePool, GlobalAveragePool or ReduceMean between DequantizeLinear and QuantizeLinear."""
     if _drops_only_ones(build, node):
@@ -231,13 +323,8 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
         build.state = _mean_of_function(build, node, _reals(build, node, state), geometry_of(build, node))
         return
     in_floats = "Pool" not in node.op_type or node.input[0] != state.tensor
-    given = build, node, state.scale, geometry_of(build, node)
-
-    def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
-        is_fused = not state.in_floats and are_dropped(state.bounds, scale, zero, integer_type)
-        (_emit if is_fused else _emit_mean)(*given, scale, zero, integer_type, state.bounds)
-
-    build.state = Joined(node, make, in_floats=in_floats, sums=partial(_mean, *given))
+    average = _Average(build, node, state.scale, geometry_of(build, node))
+    build.state = Joined(node, average.make, in_floats=in_floats, sums=average.sums)
 
 
 def as_sums(state: Joined) -> AccumulatorState | None:
@@ -255,7 +342,7 @@ def _reduce_sum(build: Builder, node: onnx.NodeProto) -> None:
     if _drops_only_ones(build, node):
         return
     state = plain_operand(build, node)
-    build.state = _mean(build, node, state.scale, geometry_of(build, node))
+    build.state = _Average(build, node, state.scale, geometry_of(build, node)).sums()
 
 
 def _drops_only_ones(build: Builder, node: onnx.NodeProto) -> bool:
@@ -326,118 +413,6 @@ def _exceeds_padding(node: onnx.NodeProto, window: Window, axes: tuple[int, ...]
     pads = attribute(node, "pads", (0,) * 2 * len(axes))
     after = dict(zip(axes, pads[len(axes) :], strict=True))
     return any(window.padding[2 + axis - ROWS] > after.get(axis, 0) for axis in (ROWS, COLUMNS))
-
-
-def _emit(
-    build: Builder,
-    node: onnx.NodeProto,
-    x_scale: np.float32,
-    geometry: Geometry,
-    scale: np.float32,
-    zero: int,
-    integer_type: IntegerType,
-    clips: Sequence[tuple[float, float]] = (),
-) -> None:
-    """Append a layer that averages windows of the current map as ONNX Runtime's integer kernel does, if it has one.
-
-    With the option ``averages`` set to rounded, the sum of a window is in steps of 1, which float32 adds exactly in any
-    order. Types other than 8 bits, and an output of another type than the input, become a mean that is rounded once.
-
-    Parameters
-    ----------
-    x_scale : float32
-        Scale of the input.
-    geometry : Geometry
-        Window and output size of the average pool.
-    scale, zero, integer_type
-        Scale, zero point and type of the output.
-    clips : sequence of tuple
-        Bounds (low, high) of each Relu and Clip after the pool.
-    """
-    here, window, size = build.map, geometry.window, geometry.size
-    if integer_type != here.type or integer_type.bits != 8:
-        _emit_mean(build, node, x_scale, geometry, scale, zero, integer_type, clips)
-        return
-    if "Global" in node.op_type:
-        output = Map(here.channels, 1, 1, integer_type, zero, scale)
-        rule = _global_rule(build, node, x_scale, output)
-        build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
-        return
-    unit, step = float(x_scale), float(scale)
-    if build.options.averages == ROUNDED and np.frexp(x_scale)[0] != 0.5:  # sums in steps of powers of two are exact
-        unit, step = 1.0, float(np.float32(step / unit))
-    build.emit(
-        node,
-        AveragePool,
-        window,
-        Map(here.channels, *size, integer_type, zero, scale),
-        x_scale=unit,
-        y_scale=step,
-        include_padding=bool(attribute(node, "count_include_pad", 0)),
-    )
-    if unit != x_scale:
-        reach = max(here.type.maximum - (here.zero_point or 0), (here.zero_point or 0) - here.type.minimum)
-        layer = FloatLayer.of_average(build.steps[-1].name, window.taps, reach / step)
-        build.float_layers.append(layer)
-        build.warnings.append(
-            f"{title(node)}: averages of integers are rounded once; if one is near the middle between two integers, "
-            f"it differs from ONNX Runtime's by at most {layer.largest_difference:,}"
-        )
-
-
-def _global_rule(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output: Map) -> Requantisation:
-    """Return the requantisation from each channel's sum to its average, for a global average pool."""
-    here = build.map
-    assert output.scale is not None
-    pixels, integer_type = here.height * here.width, here.type
-    factor = np.float32(x_scale / (output.scale * np.float32(pixels)))
-    if not _FACTORS[0] <= factor < _FACTORS[1]:
-        raise build.refusal(node, f"x_scale / (y_scale * {pixels}) must be from 2**-32 to below 256, not {factor:g}")
-    bound = pixels * (integer_type.maximum - integer_type.minimum)
-    significand, shift = (np.repeat(array, here.channels) for array in multiplier(np.array([factor]), bound))
-    return Requantisation(
-        significand=significand,
-        shift=shift,
-        zero_point=output.zero_point or 0,
-        low=integer_type.minimum,
-        high=integer_type.maximum,
-        float32=True,
-    )
-
-
-def _emit_mean(
-    build: Builder,
-    node: onnx.NodeProto,
-    x_scale: np.float32,
-    geometry: Geometry,
-    scale: np.float32,
-    zero: int,
-    integer_type: IntegerType,
-    clips: Sequence[tuple[float, float]],
-) -> None:
-    """Append a layer that averages windows of integers of the current map exactly and rounds each mean once.
-
-    Means of whole maps are a global average pool. Others are a depthwise convolution with equal weights.
-    """
-    here, window, size = build.map, geometry.window, geometry.size
-    refuse_uncounted(build, node, geometry)
-    output = Map(here.channels, *size, integer_type, zero, scale)
-    mean = fit_mean(
-        (here.type.minimum - (here.zero_point or 0), here.type.maximum - (here.zero_point or 0)),
-        window.taps,
-        (float(x_scale), float(scale)),
-        (zero, *bounds(clips, output)),
-        here.channels,
-    )
-    if mean.ties:
-        build.warnings.append(
-            f"{title(node)}: ONNX Runtime averages floats here; where a mean is halfway between two integers, its "
-            "roundings decide, and results differ by 1"
-        )
-    if mean.weight == 1 and _covers(build, window):
-        build.emit(node, GlobalAveragePool, window, output, requantisation=mean.rule)
-    else:
-        build.emit_sum(node, window, mean.weight, mean.rule, output)
 
 
 OPERATORS = {

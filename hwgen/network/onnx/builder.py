@@ -22,9 +22,9 @@ from hwgen.network.maps import INT32, MAX_SIDE, MAX_WEIGHTS, UINT8, IntegerType,
 from hwgen.network.onnx.constants import TYPES, Bias, Constants, Quantisation, QuantisedWeights
 from hwgen.network.onnx.file import attribute, by, named, title
 from hwgen.network.onnx.function_tables import Function
-from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.levels import bias_fitter
+from hwgen.network.onnx.runtime import Kernels
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Addend,
@@ -43,7 +43,7 @@ from hwgen.network.ops import Join, Lookup, MaxPool, Op, Pad, Select
 from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.options import ModelOptions
 from hwgen.network.requantise import Requantisation
-from hwgen.network.rescale import add_constant, fit_table, multiplier
+from hwgen.network.rescale import add_constant, fit_table, rule_of
 
 _SLACK = float(np.finfo(np.float32).eps)
 """Maximum float32 distance of a Clip's bounds from its quantiser's range such that ONNX Runtime drops the Clip."""
@@ -184,8 +184,7 @@ class Builder:
         self._emit_conv(state, to, low, high)
         if state.opened is not None:
             state.opened.make()
-        for pool, axes in state.pools:
-            self.emit_pool(pool, axes)
+        self.emit_pools(state.pools)
 
     def requantise_reals(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> None:
         """Quantise the current map's dequantised values: clip the last convolution, or append a layer if needed.
@@ -225,7 +224,7 @@ class Builder:
         wanted = add_constant(self._values(), (state.scale, state.zero), addend, to.scale, to.zero)
         if wanted is None:
             raise self.refusal(node, f"scale {to.scale:g} is so small that sums leave int32 in steps of it")
-        return np.clip(wanted, to.type.minimum, to.type.maximum)
+        return np.clip(wanted, *to.type.ends)
 
     def add_reals(self, node: onnx.NodeProto, state: Reals, values: np.ndarray, addend: Addend | None = None) -> None:
         """Add one constant per channel to the dequantised values of the current map.
@@ -286,7 +285,7 @@ class Builder:
         source = self.computing_layer()
         if source is not None:
             return source.low, source.high
-        return self.computed_map().bounds or (self.map.type.minimum, self.map.type.maximum)
+        return self.computed_map().bounds or self.map.type.ends
 
     def computed_map(self) -> Map:
         """Return the feature map that the current map is derived from by layers that only select values.
@@ -340,18 +339,11 @@ class Builder:
         factor = sums.x_scale * sums.w_scale / scale if sums.factor is None else sums.factor
         if not np.isfinite(factor).all():
             raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
-        significand, shift = multiplier(np.ldexp(factor, -sums.fraction), bound)
-        significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
-        step.requantisation = rule = Requantisation(
-            significand=significand,
-            shift=shift,
-            zero_point=zero,
-            low=low,
-            high=high,
-            # ONNX Runtime's integer kernels, for 8 bits, round products to float32; so does a Mul of a mean.
-            float32=(sums.factor is None or (sums.averages and not sums.bias.any()))
-            and max(operand_type.bits for operand_type in (step.input.type, sums.w_type, integer_type)) <= 8,
-        )
+        factors = np.broadcast_to(np.ldexp(factor, -sums.fraction), len(sums.weights))
+        # ONNX Runtime's integer kernels, for 8 bits, round products to float32; so does a Mul of a mean.
+        float32 = sums.factor is None or (sums.averages and not sums.bias.any())
+        float32 &= max(operand_type.bits for operand_type in (step.input.type, sums.w_type, integer_type)) <= 8
+        step.requantisation = rule = rule_of(factors, bound, (low, high), zero, float32=float32)
         step.low, step.high = low, high
         if sums.first is not None and (sums.chosen is not None or not self.optimised):
             step.fit = bias_fitter(self.constants, sums, (scale, zero))
@@ -374,15 +366,10 @@ class Builder:
         ONNX Runtime computes some convolutions in float32. If it has an integer kernel, only the quotient of the scales
         counts, and an overflow is a warning.
         """
-
-        def reach(map_: Map) -> int:
-            zero = map_.zero_point or 0
-            return max(map_.type.maximum - zero, zero - map_.type.minimum)
-
         ranges = {
-            "inputs": (step.input.scale, reach(step.input)),
+            "inputs": (step.input.scale, step.input.reach),
             "weights": (sums.w_scale.max(), max(int(sums.weights.max()), -int(sums.weights.min()))),
-            "outputs": (scale, reach(step.output)),
+            "outputs": (scale, step.output.reach),
         }
         large = {
             what: size
@@ -458,10 +445,15 @@ class Builder:
         window = self._padded(node, window, here.type.minimum)
         self.emit(node, MaxPool, window, here.sized(here.channels, *size))
 
+    def emit_pools(self, pools: Iterable[tuple[onnx.NodeProto, tuple[int, ...]]]) -> None:
+        """Append max pool layers over the current map, each with its map axes."""
+        for node, axes in pools:
+            self.emit_pool(node, axes)
+
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
         """Append a layer of the class ``kind`` without weights that reads the current map."""
         step = PendingLayer(self._unique_name(node), self.map, output, window, kind=kind, parameters=parameters)
-        step.low, step.high = output.type.minimum, output.type.maximum
+        step.low, step.high = output.type.ends
         self._append(node, step)
 
     def emit_select(self, node: onnx.NodeProto, index: Sequence[int]) -> None:
@@ -721,13 +713,11 @@ class Builder:
     def _reduced(self, node: onnx.NodeProto) -> View:
         """Return the output layout of a ReduceMean, ReduceSum or ReduceMax over the pixels of the current map."""
         rank = 1 + len(self.view.dims)
-        signed_axes = attribute(node, "axes", [])
-        if len(node.input) > 1:
-            signed_axes = self.constants.read(node, 1, "axes").tolist()
+        signed_axes = self.constants.listed(node, 1, "axes") or []
         if any(not -rank <= axis < rank for axis in signed_axes):
             raise self.refusal(node, f"axes must be {-rank} to {rank - 1}, not {signed_axes}")
         if not signed_axes and not attribute(node, "noop_with_empty_axes", 0):
-            signed_axes = range(rank)
+            signed_axes = [*range(rank)]
         axes = sorted({axis % rank for axis in signed_axes})
         layout = None
         if 0 not in axes:

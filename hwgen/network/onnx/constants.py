@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import helper, numpy_helper
 
 from hwgen.network.maps import INT8, INT16, MAX_WEIGHTS, UINT8, UINT16, IntegerType
-from hwgen.network.onnx.file import attribute, constant_array, line
+from hwgen.network.onnx.file import attribute, constant_array
+from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.views import View
@@ -35,8 +35,6 @@ ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in
 """Integer types that feature maps and weights can have (`IntegerType`), by ONNX's element type number."""
 NAMED = "int8, uint8, int16 or uint16"
 """Text that lists the integer types that feature maps can have, for error messages."""
-BATCH = int(np.iinfo(np.int64).min)
-"""Placeholder for a batch of any number of frames, in constants that hold tensor sizes."""
 _KEEPS_SIZES = with_effect(Effect.SAME, Effect.RENAMING, Effect.SELECTION) | {"Cast", "Concat"}
 """ONNX operators that a model applies to tensor sizes without changing the numbers."""
 
@@ -179,42 +177,16 @@ class Constants:
                 rest.append(node)
         return rest
 
-    def note_shape(self, node: onnx.NodeProto, view: View, batch: int | None) -> None:
-        """Store the sizes that a Shape node outputs as a constant; ``view`` is the layout of its input.
+    def note_sizes(self, node: onnx.NodeProto, shapes: Shapes) -> None:
+        """Store a node's output as a constant if the node is a Shape, or only selects or combines known sizes.
 
-        Exporters write it for ``x.view(x.size(0), -1)``. All sizes but the batch are known. A batch of any number of
-        frames is `BATCH`, which only a Reshape accepts, as the first entry of its shape. A multiple of it is not known.
+        Exporters write them for ``x.view(x.size(0), -1)``. A batch of any number of frames is `BATCH`, which only a
+        Reshape accepts, as the first entry of its shape.
         """
-        first, *others = view.all_sizes
-        if batch is None and first > 1:
-            return
-        sizes = np.array([first * batch if batch else BATCH, *others], np.int64)
-        start, end = attribute(node, "start", 0), attribute(node, "end", len(sizes))
-        self.arrays[node.output[0]] = sizes[start:end]
-
-    def note_sizes(self, node: onnx.NodeProto) -> None:
-        """Store a node's output as a constant if the node only selects or combines known tensor sizes.
-
-        Raises
-        ------
-        ModelError
-            If the node can't be computed, because the sizes don't fit.
-        """
-        known = all(name in self.arrays for name in node.input if name)
-        if (
-            node.op_type not in _KEEPS_SIZES
-            or not known
-            or attribute(node, "to", TensorProto.INT64) != TensorProto.INT64
-        ):
-            return
-        operands = {name: self.arrays[name] for name in node.input if name}
-        if any(array.dtype.kind not in "iu" for array in operands.values()):
-            return
-        try:
-            (result,) = ReferenceEvaluator(node).run(None, operands)
-        except Exception as error:  # operators raise many types of errors about sizes or indices that don't fit
-            raise self.refusal(node, f"can't be computed: {line(error)}") from None
-        self.arrays[node.output[0]] = np.asarray(result)
+        combines = node.op_type in _KEEPS_SIZES and all(name in self.arrays for name in node.input if name)
+        sizes = shapes.sizes(node.output[0]) if combines or node.op_type == "Shape" else None
+        if sizes is not None and sizes.dtype == np.int64:
+            self.arrays[node.output[0]] = sizes
 
     def _quantisation(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return values, scale and zero point (arrays) of a QuantizeLinear or DequantizeLinear of a constant."""
@@ -285,6 +257,16 @@ class Constants:
         raise self.refusal(
             node, f"{what} must be a constant of the model" + (f", not computed ({name!r})" if name else "")
         )
+
+    def listed(self, node: onnx.NodeProto, index: int, name: str) -> list[Any] | None:
+        """Return a node's constant input ``index``, or else its attribute ``name``, as a list; ``None`` without both.
+
+        Early versions of an operator have the attribute.
+        """
+        if len(node.input) > index and node.input[index]:
+            return self.read(node, index, name).ravel().tolist()
+        numbers = attribute(node, name, None)
+        return None if numbers is None else [*numbers]
 
     def real(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
         """Return the real values, float64, of a node's constant input ``index``, dequantised if it is quantised.

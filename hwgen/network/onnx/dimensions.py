@@ -14,8 +14,9 @@ import onnx
 
 from hwgen.errors import ConfigError
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.constants import BATCH, Constants
+from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.infer import BATCH
 from hwgen.network.onnx.views import View
 
 _FLOATS = {"Flatten", "Tile"}

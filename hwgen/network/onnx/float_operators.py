@@ -19,13 +19,12 @@ from onnx import helper
 
 from hwgen.network.float32 import Label
 from hwgen.network.maps import INT32, IntegerType, signed_bits
-from hwgen.network.onnx.affine import AFFINE, affine_of, settled
-from hwgen.network.onnx.average import as_sums, geometry_of, refuse_uncounted
+from hwgen.network.onnx.average import as_sums, covers, geometry_of, refuse_uncounted
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Quantisation
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.fixed_program import JOINING, RULES, FixedPointProgram, is_pixel, leaves, split_unit
-from hwgen.network.onnx.functions import expression_of
+from hwgen.network.onnx.functions import AFFINE, affine_of, expression_of, settled
 from hwgen.network.onnx.joins import check_sizes, concatenated
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.qdq import bounds_of
@@ -48,7 +47,7 @@ from hwgen.network.ops import Concat, FixedPoint, GlobalAveragePool, SumPool
 from hwgen.network.ops.conv import channel_sums
 from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.requantise import Requantisation
-from hwgen.network.rescale import multiplier, quotient
+from hwgen.network.rescale import quotient, rule_of
 
 _AVERAGES = {"AveragePool", "GlobalAveragePool", "ReduceMean"}
 """ONNX operators that average pixels, built as pools of fixed-point numbers."""
@@ -149,15 +148,13 @@ def _formula(build: Builder, node: onnx.NodeProto, tensor: str) -> Applied | Lea
         if not state.pools:
             return formula
         _emit_wide(build, state.node, formula, _unit(build, node, tensor))
-        for pool, axes in state.pools:
-            build.emit_pool(pool, axes)
+        build.emit_pools(state.pools)
     elif isinstance(state, Reals) and not isinstance(state, Wide):
         formula = _dequantised(build, node, state)
         if not state.pools:
             return formula
         _emit_wide(build, state.steps[-1], formula, _unit(build, node, tensor))
-        for pool, axes in state.pools:
-            build.emit_pool(pool, axes)
+        build.emit_pools(state.pools)
     if not isinstance(build.state, Wide):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
     return Leaf(build.value)
@@ -309,16 +306,8 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     value, here = program.result, build.map
     bound = max(abs(value.low), abs(value.high))
     factor = np.full(here.channels, value.unit / float(scale), np.float32)
-    significand, shift = multiplier(factor, bound)
-    rule = Requantisation(
-        significand=significand,
-        shift=shift,
-        zero_point=zero,
-        low=integer_type.minimum,
-        high=integer_type.maximum,
-        # One product with a constant is rounded to float32, too.
-        float32=program.is_exact and program.products > 0,
-    )
+    # One product with a constant is rounded to float32, too.
+    rule = rule_of(factor, bound, integer_type.ends, zero, float32=program.is_exact and program.products > 0)
     output = Map(here.channels, here.height, here.width, integer_type, zero, scale)
     _emit(build, namer, formula, program, output, rule)
     build.state = Integers()
@@ -404,7 +393,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
         build.enter(value)
         for widened in build.maps_of_one_type():
             widened.type = output.type
-    low, high = output.type.minimum, output.type.maximum
+    low, high = output.type.ends
     labels = (Label(float(scale), 0),) * (len(operands) + 1)
     build.emit_join(node, Concat, operands, output, labels=labels, low=low, high=high)
     exact = all(isinstance(value.state, Wide) and value.state.exact for value in operands)
@@ -418,8 +407,6 @@ def _average(build: Builder, node: onnx.NodeProto) -> None:
     refuse_uncounted(build, node, geometry)
     window = geometry.window
     output = here.sized(here.channels, *geometry.size)
-    is_whole = window.kernel == (here.height, here.width) and not any(window.padding)
-    build.emit(
-        node, GlobalAveragePool if is_whole else SumPool, window, output, requantisation=quotient(here, window.taps)
-    )
+    kind = GlobalAveragePool if covers(build, window) else SumPool
+    build.emit(node, kind, window, output, requantisation=quotient(here, window.taps))
     build.state = replace(state, node=node, exact=False)

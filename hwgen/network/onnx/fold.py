@@ -26,7 +26,8 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, attribute, copied, line, subgraphs
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.infer import BATCHES, Shape
+from hwgen.network.onnx.infer import BATCH, BATCHES, Shape
+from hwgen.network.onnx.macs import macs_of
 from hwgen.network.onnx.operator_traits import CONVOLUTIONS, MOVES, POINTWISE, PRODUCTS, Effect, traits_of, with_effect
 from hwgen.network.onnx.rewrite import Made, Rewrite, Rewriter
 from hwgen.network.onnx.runtime import session
@@ -48,35 +49,21 @@ Its kernel can be slow, or need memory.
 """
 
 
-def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+def work(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> int:
     """Return an upper bound on the computing steps that ONNX Runtime needs to run an ONNX node.
 
-    Parameters
-    ----------
-    node : NodeProto
-    inputs, outputs : sequence
-        Shapes of the tensors that the node reads and writes, without those that it leaves out.
+    ``shapes``: shapes of the tensors that the node reads and writes, by name.
     """
-    sizes = [math.prod(shape) for shape in (*inputs, *outputs)]
-    linear = sum(sizes)
-    operator = node.op_type
+    sizes = [math.prod(shapes[name]) for name in (*node.input, *node.output) if name]
+    linear, operator = sum(sizes), node.op_type
     if operator in _LINEAR:
         return linear
-    result = max((math.prod(shape) for shape in outputs), default=0)
-    if operator in PRODUCTS and inputs:
-        summed = inputs[0][-2:][0 if attribute(node, "transA", 0) else -1] if inputs[0] else 1
-        return linear + result * summed
-    if (weight_index := CONVOLUTIONS.get(operator)) is not None and len(inputs) > weight_index:
-        weights = inputs[weight_index]
-        pixels = math.prod(inputs[0]) if operator == "ConvTranspose" else result
-        return linear + pixels * math.prod(weights[1:])
+    is_product = operator in PRODUCTS or operator in CONVOLUTIONS or (operator == "Einsum" and len(node.input) == 2)
+    if is_product and (macs := macs_of(node, shapes.get)) is not None:
+        return linear + macs
     if operator in _POOLS:
-        return linear + result * _POOLS[operator] * math.prod(
-            abs(int(size)) for size in attribute(node, "kernel_shape", ())
-        )
-    if operator == "Einsum" and len(inputs) == 2:
-        # M * K * N, from M * K, K * N and M * N. A dimension that only one operand has is summed before.
-        return linear + math.isqrt(math.prod(sorted(sizes)[-3:]))
+        taps = math.prod(abs(int(size)) for size in attribute(node, "kernel_shape", ()))
+        return linear + max(math.prod(shapes[name]) for name in node.output if name) * _POOLS[operator] * taps
     return _UNKNOWN_COST * math.prod(max(1, size) for size in (*sizes, *_magnitudes(node)))
 
 
@@ -93,13 +80,13 @@ def _magnitudes(node: onnx.NodeProto) -> list[int]:
     return numbers
 
 
-def column_bytes(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+def column_bytes(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> int:
     """Return the size, in bytes per frame, of a convolution node's im2col columns; 0 for other operators."""
-    weight_index = CONVOLUTIONS.get(node.op_type)
-    if weight_index is None or len(inputs) <= weight_index or not outputs:
+    weights = node.input[CONVOLUTIONS.get(node.op_type, len(node.input)) :]
+    if not weights:
         return 0
-    frame = inputs[0] if node.op_type == "ConvTranspose" else outputs[0]
-    return 4 * math.prod(inputs[weight_index][1:]) * math.prod(frame[2:])
+    frame = node.input[0] if node.op_type == "ConvTranspose" else node.output[0]
+    return 4 * math.prod(shapes[weights[0]][1:]) * math.prod(shapes[frame][2:])
 
 
 MAX_BYTES = 1 << 29
@@ -129,8 +116,8 @@ class _Folding:
         """Constant tensors whose values are known, by name."""
         self._lazy: dict[str, onnx.NodeProto] = {}
         """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
-        self._batched: dict[str, list[TensorProto]] = {}
-        """Values of each tensor that depends only on constants and the symbolic batch, one per size in `BATCHES`."""
+        self._sizes: set[str] = set()
+        """Tensors that depend only on constants and sizes of tensors that a layer of the hardware depends on."""
         needed = at.graph.needed
         self._needed = {id(node) for node in needed}
         self._before: set[int] = set()
@@ -160,14 +147,15 @@ class _Folding:
             If a constant can't be folded.
         """
         inputs = [name for name in node.input if name]
-        if node.op_type == "Shape" and id(node) in self._before:
-            return self._fold_shape(node)
-        if node.op_type == "Reshape" and len(inputs) > 1 and inputs[1] in self._batched and not self._known(inputs[:1]):
+        if node.op_type == "Reshape" and len(inputs) > 1 and inputs[1] in self._sizes and not self._known(inputs[:1]):
             return self._fold_reshape(node)
         if subgraphs(node) or _is_random(node):
             return None
-        if any(name in self._batched for name in inputs):
-            return self._fold_batched(node, inputs)
+        others = [name for name in inputs if name not in self._sizes]
+        if (node.op_type == "Shape" and id(node) in self._before) or (
+            len(others) < len(inputs) and self._known(others)
+        ):
+            return self._fold_sizes(node)
         if not self._known(inputs) or not (inputs or node.op_type == "Constant"):
             return None
         if node.op_type in _LAZY:
@@ -251,9 +239,9 @@ class _Folding:
                 f"makes {cost['bytes']:,} bytes of constants of the model up to here ({size:,} by itself); "
                 f"at most {MAX_BYTES:,} are computed",
             )
-        dims = {tensor.name: tuple(tensor.dims) for tensor in operands}
-        inputs, results = [dims[name] for name in node.input if name], [tuple(_dims(value)) for value in outputs]
-        steps = work(node, inputs, results)
+        shapes = {tensor.name: tuple(tensor.dims) for tensor in operands}
+        shapes |= {value.name: tuple(_dims(value)) for value in outputs}
+        steps = work(node, shapes)
         cost["steps"] += steps
         if cost["steps"] > MAX_WORK:
             raise self._at.refusal(
@@ -261,7 +249,7 @@ class _Folding:
                 f"takes {steps:,} steps, {cost['steps']:,} with the model's constants up to here, and at most "
                 f"{MAX_WORK:,} are done on import; put its values in its place",
             )
-        if (columns := column_bytes(node, inputs, results)) > MAX_BYTES:
+        if (columns := column_bytes(node, shapes)) > MAX_BYTES:
             raise self._at.refusal(
                 node,
                 f"needs {columns:,} bytes while it is computed, and import allows at most {MAX_BYTES:,}; "
@@ -347,64 +335,28 @@ class _Folding:
 
     # Sizes of feature maps.
 
-    def _fold_shape(self, node: onnx.NodeProto) -> Made:
-        """Replace a Shape node whose sizes are known by a constant, or note its values for each batch of `BATCHES`.
-
-        It is folded only if the sizes don't depend on the batch.
-        """
-        span = slice(attribute(node, "start", 0), attribute(node, "end", None))
-        first, second = (np.array(shape[span], np.int64) for shape in self._shapes(node.input[0]))
-        if not (first.all() and second.all()):
+    def _fold_sizes(self, node: onnx.NodeProto) -> Made:
+        """Replace a node of known sizes by constants, unless they depend on the batch."""
+        self._sizes |= {*node.output}
+        sizes = {name: self._at.graph.shapes.sizes(name) for name in node.output if name}
+        known = {name: array for name, array in sizes.items() if array is not None and not (array == BATCH).any()}
+        if len(known) < len(sizes):
             return None
-        by_batch = [numpy_helper.from_array(sizes) for sizes in (first, second)]
-        if np.array_equal(first, second):
-            return self._keep_all({node.output[0]: by_batch[0]})
-        self._batched[node.output[0]] = by_batch
-        return None
-
-    def _shapes(self, tensor: str) -> list[Shape]:
-        """Return a tensor's shape for each batch in `BATCHES`: 0 for unknown sizes, ``(0,)`` for an unknown rank."""
-        return [self._at.graph.shapes.for_batch(count).tensor(tensor).shape or (0,) for count in BATCHES]
-
-    def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> Made:
-        """Compute a batch-dependent node for each batch of `BATCHES`; fold it if its outputs are equal.
-
-        Otherwise its outputs are noted for each batch.
-        """
-        if not all(name in self._batched or self._known([name]) for name in inputs):
-            return None
-        results = []
-        for batch_index in range(len(BATCHES)):
-            operands = []
-            for name in dict.fromkeys(inputs):
-                tensor = copied(self._batched[name][batch_index] if name in self._batched else self._value(name))
-                tensor.name = name
-                operands.append(tensor)
-            results.append(self._evaluated(node, operands))
-        first, second = results
-        if not first or not second:
-            return None
-        arrays = [(numpy_helper.to_array(first[name]), numpy_helper.to_array(second[name])) for name in first]
-        if all(np.array_equal(one, other) for one, other in arrays):
-            return self._keep_all(first)
-        self._batched |= {name: [first[name], second[name]] for name in first}
-        return None
+        return self._keep_all({name: numpy_helper.from_array(array) for name, array in known.items()})
 
     def _fold_reshape(self, node: onnx.NodeProto) -> Made:
         """Replace a Reshape's batch-dependent shape by a constant with 0 or -1 for the batch, if possible."""
-        first, second = (numpy_helper.to_array(tensor) for tensor in self._batched[node.input[1]])
-        if first.ndim != 1 or first.shape != second.shape:
+        shape, graph = self._at.graph.shapes.sizes(node.input[1]), self._at.graph
+        if shape is None or shape.ndim != 1 or (shape == BATCH).sum() != 1:
             return None
-        differing = np.flatnonzero(first != second)
-        if len(differing) != 1 or (first[differing[0]], second[differing[0]]) != BATCHES:
+        (position,) = np.flatnonzero(shape == BATCH)
+        if position and (shape == -1).any():
             return None
-        (batch_position,) = differing
-        if batch_position and (first == -1).any():
-            return None
-        shape, sizes = first.copy(), tuple(sizes[0] for sizes in self._shapes(node.input[0]))
+        first_sizes = tuple((graph.shapes.for_batch(n).tensor(node.input[0]).shape or (0,))[0] for n in BATCHES)
         # 0 copies the first size, which can be a multiple of the batch.
-        copies = not batch_position and not attribute(node, "allowzero", 0)
-        shape[batch_position] = 0 if copies and (sizes in (BATCHES, (0, 0)) or (first == -1).any()) else -1
+        copies = not position and not attribute(node, "allowzero", 0)
+        copies &= first_sizes in (BATCHES, (0, 0)) or bool((shape == -1).any())
+        shape[position] = 0 if copies else -1
         if (shape == -1).sum() > 1:
             return None
         reshape = copied(node)

@@ -73,9 +73,7 @@ class Function:
             raise self.constants.refusal(
                 last, f"gives no number (NaN) where its map is {value:g}; put a Relu or Clip before it"
             )
-        return np.clip(
-            self._tabulate((scale, zero, integer_type)).astype(np.int64), integer_type.minimum, integer_type.maximum
-        )
+        return np.clip(self._tabulate((scale, zero, integer_type)).astype(np.int64), *integer_type.ends)
 
     def _tabulate(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
         """Tabulate the function by ONNX Runtime for each integer of the map, quantised if ``result`` is given.

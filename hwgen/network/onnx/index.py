@@ -91,10 +91,10 @@ class GraphIndex:
 
     def with_dependents(self, tensors: Iterable[str]) -> set[str]:
         """Return the names ``tensors`` and the names of all tensors that depend on them, as a set."""
-        found = {*tensors}
+        found = {*filter(None, tensors)}
         for node in self.nodes:
             if not found.isdisjoint(takes(node)):
-                found.update(node.output)
+                found.update(filter(None, node.output))
         return found
 
     def with_nodes(self, nodes: Iterable[onnx.NodeProto], made: Iterable[onnx.TensorProto] = ()) -> GraphIndex:

@@ -23,6 +23,8 @@ from hwgen.network.onnx.operator_traits import MOVES, POINTWISE, Effect, operand
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of its dimensions, 0 for a size that is not known."""
 
+BATCH = int(np.iinfo(np.int64).min)
+"""Placeholder for a batch of any number of frames, in constants that hold tensor sizes."""
 BATCHES = (2, 3)
 """Two batch sizes, in frames, that replace a symbolic batch in turn, to find sizes that depend on it."""
 _SMALL = 64
@@ -71,6 +73,19 @@ class Shapes:
         sizes = zip(first.shape, second.shape, strict=True)
         return InferredTensor(first.type, tuple(one if one == other else 0 for one, other in sizes))
 
+    def sizes(self, name: str) -> np.ndarray | None:
+        """Return the values of a tensor that depend only on tensors' sizes; ``None`` if they are not known.
+
+        A symbolic batch of any number of frames is `BATCH`. A multiple of it is not known.
+        """
+        first, second = (self.for_batch(count).values(name) for count in BATCHES)
+        if first is None or second is None or first.shape != second.shape:
+            return None
+        if np.array_equal(first, second):
+            return first
+        is_batch = (first == BATCHES[0]) & (second == BATCHES[1])
+        return np.where(is_batch, BATCH, first) if (is_batch | (first == second)).all() else None
+
     def for_batch(self, count: int) -> BatchShapes:
         """Return the types and shapes for a batch of ``count`` frames; a batch fixed by the model stays as it is."""
         count = count if self._is_symbolic else 0
@@ -97,9 +112,8 @@ class BatchShapes:
 
     def tensor(self, name: str) -> InferredTensor:
         """Return the element type and shape of the tensor ``name``, as far as they are known."""
-        if not self._is_walked and not self._is_known(name):
-            self._is_walked = True
-            self._walk(self._model.graph)
+        if not self._is_known(name):
+            self._walk_once()
         type_ = self._types.get(name, onnx.TypeProto())
         if not type_.HasField("tensor_type"):
             return InferredTensor()
@@ -112,10 +126,21 @@ class BatchShapes:
         shape = self.tensor(name).shape
         return shape if self._is_known(name) else None
 
+    def values(self, name: str) -> np.ndarray | None:
+        """Return the values of a small tensor that depend only on tensors' sizes; ``None`` if they are not known."""
+        self._walk_once()
+        return numpy_helper.to_array(self._small[name]) if name in self._small else None
+
     def _is_known(self, name: str) -> bool:
         """Return whether all sizes of a tensor are known (0 among them, for a tensor without values)."""
         tensor = self._types.get(name, onnx.TypeProto()).tensor_type
         return tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+
+    def _walk_once(self) -> None:
+        """Infer what ONNX's shape inference does not, unless it has been done."""
+        if not self._is_walked:
+            self._is_walked = True
+            self._walk(self._model.graph)
 
     def _walk(self, graph: onnx.GraphProto) -> None:
         """Note the shapes of a graph's constants and of all outputs of its nodes, also in subgraphs."""
@@ -150,7 +175,8 @@ class BatchShapes:
             start, end = attribute(node, "start", 0), attribute(node, "end", len(shape))
             return [np.array(shape[start:end] if node.op_type == "Shape" else prod(shape), np.int64)]
         is_of_sizes = node.op_type in _SIZES and all(name in self._small for name in takes(node))
-        if not is_of_sizes or prod(self.of(node.output[0]) or (_SMALL + 1,)) > _SMALL:
+        shape = self.of(node.output[0]) if is_of_sizes else None
+        if shape is None or prod(shape) > _SMALL:
             return []
         feeds = {name: numpy_helper.to_array(self._small[name]) for name in takes(node)}
         try:

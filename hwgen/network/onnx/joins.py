@@ -11,8 +11,8 @@ import onnx
 from hwgen.network.float32 import Label, quantize_linear
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.builder import Builder, are_dropped
-from hwgen.network.onnx.depth import open_blocks
 from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.select import open_blocks
 from hwgen.network.onnx.values import AccumulatorState, Integers, Joined, Map, Pending, Reals, State, Value
 from hwgen.network.onnx.views import CHANNELS, View
 from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
@@ -72,7 +72,7 @@ def _join(build: Builder, node: onnx.NodeProto, layer: type[Join], operands: Seq
             raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {integer_type}")
         parameters: dict[str, Any] = {"fused": fused and node.op_type == "Add"} if layer in (Add, Sub) else {}
         output = Map(channels, here.height, here.width, integer_type, zero, scale)
-        ends = (integer_type.minimum, integer_type.maximum) if layer is Mul else bounds(state.bounds, output)
+        ends = integer_type.ends if layer is Mul else bounds(state.bounds, output)
         parameters |= {"labels": (*labels, Label(float(scale), zero)), "low": ends[0], "high": ends[1]}
         build.emit_join(node, layer, operands, output, **parameters)
 

@@ -15,10 +15,13 @@ from typing import NoReturn
 import onnx
 from onnx import TensorProto
 
-from hwgen.network.onnx.file import DOMAINS, attribute, subgraphs
+from hwgen.network.onnx.file import DOMAINS, attribute, subgraphs, text
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.infer import BatchShapes, Shape
+from hwgen.network.onnx.infer import Shape
 from hwgen.network.onnx.operator_traits import PRODUCTS, TRAITS, Effect, traits_of, with_effect
+
+_GREEK = "".join(map(chr, range(0x3B1, 0x3CA)))
+"""Greek letters, for dimensions that an Einsum equation does not name."""
 
 
 class UnknownSizeError(Exception):
@@ -30,7 +33,8 @@ class _Node:
     """ONNX node with the known shapes of its tensors, for counting multiply-accumulates."""
 
     node: onnx.NodeProto
-    shapes: BatchShapes
+    shape: Callable[[str], Shape | None]
+    """Function that returns a tensor's shape, ``None`` if it is not known."""
 
     def has(self, index: int) -> bool:
         """Return whether the node has an input with the index ``index``."""
@@ -46,7 +50,7 @@ class _Node:
         return self._shape_of(self.node.output[0])
 
     def _shape_of(self, name: str) -> Shape:
-        shape = self.shapes.of(name)
+        shape = self.shape(name)
         return _refuse_unknown() if shape is None else shape
 
     def number(self, name: str) -> int:
@@ -100,43 +104,45 @@ def _recurrence(node: _Node) -> int:
     return steps * (prod(node.input(1)) + prod(node.input(2)))
 
 
+def einsum_terms(equation: str, ranks: Callable[[int], int]) -> tuple[list[str], str]:
+    """Return the terms and the result of an Einsum equation with a letter for each dimension, also for ``...``.
+
+    Dimensions that ``...`` stands for get Greek letters, beginning with the last dimension. Without ``->``, the result
+    has these dimensions, and then the letters that occur once, in alphabetical order.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms, max_hidden = left.split(","), 0
+    for index, term in enumerate(terms):
+        if "..." in term:
+            hidden = ranks(index) - len(term) + 3
+            terms[index] = term.replace("...", _GREEK[:hidden][::-1])
+            max_hidden = max(max_hidden, hidden)
+    if not arrow:
+        letters = "".join(terms)
+        right = "..." + "".join(sorted(letter for letter in {*letters} - {*_GREEK} if letters.count(letter) == 1))
+    return terms, right.replace("...", _GREEK[:max_hidden][::-1])
+
+
 def _einsum(node: _Node) -> int:
     """Return the MACs of an Einsum that is computed as products of two operands at a time, from left to right.
 
     A label that only one operand has, and not the output, is summed before. Products of more than two operands keep the
     labels that are still needed.
     """
-    equation = attribute(node.node, "equation", b"").decode().replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
+    terms, right = einsum_terms(text(node.node, "equation", ""), lambda index: len(node.input(index)))
     if len(terms) != len(node.node.input):
         _refuse_unknown()
-    labels = [_labels(term, len(node.input(index))) for index, term in enumerate(terms)]
     sizes: dict[str, int] = {}
-    for index, term in enumerate(labels):
+    for index, term in enumerate(terms):
         for label, size in zip(term, node.input(index), strict=True):
             sizes[label] = max(size, sizes.get(label, 1))
-    written = [label for term in labels for label in term]
-    dots = {label for label in written if len(label) > 1}
-    kept = set(right.replace("...", "")) | dots if arrow else {x for x in written if written.count(x) == 1} | dots
-    total, here = 0, set(labels[0])
-    for index in range(1, len(labels)):
-        later = kept.union(*labels[index + 1 :])
-        here = (here & (later | set(labels[index]))) | (set(labels[index]) & (later | here))
+    total, here = 0, {*terms[0]}
+    for index, term in enumerate(terms[1:], start=1):
+        later = {*right}.union(*terms[index + 1 :])
+        here = (here & (later | {*term})) | ({*term} & (later | here))
         total += prod(sizes[label] for label in here)
         here &= later
     return total
-
-
-def _labels(term: str, rank: int) -> list[str]:
-    """Return the label of each dimension of an Einsum operand; dimensions in an ellipsis count from the last."""
-    before, dots, after = term.partition("...")
-    if not dots:
-        if len(term) != rank:
-            _refuse_unknown()
-        return list(term)
-    count = rank - len(before) - len(after)
-    return [*before, *(f"...{count - index}" for index in range(count)), *after]
 
 
 def _attention(node: _Node) -> int:
@@ -222,10 +228,10 @@ def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str,
     return found
 
 
-def macs_of(node: onnx.NodeProto, shapes: BatchShapes) -> int | None:
-    """Return the multiply-accumulates of an ONNX node for the batch of ``shapes``; ``None`` if they are not known.
+def macs_of(node: onnx.NodeProto, shape: Callable[[str], Shape | None]) -> int | None:
+    """Return the multiply-accumulates of an ONNX node for one batch; ``None`` if they are not known.
 
-    A node that does not multiply has 0.
+    A node that does not multiply has 0. ``shape`` returns the shape of a tensor, or ``None`` if it is not known.
     """
     if node.domain not in DOMAINS:
         return 0
@@ -235,7 +241,7 @@ def macs_of(node: onnx.NodeProto, shapes: BatchShapes) -> int | None:
     if counts is None or not node.input or not node.output:
         return 0
     try:
-        return counts(_Node(node, shapes))
+        return counts(_Node(node, shape))
     except (UnknownSizeError, IndexError, ValueError, ZeroDivisionError):  # also shapes that contradict themselves
         return None
 

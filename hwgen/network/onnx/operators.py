@@ -6,23 +6,21 @@ from collections.abc import Callable
 
 import onnx
 
-from hwgen.network.onnx import affine as onnx_affine
-from hwgen.network.onnx import average as onnx_average
-from hwgen.network.onnx import depth as onnx_depth
-from hwgen.network.onnx import dimensions as onnx_dimensions
-from hwgen.network.onnx import float_operators as onnx_floats
-from hwgen.network.onnx import functions as onnx_functions
-from hwgen.network.onnx import joins as onnx_joins
-from hwgen.network.onnx import lrn_thresholds as onnx_lrn
-from hwgen.network.onnx import pad as onnx_pad
-from hwgen.network.onnx import qdq as onnx_qdq
-from hwgen.network.onnx import qoperator as onnx_qoperator
-from hwgen.network.onnx import resize as onnx_resize
-from hwgen.network.onnx import select as onnx_select
-from hwgen.network.onnx import transposed as onnx_transposed
-from hwgen.network.onnx.affine import note_step, refuse_pool_of_arithmetic, step_of
+from hwgen.network.onnx import (
+    average,
+    dimensions,
+    float_operators,
+    functions,
+    joins,
+    lrn_thresholds,
+    qdq,
+    resize,
+    select,
+    transposed,
+)
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import DOMAINS, title
+from hwgen.network.onnx.functions import note_step, refuse_pool_of_arithmetic, step_of
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.tail import may_run
@@ -30,7 +28,7 @@ from hwgen.network.onnx.values import AccumulatorState, Floats, Joined, Pending,
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
-_AFTER_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *onnx_dimensions.MOVES}
+_AFTER_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *dimensions.MOVES}
 """ONNX operators that can follow an operator on several dequantised maps before its QuantizeLinear.
 
 They can also follow a pool after a function of one map.
@@ -40,7 +38,7 @@ _SPATIAL = with_effect(Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL, Effe
 }
 """ONNX operators whose input must have channels, rows and columns."""
 _ON_ROWS = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.PRODUCT, Effect.QUANTISER) | {
-    *("BatchNormalization", "Clip", "Relu", *onnx_dimensions.MOVES),
+    *("BatchNormalization", "Clip", "Relu", *dimensions.MOVES),
 }
 """ONNX operators that can take a tensor whose first dimension holds the batch together with other dimensions."""
 _SEVERAL = {"Split"}
@@ -84,8 +82,8 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     importer_of(build, node)
     if build.view.holds_batch and node.op_type not in _ON_ROWS:
         raise build.refusal(node, f"takes {build.view}; a Reshape must give the batch a dimension of its own before it")
-    if onnx_floats.is_float(build):
-        onnx_floats.apply(build, node, _apply)
+    if float_operators.is_float(build):
+        float_operators.apply(build, node, _apply)
         return
     state = build.state
     # Only a join can have floats that its own layer does not quantise as ONNX Runtime does.
@@ -98,7 +96,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
         build.enter(build.operands[0])
         count = len(build.steps)
         try:
-            onnx_floats.apply(build, node, _apply)
+            float_operators.apply(build, node, _apply)
         except RefusalError:
             build.remove_layers_from(count)
             raise error from None
@@ -107,12 +105,12 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
 def _apply(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX node as `apply` does, but only with integer layers that compute what ONNX Runtime computes."""
     operator = OPERATORS[node.op_type]
-    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.MOVES):
+    if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *dimensions.MOVES):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
     if isinstance(build.state, Pending) and node.op_type not in _after_pending(build.state):
         raise build.refusal(build.state.node, f"must be followed by a QuantizeLinear, not by {title(node)!r}")
     if isinstance(build.state, Joined) and node.op_type not in _AFTER_JOINS:
-        build.state = onnx_average.as_sums(build.state) or build.state
+        build.state = average.as_sums(build.state) or build.state
     if isinstance(build.state, Joined) and node.op_type not in _AFTER_JOINS:
         raise build.refusal(
             build.state.node,
@@ -128,14 +126,14 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
         )
     steps, step = (len(state.steps), step_of(build, node)) if isinstance(state, Reals) else (0, None)
     if node.op_type in _SPATIAL:
-        onnx_depth.open_blocks(build, node)
+        select.open_blocks(build, node)
     operator(build, node)
     note_step(build, steps, step)
 
 
 def _after_pending(state: Pending) -> frozenset[str]:
     """Return the names of the ONNX operators that can follow a layer that still waits for its QuantizeLinear."""
-    moves = onnx_dimensions.INTEGER_MOVES if state.in_floats is None else frozenset(onnx_dimensions.MOVES)
+    moves = dimensions.INTEGER_MOVES if state.in_floats is None else frozenset(dimensions.MOVES)
     return moves | {"QuantizeLinear"}
 
 
@@ -185,23 +183,17 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
 
 
 OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
-    **onnx_average.OPERATORS,
-    **onnx_depth.OPERATORS,
-    **onnx_functions.OPERATORS,
-    **onnx_affine.OPERATORS,
-    **onnx_joins.OPERATORS,
-    **onnx_lrn.OPERATORS,
-    **onnx_dimensions.OPERATORS,
-    **onnx_pad.OPERATORS,
-    **onnx_qdq.OPERATORS,
-    **onnx_qoperator.OPERATORS,
-    **onnx_resize.OPERATORS,
-    **onnx_select.OPERATORS,
-    **onnx_transposed.OPERATORS,
+    **average.OPERATORS,
+    **select.OPERATORS,
+    **functions.OPERATORS,
+    **joins.OPERATORS,
+    **lrn_thresholds.OPERATORS,
+    **dimensions.OPERATORS,
+    **qdq.OPERATORS,
+    **resize.OPERATORS,
+    **transposed.OPERATORS,
     **dict.fromkeys(WHOLE_MAPS, _whole_max),
-    **dict.fromkeys(
-        onnx_qoperator.ON_INTEGERS, lambda build, node: onnx_qoperator.between_quantisers(build, node, _apply)
-    ),
+    **dict.fromkeys(qdq.ON_INTEGERS, lambda build, node: qdq.between_quantisers(build, node, _apply)),
     "MaxPool": _max_pool,
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,

@@ -41,7 +41,9 @@ def note_other_networks(walk: ImportWalk) -> None:
         return
     parts = {id(node) for nodes in kinds.values() for node in nodes}
     first = next(node for node in walk.graph.needed if id(node) in parts)
-    gone: set[int | str] = {*_add_dependents(walk.graph.needed, parts), *_leading_to(walk.graph.needed, parts)}
+    later = walk.graph.with_dependents(name for nodes in kinds.values() for node in nodes for name in node.output)
+    gone: set[int | str] = {id(node) for node in walk.graph.needed if not later.isdisjoint(node.output)}
+    gone.update(_leading_to(walk.graph.needed, parts))
     if _THREE_DIMENSIONS in kinds:
         gone.update(walk.refused_inputs)
     why = f"contains {_listed(kinds)}, which hwgen does not build"
@@ -62,7 +64,10 @@ def _nodes_by_kind(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
             node for node in _having(free, Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL) if _is_deep(walk, node)
         ],
     }
-    if attention or _has_attention(nodes, products):
+    later = walk.graph.with_dependents(name for node in products for name in node.output)
+    # In attention, a Softmax follows a product of two feature maps.
+    softmax = (node for node in _having(nodes, Effect.SOFTMAX) if node.op_type != "LogSoftmax")
+    if attention or any(node.output[0] in later for node in softmax):
         products += attention
         kinds["attention"] = products
     else:
@@ -91,26 +96,10 @@ def _multiplies_maps(node: onnx.NodeProto, variable: set[str]) -> bool:
     return second < len(node.input) and variable.issuperset((node.input[0], node.input[second]))
 
 
-def _has_attention(nodes: Sequence[onnx.NodeProto], products: Sequence[onnx.NodeProto]) -> bool:
-    """Return whether a Softmax follows a product of two feature maps, as in attention."""
-    later = _add_dependents(nodes, {id(node) for node in products})
-    return any(node.op_type in ("Softmax", "QLinearSoftmax") and id(node) in later for node in nodes)
-
-
 def _is_deep(walk: ImportWalk, node: onnx.NodeProto) -> bool:
     """Return whether a convolution or pool works on three-dimensional maps (C, D, H, W)."""
     shape = walk.graph.shapes.of(node.input[0]).shape
     return shape is not None and len(shape) > 4
-
-
-def _add_dependents(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
-    """Return the nodes ``parts`` and all nodes that depend on them, by ``id``; ``nodes`` are in topological order."""
-    found, tensors = set(), set()
-    for node in nodes:
-        if id(node) in parts or not tensors.isdisjoint(takes(node)):
-            found.add(id(node))
-            tensors.update(filter(None, node.output))
-    return found
 
 
 def _leading_to(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:

@@ -1,25 +1,38 @@
-"""Import of ONNX operators between DequantizeLinear and QuantizeLinear (QDQ models).
+"""Import of ONNX operators between DequantizeLinear and QuantizeLinear (QDQ), and of operators on integers (QOperator).
 
 A Clip of integers, between QuantizeLinear and DequantizeLinear (QCDQ), narrows a map. Its bounds become bounds of the
 layer that computes the map, or of the host if the map is the network's input. Either way the map gets the narrowest
 type that holds them, so that beats, memories and multipliers become narrower.
+
+An operator on integers, such as QLinearConv, is imported as the operator on floats between DequantizeLinear and
+QuantizeLinear, whose result it equals. Refusals name the operator that the model has.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from hwgen.network.maps import INT32
-from hwgen.network.onnx.affine import apply_to_sums, first_reals, fold_before, settled
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Bias, Quantised, QuantisedWeights
 from hwgen.network.onnx.file import attribute, title
-from hwgen.network.onnx.functions import add_or_apply, add_step, apply, follow_sums
+from hwgen.network.onnx.functions import (
+    add_or_apply,
+    add_step,
+    apply,
+    apply_to_sums,
+    first_reals,
+    fold_before,
+    follow_sums,
+    settled,
+)
+from hwgen.network.onnx.operator_traits import operands_of
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Ended,
@@ -34,8 +47,7 @@ from hwgen.network.onnx.values import (
     Wide,
 )
 from hwgen.network.ops import Conv
-from hwgen.network.requantise import Requantisation
-from hwgen.network.rescale import MAX_BIAS
+from hwgen.network.rescale import MAX_BIAS, rule_of
 
 
 def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
@@ -43,13 +55,13 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
     integer_type = build.map.type
     if integer_type.bits > 16:
         raise build.refusal(node, "takes accumulators, where the hardware ends; no layer can follow")
-    lower, upper = (int(np.minimum(np.maximum(end, low), high)) for end in (integer_type.minimum, integer_type.maximum))
+    lower, upper = (int(np.minimum(np.maximum(end, low), high)) for end in integer_type.ends)
     source = build.computing_layer()
     made = build.computed_map()
     bounds = made.bounds
     if bounds is not None:
         lower, upper = (min(max(end, lower), upper) for end in bounds)
-    if (lower, upper) == (bounds or (integer_type.minimum, integer_type.maximum)):
+    if (lower, upper) == (bounds or integer_type.ends):
         return
     if build.shared or (source is not None and not _bound(source, lower, upper)):
         _emit_clip(build, node, lower, upper)
@@ -63,7 +75,7 @@ def _bound(step: PendingLayer, low: int, high: int) -> bool:
         if step.requantisation is None:
             return False
     else:
-        is_type = _integer_range(replace(step.output, bounds=(low, high))) == (low, high)
+        is_type = replace(step.output, bounds=(low, high)).frozen().type.ends == (low, high)
         parameters = step.kind.clipped(step.parameters, low, high, is_type)
         if parameters is None:
             return False
@@ -71,12 +83,6 @@ def _bound(step: PendingLayer, low: int, high: int) -> bool:
     step.low, step.high = (min(max(end, low), high) for end in (step.low, step.high))
     step.output.bounds = low, high
     return True
-
-
-def _integer_range(source: Map) -> tuple[int, int]:
-    """Return the lowest and highest integer of the type that the unfinished map ``source`` will have."""
-    integer_type = source.frozen().type
-    return integer_type.minimum, integer_type.maximum
 
 
 def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> None:
@@ -89,11 +95,9 @@ def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> Non
         raise build.refusal(
             node, "clips integers that others take as they are, before a DequantizeLinear says their zero"
         )
-    channels = here.channels
-    one = np.full(channels, 1 << 23), np.full(channels, 23)
-    rule = Requantisation(significand=one[0], shift=one[1], zero_point=here.zero_point, low=low, high=high)
-    weights, bias = np.ones(channels, np.int64), np.zeros(channels, np.int64)
-    build.emit_diagonal(node, weights, bias, rule, replace(here, bounds=(low, high)))
+    one, none = np.ones(here.channels, np.int64), np.zeros(here.channels, np.int64)
+    rule = rule_of(one, 1, (low, high), here.zero_point)
+    build.emit_diagonal(node, one, none, rule, replace(here, bounds=(low, high)))
 
 
 def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
@@ -128,8 +132,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     else:
         assert isinstance(state, Reals)
         build.requantise_reals(node, state, to)
-    for pool, axes in state.pools if isinstance(state, Joined | Reals) else ():
-        build.emit_pool(pool, axes)
+    build.emit_pools(state.pools if isinstance(state, Joined | Reals) else ())
     build.state = Integers()
 
 
@@ -329,6 +332,104 @@ def _add_to_sums(
         raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
 
 
+_BIASES = {"QGemm": 6, "QLinearConv": 8}
+"""Index of the input that holds the bias, by the ONNX operator on integers."""
+_OUTPUTS = {"QGemm": 7, "QLinearConcat": 0}
+"""Input index of the output's scale, by operator, unless it follows the last operand's zero point."""
+ON_INTEGERS = (
+    *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
+    *("QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid"),
+)
+"""ONNX operators on integers whose tensors to compute with are each followed by their scale and zero point."""
+
+
+def between_quantisers(build: Builder, node: onnx.NodeProto, apply: Callable[[Builder, onnx.NodeProto], None]) -> None:
+    """Import an operator on integers as the float operator between quantisers; ``apply`` imports the latter."""
+    if attribute(node, "channels_last", 0):
+        raise build.refusal(node, "channels_last 1 is not supported, 0 is")
+    operands = operands_of(node)
+    output = _OUTPUTS.get(node.op_type, operands[-1] + 3)
+    if len(node.input) <= output or not node.input[output]:
+        raise build.refusal(node, "gives floats; its output must be quantised too (y_scale)")
+    name, result = node.name or node.output[0], f"{node.output[0]} in floats"
+    plain = helper.make_node(node.op_type.removeprefix("QLinear").removeprefix("Q"), [], [result], name=name)
+    plain.input.extend(node.input[index] for index in operands)
+    plain.attribute.extend(entry for entry in node.attribute if entry.name != "alpha" or node.op_type != "QGemm")
+    known, outer_operands = {**build.constants.quantised}, [*build.operands]
+    build.constants.owner = node
+    try:
+        _dequantise_operands(build, node, plain, operands)
+        before = build.map.type
+        apply(build, plain)
+        apply(build, helper.make_node("QuantizeLinear", [result, *node.input[output : output + 2]], node.output, name))
+        after = build.map.type
+        if "Pool" in node.op_type and not (before == after and after.bits == 8):
+            raise build.refusal(node, f"must take and give integers of one 8-bit type, not {before} and {after}")
+    finally:
+        build.constants.owner, build.constants.quantised, build.operands = None, known, outer_operands
+
+
+def _dequantise_operands(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, operands: Sequence[int]) -> None:
+    """Set the builder's operands to the dequantised maps of an operator on integers, and note dequantised constants.
+
+    ``plain``: operator on floats in place of ``node``; its bias is added here.
+    """
+    constants, maps = build.constants, iter(build.operands)
+    build.operands = []
+    for index in operands:
+        name = node.input[index]
+        if name in constants.arrays:
+            values = constants.read(node, index, "constant")
+            scale, zero = constants.scale_and_zero(node, index + 1, values.dtype)
+            if node.op_type == "QGemm" and scale.shape != zero.shape:
+                shapes = f"{scale.shape}, not {zero.shape}"
+                raise build.refusal(node, f"weights' zero point must have the shape of their scale, {shapes}")
+            constants.quantised[name] = Quantised(values, scale, zero, _channel_axis(plain, values))
+        else:
+            build.enter(next(maps))
+            scale, zero = build.quantised_input(node, index + 1)
+            factor = factor_of(build, node, "alpha") if node.op_type == "QGemm" else np.float32(1)
+            build.state = Reals(node, factor * scale, zero, name)
+            build.operands.append(build.value)
+    if not build.operands:
+        raise build.refusal(node, "must take a feature map")
+    build.enter(build.operands[0])
+    if (index := _BIASES.get(node.op_type, 0)) and len(node.input) > index and node.input[index]:
+        _note_bias(build, node, plain, index)
+
+
+def _note_bias(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, index: int) -> None:
+    """Add the bias of an operator on integers, its input ``index``, to ``plain`` as a dequantised constant."""
+    constants, state, name = build.constants, build.state, node.input[index]
+    plain.input.append(name)
+    weights = constants.quantised.get(plain.input[1])
+    if name in constants.arrays and weights is not None and isinstance(state, Reals):
+        bias = constants.read(node, index, "bias")
+        if bias.dtype != np.int32:
+            raise build.refusal(node, f"bias must be int32, not {bias.dtype}")
+        constants.quantised[name] = Quantised(bias, state.scale * weights.scale, np.zeros(1, np.int64), 0)
+
+
+def _channel_axis(node: onnx.NodeProto, values: np.ndarray) -> int:
+    """Return the axis of a layer's weight array that indexes output channels."""
+    return 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else max(0, values.ndim - 1)
+
+
+def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
+    """Import an ONNX ConvInteger as a convolution layer whose outputs are the accumulators."""
+    zero = build.constants.read(node, 2, "zero point") if len(node.input) > 2 and node.input[2] else np.zeros(1, int)
+    if zero.size != 1:
+        raise build.refusal(node, f"a feature map must have one zero point, not {zero.size}")
+    build.integer_input(node, None, int(zero.item()), build.map.type)
+    values = build.constants.read(node, 1, "weights")
+    w_zero = np.zeros(1, values.dtype)
+    if len(node.input) > 3 and node.input[3]:
+        w_zero = build.constants.read(node, 3, "weights' zero point")
+    weights = build.constants.weights(node, values, np.ones(1, np.float32), w_zero, 0)
+    sums = build.accumulate(node, weights, np.zeros(len(weights.values), np.int64), np.float32(1))
+    build.emit_accumulators(sums)
+
+
 OPERATORS = {
     "Add": _add,
     "Clip": _clip,
@@ -338,5 +439,6 @@ OPERATORS = {
     "MatMul": _matmul,
     "QuantizeLinear": _quantise,
     "Relu": _relu,
+    "ConvInteger": _conv_integer,
 }
-"""Functions that import operators of QDQ models, by the ONNX operator's name."""
+"""Functions that import operators of QDQ models, and ConvInteger, by the ONNX operator's name."""

@@ -15,9 +15,9 @@ import onnx
 from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import MAX_SIDE, IntegerType, Window
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.constants import BATCH
 from hwgen.network.onnx.file import attribute, copied, text
 from hwgen.network.onnx.function_tables import FunctionWriter
+from hwgen.network.onnx.infer import BATCH
 from hwgen.network.onnx.qdq import plain_operand
 from hwgen.network.onnx.runtime import reason
 from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Map, Pending, Wide

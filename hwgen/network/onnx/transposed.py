@@ -19,9 +19,9 @@ import onnx
 from hwgen.errors import ConfigError
 from hwgen.network.maps import MAX_SIDE, MAX_WEIGHTS, Window, check_map, check_window
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.depth import emit_depth_to_space
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.qdq import plain_operand
+from hwgen.network.onnx.select import emit_depth_to_space
 from hwgen.network.onnx.values import AccumulatorState, PhaseChannels
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode

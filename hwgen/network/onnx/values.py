@@ -65,6 +65,11 @@ class Map:
         """Return a feature map of another size with the same integer type, zero point and scale."""
         return Map(channels, height, width, self.type, self.zero_point, self.scale)
 
+    @property
+    def reach(self) -> int:
+        """Maximum distance of an integer of the map's type from the zero point."""
+        return self.type.reach(self.zero_point or 0)
+
     def frozen(self) -> FeatureMap:
         """Return this map as a finished `FeatureMap`, which import can no longer change.
 

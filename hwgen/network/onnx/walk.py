@@ -19,21 +19,21 @@ from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import MAX_SIDE, Window
 from hwgen.network.onnx import operators
-from hwgen.network.onnx.affine import first_reals
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
+from hwgen.network.onnx.fixed_program import units
 from hwgen.network.onnx.float_operators import hold
 from hwgen.network.onnx.fold import why_unfolded
 from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_after_ragged
+from hwgen.network.onnx.functions import first_reals
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
-from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.macs import macs_of
-from hwgen.network.onnx.precision import units
+from hwgen.network.onnx.runtime import Kernels
 from hwgen.network.onnx.tail import Tail, TailSearch, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
     AccumulatorState,
@@ -274,10 +274,9 @@ class ImportWalk:
     def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
         """Note a node's output as a constant if it computes known tensor sizes; return whether it does."""
         constants = self.build.constants
-        if not operands:
-            constants.note_sizes(node)
-        elif node.op_type == "Shape" and not isinstance(operands[0].state, Foreign):
-            constants.note_shape(node, operands[0].view, self.build.batch)
+        is_foreign = bool(operands) and isinstance(operands[0].state, Foreign)
+        if bool(operands) == (node.op_type == "Shape") and not is_foreign:
+            constants.note_sizes(node, self.graph.shapes)
         if node.output[0] not in constants.arrays:
             return False
         self.constant.add(id(node))
@@ -604,8 +603,8 @@ class ImportWalk:
 
         The keys are the nodes' ``id``. The count is ``None`` if it is not known.
         """
-        shapes = self.graph.shapes.for_batch(1)
-        counts = {id(node): macs_of(node, shapes) for node in self.graph.needed if id(node) not in self.constant}
+        shape = self.graph.shapes.for_batch(1).of
+        counts = {id(node): macs_of(node, shape) for node in self.graph.needed if id(node) not in self.constant}
         return {key: None if macs is None else -(-macs // (self.build.batch or 1)) for key, macs in counts.items()}
 
     def operators(self) -> tuple[Operator, ...]:

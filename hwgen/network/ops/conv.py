@@ -119,8 +119,7 @@ class Conv(Op):
     @property
     def accumulator_bound(self) -> int:
         """Upper bound on the magnitude of all accumulators and their partial sums, an integer."""
-        kind, zero = self.input.type, self.input.zero_point
-        reach = max(kind.maximum - zero, zero - kind.minimum)
+        reach = self.input.type.reach(self.input.zero_point)
         weights = int(channel_sums(self.weights, np.abs).max())
         return (weights * reach << self.fraction) + int(np.abs(self.bias).max())
 

@@ -108,7 +108,7 @@ class AveragePool(Op):
     @property
     def reach(self) -> int:
         """Maximum magnitude of an input integer less its zero point."""
-        return max(self.input.type.maximum - self.input.zero_point, self.input.zero_point - self.input.type.minimum)
+        return self.input.type.reach(self.input.zero_point)
 
     @cached_property
     def _taps_inside(self) -> np.ndarray:
@@ -185,8 +185,7 @@ class SumPool(Op):
         views = sliding_window_view(padded, self.window.extent, axis=(1, 2))[:, ::down, ::right]
         below, beside = self.window.dilation
         sums = views[..., ::below, ::beside].sum(axis=(3, 4))[:, : self.output.height, : self.output.width]
-        bound = self.taps * max(kind.maximum - zero, zero - kind.minimum)
-        outputs = requantise(sums.reshape(self.channels, -1), self.requantisation, bound)
+        outputs = requantise(sums.reshape(self.channels, -1), self.requantisation, self.taps * kind.reach(zero))
         return outputs.reshape(self.output.shape).astype(self.output.type.dtype)
 
 

@@ -16,10 +16,8 @@ from hwgen.network.onnx.frames.operands import (
     Rule,
     Special,
 )
+from hwgen.network.onnx.macs import einsum_terms
 from hwgen.network.onnx.operator_traits import POINTWISE, TRAITS, Effect, with_effect
-
-_GREEK = "".join(map(chr, range(0x3B1, 0x3CA)))
-"""Greek letters, for dimensions that an Einsum equation does not name."""
 
 # Operators that align operands at the last dimension.
 
@@ -274,29 +272,10 @@ def _general_product(first: int, second: int, *, addend: int) -> Rule:
     return rule
 
 
-def _explicit(equation: str, ranks: Callable[[int], int]) -> tuple[list[str], str]:
-    """Return the terms and the result of an Einsum equation with a letter for each dimension, also for ``...``.
-
-    Dimensions that ``...`` stands for get Greek letters, beginning with the last dimension. Without ``->``, the result
-    has these dimensions, and then the letters that occur once, in alphabetical order.
-    """
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms, max_hidden = left.split(","), 0
-    for index, term in enumerate(terms):
-        if "..." in term:
-            hidden = ranks(index) - len(term) + 3
-            terms[index] = term.replace("...", _GREEK[:hidden][::-1])
-            max_hidden = max(max_hidden, hidden)
-    if not arrow:
-        letters = "".join(terms)
-        right = "..." + "".join(sorted(letter for letter in {*letters} - {*_GREEK} if letters.count(letter) == 1))
-    return terms, right.replace("...", _GREEK[:max_hidden][::-1])
-
-
 def _einsum(operands: FrameOperands) -> Frames:
     """Return the axis of the batch's frames after an Einsum, if one letter stands for them in all operands."""
     equation = text(operands.node, "equation", "")
-    terms, right = _explicit(equation, operands.rank)
+    terms, right = einsum_terms(equation, operands.rank)
     positions = []
     for index, term in enumerate(terms):
         if len(term) != operands.rank(index):

@@ -15,10 +15,9 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.ends import Frames
-from hwgen.network.onnx.constants import BATCH
 from hwgen.network.onnx.file import attribute, takes
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.infer import Shape
+from hwgen.network.onnx.infer import BATCH, Shape
 
 _COUNTS = (1, 2, 3, 7, 65)
 """Batch sizes, in frames, that tensors are evaluated for if the model takes any batch.

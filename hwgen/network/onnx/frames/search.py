@@ -20,7 +20,7 @@ import onnx
 from onnx import numpy_helper
 
 from hwgen.network.onnx.file import DOMAINS, attribute, constant_array, data_inputs, named, takes, with_inner
-from hwgen.network.onnx.frames import arithmetic, moves
+from hwgen.network.onnx.frames import arithmetic, moving
 from hwgen.network.onnx.frames.operands import (
     HELP,
     BatchValues,
@@ -36,7 +36,7 @@ from hwgen.network.onnx.frames.operands import (
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import Effect, traits_of
 
-RULES: Mapping[str, Rule] = {**arithmetic.RULES, **moves.RULES}
+RULES: Mapping[str, Rule] = {**arithmetic.RULES, **moving.RULES}
 """Rules for the axis of a batch's frames in a node's outputs, by operator of ONNX or com.microsoft."""
 
 
