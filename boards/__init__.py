@@ -29,13 +29,13 @@ __all__ = ["BUS_BITS", "Board", "load", "names"]
 
 
 MAX_BUDGETS = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000, "uram": 100_000}
-"""Upper limits of the budgets that a board file can state, at least ten times the resources of any device."""
+"""Upper limits, by name, on the resources that a board file can state, at least ten times any device's."""
 
 MAY_LACK = frozenset({"uram"})
 """Resources that a device can be without."""
 
 BUS_BITS = (32, 64, 128, 256, 512)
-"""Widths, in bits, that an engine's port to the off-chip memory can have."""
+"""Permitted widths in bits for an engine's port to the off-chip memory."""
 
 PART_MHZ, PART_GB_S = 100.0, 1.0
 """Clock in MHz and memory bandwidth in GB/s of a board that is given by a part number alone."""
@@ -137,7 +137,7 @@ class Board:
         self._check_family()
 
     def _check_family(self) -> None:
-        """Refuse entries that have no use for the part's family.
+        """Raise BoardError if the board states UltraRAM or other entries that its part's family doesn't have.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Board:
         return ceil(size * self.clock_mhz / (1000 * self.memory_gb_s))
 
     def limited(self, **limits: tuple[str, int]) -> LimitedBoard:
-        """Return this board with less of some resources.
+        """Return a copy of this board, a `LimitedBoard`, with less of some resources.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class Board:
         return ""
 
     def supply(self, field: str) -> str:
-        """Return a clause with the number of a resource that a plan may use: ``zedboard (XC7Z020) has 53,200``.
+        """Return a clause with the amount of a resource that a plan may use: ``zedboard (XC7Z020) has 53,200``.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ class Board:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitedBoard(Board):
-    """Board of which a plan may use only a part of some resources.
+    """Board with lower limits, set by a user's options, on some resources.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Board:
-    """Load a board by its name, from a TOML file, or by a part number.
+    """Return the `Board` that a name, a TOML file's path, or an FPGA part number stands for.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def load(name: str) -> Board:
 
 
 def _nearest(key: str) -> list[str]:
-    """Return the boards that a wrong name may stand for: those whose device or family it names, or the nearest name.
+    """Return names of the boards that a wrong name may mean: boards with that device or family, or the nearest name.
 
     Returns
     -------

@@ -29,7 +29,7 @@ several boards."""
 
 
 def checked(function: Function) -> Function:
-    """Decorate a function of hwgen's Python interface, so that the types of its arguments are checked before it runs.
+    """Return a function of hwgen's Python interface that checks the types of its arguments before it runs.
 
     An argument that is its parameter's default is always accepted.
 

@@ -141,7 +141,7 @@ def _kind_folder(kind_name: str) -> Path:
 
 
 def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
-    """Check the files of a cache entry, mark it as used, and return its folder; ``None`` if it is missing or damaged.
+    """Return the folder of a cache entry, checked and marked as used; ``None`` if it is missing or damaged.
 
     With ``sums`` the digests of all files are checked, else only their sizes, because reading all files can take long.
 
@@ -206,7 +206,7 @@ def keep_files(kind_name: str, key: str, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def locked(kind_name: str, key: str) -> Iterator[None]:
-    """Lock a cache entry during the ``with`` block, so that only one process at a time makes the entry.
+    """Context manager that locks a cache entry, so that only one process at a time makes it.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def locked(kind_name: str, key: str) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Wait for the lock of the file ``path``, and hold it during the ``with`` block.
+    """Context manager that waits for the lock of the file ``path`` and holds it in its block.
 
     The previous holder can remove the file while other processes wait for its lock. They then lock the new file.
     """
@@ -245,7 +245,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _make_temporary(path: Path) -> Iterator[Path]:
-    """Create a temporary folder for the ``with`` block, where the files of the cache entry ``path`` are prepared."""
+    """Context manager that yields a temporary folder, where the files of the cache entry ``path`` are prepared."""
     with processes.folder(prefix=".made-", dir=path.parent) as made:
         yield made
 
@@ -269,7 +269,7 @@ def _store_entry(made: Path, path: Path) -> None:
 
 
 def _digest(file: Path) -> list[int | str]:
-    """Return a list of a file's size in bytes and its SHA-256 digest, in hexadecimal."""
+    """Return a list of two values for a file: its size in bytes, and its SHA-256 digest in hexadecimal."""
     with file.open("rb") as opened:
         return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]
 
@@ -300,7 +300,7 @@ class CacheEntry:
 
 
 def entries() -> list[CacheEntry]:
-    """List all complete entries of the cache, the least recently used first."""
+    """Return a list of all complete entries of the cache, the least recently used first."""
     listed = []
     for kind in _folders(folder()):
         for path in _folders(kind) if kind.name in KINDS else ():

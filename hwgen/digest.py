@@ -22,7 +22,7 @@ PACKAGES = ("amaranth", "numpy", "onnx", "onnxruntime")
 
 
 def of(*values: object) -> str:
-    """Return the digest of the contents of ``values``, as 32 hexadecimal digits.
+    """Return the digest (32 hexadecimal digits) of Python values' contents, equal in every process.
 
     Parameters
     ----------
@@ -40,14 +40,14 @@ def of(*values: object) -> str:
 
 @cache
 def source() -> str:
-    """Return the digest of hwgen's own code and of the versions of `PACKAGES`."""
+    """Return the digest (32 hexadecimal digits) of hwgen's code and of the versions of `PACKAGES`."""
     root = Path(__file__).resolve().parent
     files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.py"))}
     return of(files, [metadata.version(package) for package in PACKAGES])
 
 
 class _Walk:
-    """Computation of digests of nested values, which digests an object only once even if it occurs several times."""
+    """Computation of nested values' digests that visits an object only once even if it occurs several times."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[bytes, object]] = {}

@@ -79,7 +79,7 @@ def entry(default: Any = MISSING, *, default_factory: Any = MISSING, **rule: Any
 
 @cache
 def _declared(record: type) -> dict[str, tuple[Any, Any, Rule]]:
-    """Return, by name, the type, default value and `Rule` of each field of a dataclass that JSON documents contain."""
+    """Return, by field name, a tuple (type, default, `Rule`) of each dataclass field that JSON documents contain."""
     types, parts = get_type_hints(record), [part for part in fields(record) if not frozen.is_never_digested(part)]
     return {part.name: (types[part.name], _default(part), part.metadata.get(_RULE, _PLAIN)) for part in parts}
 
@@ -130,7 +130,7 @@ def content_of(path: Path, help: str, what: str = "") -> bytes:
 
 
 def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Any:
-    """Parse a JSON text, and return its value; raise ``error`` if it is not JSON, or if an object has a key twice.
+    """Return the value of a JSON text; text that is not JSON, or objects with a key twice, raise ``error``.
 
     The message begins with ``where``, the name of the text, and ends with ``help``.
     """
@@ -201,7 +201,7 @@ class Entries:
 
     @classmethod
     def parsed(cls, text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Parse a JSON text, and return a reader of its object; raise ``error`` for any other text."""
+        """Return a reader of the object in a JSON text; any other text raises ``error``."""
         return cls.of(parse(text, where, error, help), where, error, help)
 
     def refuse(self, why: str, key: str | None = None) -> NoReturn:
@@ -216,7 +216,7 @@ class Entries:
         return key in self.values
 
     def only(self, known: Collection[str]) -> Entries:
-        """Check that the JSON object has no fields other than ``known``, and return the reader itself."""
+        """Return the reader itself if its JSON object has no fields besides ``known``; else raise its error."""
         if unknown := sorted(set(self.values) - set(known)):
             self.refuse(f"has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
         return self

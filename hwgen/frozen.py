@@ -23,7 +23,7 @@ def frozen(name: str) -> dict[str, str]:
 
 
 def added() -> dict[str, bool]:
-    """Return metadata for a dataclass field that was added later: digests leave it out while it has its default."""
+    """Return metadata for a dataclass field added later, which digests leave out while it has its default."""
     return {_ADDED: True}
 
 

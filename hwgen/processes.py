@@ -79,7 +79,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def program(command: Sequence[str], directory: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run a program in a folder during the ``with`` block, and kill it if the block raises an exception.
+    """Context manager that runs a program in a folder and yields its process, killed if the block raises.
 
     The program writes its temporary files into the same folder. ``options`` are options of ``subprocess.Popen``. By
     default the program has no input.
@@ -102,7 +102,7 @@ def program(command: Sequence[str], directory: str | Path, **options: Any) -> It
 
 @contextmanager
 def _guardian() -> Iterator[int | None]:
-    """Start a guardian for the ``with`` block: a shell that kills its process group when this process is gone.
+    """Context manager that starts a shell which kills its process group when this process is gone.
 
     Yields the guardian's process group, which the guarded program joins when it starts. On systems without process
     groups, it yields None.
@@ -121,7 +121,7 @@ def _guardian() -> Iterator[int | None]:
 def call(
     command: Sequence[str], directory: str | Path, *, timeout: float | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, and return its standard output, its error output and its exit status.
+    """Return a program's completed process: standard output, error output and exit status.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def _kill_whole(child: int) -> None:
 
 @contextmanager
 def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Path]:
-    """Create a folder for the ``with`` block, in ``dir`` or among temporary files, and remove it afterwards.
+    """Context manager that creates a folder, in ``dir`` or among temporary files, and removes it afterwards.
 
     The folder is registered before it is created, so that no signal can arrive in between. Folders with this prefix
     that killed processes left in the same directory are removed first.
@@ -250,7 +250,7 @@ def _lock(directory: Path, *, wait: bool = True) -> int | None:
 
 @contextmanager
 def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a folder with room") -> Iterator[Path]:
-    """Create a temporary folder for the programs of the ``with`` block; name a full disk as the cause of errors.
+    """Context manager that yields a temporary folder for programs; errors name a full disk as their cause.
 
     If an error occurs in the block while the folder can't be written, the message names this reason.
 
@@ -297,7 +297,7 @@ _watched: _Watch | None = None
 
 @contextmanager
 def watch() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP raise `Stopped` in the ``with`` block; exit if it then runs over `PATIENCE`.
+    """Context manager: SIGINT, SIGTERM or SIGHUP raise `Stopped` in its block, or exit after `PATIENCE`.
 
     Ignored signals (as under nohup) stay ignored. When `Stopped` leaves the block, all programs have ended and all
     folders are removed. Outside the main thread the block changes nothing.
@@ -324,7 +324,7 @@ def watch() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delay the exception that `watch` raises for a signal until the end of the ``with`` block."""
+    """Context manager that delays the exception `watch` raises for a signal until its block ends."""
     this = _watched
     if this is None:
         yield

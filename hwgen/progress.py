@@ -89,7 +89,7 @@ def listener() -> Listener:
 
 @contextmanager
 def told(listener: Listener) -> Iterator[None]:
-    """Call the function ``listener`` with every `Step` of progress that is reported in the ``with`` block."""
+    """Context manager that calls the function ``listener`` with every progress `Step` reported in its block."""
     token = _listener.set(listener)
     try:
         yield
@@ -99,7 +99,7 @@ def told(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def in_one(what: str) -> Iterator[None]:
-    """Report all progress steps of the ``with`` block as one step ``what``, whose finished share never decreases.
+    """Context manager that reports all progress of its block as one step ``what`` that never goes back.
 
     How many steps follow is unknown. Each one that begins takes `STEP_SHARE` of what is left to do.
     """
@@ -113,7 +113,7 @@ def in_one(what: str) -> Iterator[None]:
 
 
 class _Joined:
-    """Listener that combines the progress of several consecutive steps into the progress of one step."""
+    """Listener that reports several consecutive progress steps as one step, whose share never decreases."""
 
     def __init__(self, what: str, receiver: Listener) -> None:
         self._what, self._receiver = what, receiver
@@ -133,7 +133,7 @@ class _Joined:
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """Show on stderr, as lines or as a bar, the progress that is reported in the ``with`` block."""
+    """Context manager that shows on stderr, as lines or as a bar, the progress reported in its block."""
     here = Shown()
     try:
         with told(here):
@@ -144,7 +144,7 @@ def shown() -> Iterator[None]:
 
 @contextmanager
 def followed(progress: bool | Listener) -> Iterator[None]:
-    """Report the ``with`` block's progress to the function ``progress``; ``True`` shows it on stderr.
+    """Context manager that reports its block's progress to the function ``progress``; ``True`` shows it on stderr.
 
     It is not shown if another listener is set.
     """

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def render(loader: PackageLoader, template: str, **values: Any) -> str:
-    """Render the text template ``TEMPLATE.j2`` of a loader's package, with its variables replaced by ``values``."""
+    """Return the text of the template ``TEMPLATE.j2`` in a loader's package, with ``values`` for its variables."""
     return _environment(loader).get_template(f"{template}.j2").render(values)
 
 
@@ -40,5 +40,5 @@ def _environment(loader: PackageLoader) -> Environment:
 
 
 def _texts(values: Iterable[Any], text: str) -> list[str]:
-    """Return one copy of a text per value, with ``{0}`` replaced by the value: the templates' filter ``texts``."""
+    """Return a list with one copy of a text per value, where ``{0}`` is replaced by the value."""
     return [text.format(value) for value in values]

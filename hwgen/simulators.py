@@ -66,5 +66,5 @@ def entry(name: str) -> Entry:
 
 
 def names(able: Callable[[Entry], bool]) -> str:
-    """Return, as text for a message, the names of the simulators whose entry satisfies ``able``, joined by "or"."""
+    """Return, as text for a message, the simulators whose entry satisfies ``able``, joined by "or"."""
     return " or ".join(name for name, simulator in _ENTRIES.items() if able(simulator))

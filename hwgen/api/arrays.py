@@ -20,13 +20,13 @@ from hwgen.network.options import ModelOptions
 from hwgen.options import check_names
 
 Values = np.ndarray | dict[str, np.ndarray]
-"""Type of a model's outputs: an array, or, if the model has several outputs, a dict of arrays by name."""
+"""Type of a model's outputs: one NumPy array, or, if the model has several outputs, a dict of arrays by name."""
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
-"""Type of a model's inputs: an array, or, if the model has several inputs, arrays in their order or by name."""
+"""Type of a model's input frames: one NumPy array; for several inputs, arrays in their order or by name."""
 
 
 def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
-    """Read frames from files: one ``.npy`` array per input of a model, or one ``.npz`` archive with an array per input.
+    """Return frames read from files: an array from one ``.npy`` per input, or arrays by name from one ``.npz``.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def model_options(calibration: Inputs | str | Path | None, bits: int | None, opt
 
 
 def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]:
-    """Read the arrays of a ``.npz`` file into memory, and return them by name.
+    """Return the arrays of a ``.npz`` file, read into memory, as a dict by name.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]
 
 
 def read_array(path: str | Path, what: str = "input") -> np.ndarray:
-    """Map the array of a ``.npy`` file into memory, read-only: its values are read only when they are used.
+    """Return the array of a ``.npy`` file as a read-only memory map: its values are read only when they are used.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def read_array(path: str | Path, what: str = "input") -> np.ndarray:
 
 
 def _map_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
-    """Map the array of an open ``.npy`` file of ``size`` bytes into memory, and return it; errors name it ``called``.
+    """Return the array of an open ``.npy`` file of ``size`` bytes, mapped into memory; errors name it ``called``.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def _map_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
 
 
 def _read_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
-    """Read the array of an open ``.npy`` file of ``size`` bytes into memory, and return it; errors name it ``called``.
+    """Return the array of an open ``.npy`` file of ``size`` bytes, read into memory; errors name it ``called``.
 
     Returns
     -------
@@ -195,7 +195,7 @@ def _read_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
 
 
 def _check_header(file: BinaryIO, called: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read the header of an open ``.npy`` file, and raise InputError if the array would exceed the file's size.
+    """Return shape, order and type of the array in an open ``.npy`` file; InputError if it exceeds the file's size.
 
     NumPy would allocate the array that the header promises before it reads any value. ``file`` is then positioned after
     the header.

@@ -79,7 +79,7 @@ class Design(ABC):
 
     @property
     def interval(self) -> int | None:
-        """Predicted initiation interval in cycles: between the ends of back-to-back frames."""
+        """Predicted cycles between the ends of back-to-back frames (initiation interval)."""
         return self.plan.interval
 
     @property
@@ -137,7 +137,7 @@ class Design(ABC):
 
     @checked
     def golden(self, x: Inputs, *, integers: bool = False) -> Values:
-        """Return the model's outputs for frames, computed by the golden model, as ``Model.golden`` does.
+        """Return the model's outputs for frames (array, or arrays by name), computed by the golden model.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Design(ABC):
         progress: bool | Listener = False,
         force: bool = False,
     ) -> Path:
-        """Write the design's Verilog, memory files, plan, self-checking test bench and report to a folder: all or none.
+        """Write Verilog, memory files, plan, test bench and report to a folder (all or none); return its path.
 
         An engine has its program in place of the test bench.
 
@@ -275,7 +275,7 @@ class Design(ABC):
         bandwidth: float | None = None,
         cluster: str | None = None,
     ) -> Result:
-        """Simulate the generated hardware on frames, and compare every output value with the golden model.
+        """Simulate the hardware on frames, compare each output value with the golden model, and return a `Result`.
 
         Parameters
         ----------
@@ -343,7 +343,7 @@ class Design(ABC):
 
     @abstractmethod
     def _simulated(self, x: Inputs, **options: Any) -> Result:
-        """Simulate the hardware on frames, and compare with the golden model; the parameters are as in `simulate`."""
+        """Return the `Result` of simulating the hardware on frames; the parameters are as in `simulate`."""
 
     @checked
     def compare(
@@ -354,7 +354,7 @@ class Design(ABC):
         labels: np.ndarray | None = None,
         progress: bool | Listener = False,
     ) -> Comparison:
-        """Run ONNX Runtime, the golden model and the hardware on the same frames, and compare layer by layer.
+        """Return a layer-by-layer `Comparison` of ONNX Runtime, golden model and hardware on the same frames.
 
         Parameters
         ----------
@@ -426,7 +426,7 @@ class Design(ABC):
     def _simulate_layers(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
-        """Simulate the hardware on frames, and return its outputs, every layer's output, and the measured cycles.
+        """Simulate frames; return the outputs (arrays), each layer's output, and cycles measured and predicted.
 
         Returns
         -------
@@ -458,7 +458,7 @@ class AcceleratorDesign(Design):
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _first_weights(self, config: AcceleratorConfig) -> dict[str, bytes]:
-        """Return the contents of the model's weights file, by file name, for hardware that loads weights at run time.
+        """Return the model's weights file (bytes by file name) for hardware that loads weights at run time.
 
         Returns
         -------
@@ -473,7 +473,7 @@ class AcceleratorDesign(Design):
         return {f"{identifier(config.name)}{weights.SUFFIX}": content}
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
-        """Return the golden model's maps ``(n, C, H, W)`` between the plan's groups: the input, then each output.
+        """Return golden maps ``(n, C, H, W)`` as a list: the input, then the output of each group of the plan.
 
         Returns
         -------
@@ -556,7 +556,7 @@ class AcceleratorDesign(Design):
         return run.maps, seen, cycles_entry(run.latency, run.interval, prediction.latency, interval)
 
     def _simulate_frames(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Simulate the accelerator, or the plan's groups one after another, on input maps ``(n, C, H, W)``.
+        """Return a `Run`: the accelerator, or its groups in turn, simulated on input maps ``(n, C, H, W)``.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Designs on a programmable engine: the engine's circuit, and a program that lets it compute a model."""
+"""Designs on a programmable engine (MAC array): the engine's circuit, and a program that lets it compute a model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineSimulation:
-    """Simulation of an engine that runs a program, with its settings: circuit, program, memory timing and options."""
+    """Simulation of an engine that runs a program: circuit, program, memory timing, and options."""
 
     circuit: EngineVerilog
     """Circuit of the simulated engine: its Verilog, configuration and board."""
@@ -56,7 +56,7 @@ class EngineSimulation:
         return EngineMemory(timing=self.timing)
 
     def compared(self, model: GoldenModel, x: Inputs) -> Result:
-        """Simulate frames on the engine; return a `Result`, compared with the golden model and the predicted cycles.
+        """Simulate frames on the engine; return a `Result`: outputs and cycles, expected and measured.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class ProgramDesign(Design):
 
     @property
     def _group(self) -> EngineGroup:
-        """The plan's only group of layers, which the engine computes."""
+        """Fusion group of all layers of the plan, its only one, which the engine computes."""
         from hwgen.templates.engine import engine_group
 
         return engine_group(self.plan.groups[0])

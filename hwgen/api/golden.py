@@ -78,7 +78,7 @@ class GoldenModel:
 
     @property
     def host(self) -> dict[str, Any]:
-        """Description of the hardware's inputs and outputs, and of the host's operators, as in ``plan.json``.
+        """JSON-like description of the hardware's inputs and outputs, and of the host's operators, as in ``plan.json``.
 
         The keys are ``input`` and ``output`` (``inputs`` and ``outputs`` where there are several), each with name,
         shape, type, scale and zero point, and ``host``.
@@ -89,7 +89,7 @@ class GoldenModel:
 
     @checked
     def prepare(self, x: Inputs) -> Values:
-        """Quantise float32 frames to the model's integer type; integer frames pass unchanged.
+        """Return frames in the model's integer type: float32 frames are quantised, integer frames pass unchanged.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class GoldenModel:
 
     @checked
     def golden(self, x: Inputs, *, integers: bool = False) -> Values:
-        """Compute the model's outputs for frames by the golden model, the NumPy model of the hardware's arithmetic.
+        """Return the model's outputs (array, or arrays by name), computed in NumPy exactly as in the hardware.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class GoldenModel:
 
     @checked
     def golden_parts(self, x: Inputs, *, integers: bool = False) -> Iterator[Values]:
-        """Yield the golden model's outputs for parts of the frames, for more frames than memory can hold.
+        """Yield the golden model's outputs for one part of the frames after another, if all would exceed memory.
 
         It has the parameters of `golden`. All frames are checked before the first part is computed.
 
@@ -216,7 +216,7 @@ class GoldenModel:
 
     @checked
     def complete(self, maps: Sequence[np.ndarray], x: Inputs) -> Values:
-        """Return the ONNX model's own outputs, computed on the host from the hardware's output maps.
+        """Return the ONNX model's own outputs, arrays computed on the host from the hardware's output maps.
 
         Parameters
         ----------
@@ -274,7 +274,7 @@ class GoldenModel:
         return host.ragged(self.network)
 
     def _prepared(self, x: Inputs) -> tuple[np.ndarray, ...]:
-        """Quantise the model's frames, and return an integer array ``(n, C, H, W)`` per hardware input, in order.
+        """Return the frames as integer arrays ``(n, C, H, W)``, quantised if floats, one per hardware input.
 
         Returns
         -------
@@ -302,7 +302,7 @@ class GoldenModel:
         return made[0] if len(made) == 1 else dict(zip(self.output_names, made, strict=True))
 
     def _integers(self, maps: Sequence[np.ndarray]) -> Values:
-        """Convert the hardware's output maps to the ONNX model's last integer tensors, in the model's shapes.
+        """Return the ONNX model's last integer tensors, arrays in the model's shapes, from the hardware's output maps.
 
         If the hardware has several outputs, they are a dict by name.
 

@@ -34,18 +34,18 @@ class Retrained(AcceleratorDesign):
     """Design of a retrained model that runs on the hardware built for another model with the same layers."""
 
     folder: Loadable = field(kw_only=True)
-    """Description of the existing design whose hardware the model uses, read from its folder."""
+    """Existing design whose hardware the model uses, read from its folder: digest, layers' fields, weight widths."""
 
     @cached_property
     def weights(self) -> bytes:
-        """Contents of the weights file that the existing design loads for this model."""
+        """Weights file of this model for the existing design, as bytes."""
         from hwgen.emit import weights
         from hwgen.network import host
 
         return weights.write(self.config, host.describe(self.network), self.model.name)
 
     def _simulate_frames(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Simulate the existing design's Verilog on frames, after it has loaded the model's weights.
+        """Return a `Run`: the existing design simulated on frames with the retrained model's weights.
 
         Returns
         -------
@@ -110,7 +110,7 @@ class Model(GoldenModel):
         cluster: str | None = None,
         **options: Any,
     ) -> Design:
-        """Plan the hardware of the model for a board, or follow a plan that was written before.
+        """Return the `Design` of this model for a board, planned by the options or as an older plan says.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class Model(GoldenModel):
 
     @checked
     def retrained(self, design: str | Path, *, board: str | Board | None = None) -> Retrained:
-        """Return the design of this model on the hardware of an existing design, which loads its weights at run time.
+        """Return the `Retrained` design: this model on an existing design that loads weights at run time.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class Model(GoldenModel):
         jobs: int | None = None,
         cluster: str | None = None,
     ) -> Design:
-        """Compile the model into a program for an existing engine.
+        """Return the `Design` with this model's program for an existing engine.
 
         Parameters
         ----------
@@ -269,7 +269,7 @@ class Model(GoldenModel):
         bandwidth: float | None = None,
         cluster: str | None = None,
     ) -> Result:
-        """Simulate an existing engine that runs a program file of this model, and compare with the golden model.
+        """Simulate a program file of this model on an existing engine; return a `Result` (golden model compared).
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class Model(GoldenModel):
 
 
 def _read_plan(path: str | Path, network: Network, board: Board) -> Plan:
-    """Read a ``plan.json`` for a network and board, and return the plan; a plan for another board gets a note.
+    """Return the plan in a ``plan.json``, for a network and board; a plan for another board gets a note.
 
     Returns
     -------

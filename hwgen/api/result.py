@@ -98,7 +98,7 @@ class Result:
 
     @property
     def frames(self) -> int:
-        """Number of simulated frames."""
+        """Number of simulated frames, an integer."""
         return len(listed(self.integers)[0])
 
     @property
@@ -143,7 +143,7 @@ class Result:
         }
 
     def document(self, labels: np.ndarray | None = None) -> dict[str, Any]:
-        """Return the simulation's sections of ``report.html`` as JSON-like values, with the sections of the design.
+        """Return the sections of ``report.html`` about design and simulation, as JSON-like values by name.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class Result:
         return sections
 
     def accuracy(self, labels: np.ndarray) -> dict[str, Any]:
-        """Return how many frames the hardware and the golden model classify correctly, by the given labels.
+        """Return JSON-like values: frames that hardware and golden model classify correctly, and a confusion matrix.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class Result:
 
 
 def difference(first: Mismatch | None) -> dict[str, Any] | None:
-    """Return values for ``report.html`` to draw a mismatch: its channel's map, as simulated and as expected.
+    """Return JSON-like values to draw a wrong value's channel map, simulated and expected; ``None`` if unknown.
 
     Returns
     -------
@@ -250,7 +250,7 @@ def difference(first: Mismatch | None) -> dict[str, Any] | None:
 def cycles_entry(
     latency: int, interval: int | None, predicted_latency: int, predicted_interval: int | None
 ) -> dict[str, int | None]:
-    """Return measured and predicted cycles as a dictionary with the keys of ``hwgen simulate --json``.
+    """Return measured and predicted latency and interval, in cycles, as a dict with the keys of ``simulate --json``.
 
     Returns
     -------

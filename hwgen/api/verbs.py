@@ -34,7 +34,7 @@ def load(
     bits: int | None = None,
     **options: Any,
 ) -> Model:
-    """Read a model, or its first part, from an ``.onnx`` file or by a built-in network's name, and return a `Model`.
+    """Return the `Model` read from an ``.onnx`` file or a built-in network's name, or only its first part.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def load(
 def quantise(
     source: str | Path, calibration: Inputs | str | Path, output: str | Path, bits: int | None = None
 ) -> Model:
-    """Quantise a float ONNX model with typical inputs, write the quantised model, and return it as a `Model`.
+    """Quantise a float ONNX model with typical inputs, write it to a file, and return the result as a `Model`.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def sweep(
     progress: bool | Listener = False,
     **options: Any,
 ) -> SweepTable:
-    """Plan models for boards with every combination of option values, and return all plans with their Pareto fronts.
+    """Return a `SweepTable` with the plans of models for boards, for every combination of option values.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def sweep(
 
 
 def _check_sequence(sequence: Any, type_: Any, name: str, what: str) -> list[Any]:
-    """Return the argument ``name`` as a list, after a check that it is a non-empty sequence of ``type_`` entries.
+    """Return the argument ``name`` as a list; InputError unless it is a non-empty sequence of ``type_``.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Search for a layer's loop orders and block sizes (blockings) that move the fewest words between memory and buffers.
+"""Search for a layer's blocking: loop order and block sizes that move the fewest words between memories.
 
 `problem` states a layer's loops, `nest` a blocked order of these loops, and `count` the words that any buffer fetches
 in it. The tests compare the counts with a plain simulation. Three searches build on the counts: one on-chip buffer with

@@ -46,7 +46,7 @@ The paper's order is ``zks``.
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """Cost model of a DMA, in any unit (seconds, cycles): per call, per run of consecutive addresses, and per word."""
+    """Cost of DMA transfers in any unit (seconds, cycles): per call, per run of addresses, per word."""
 
     call: float = 0.0
     jump: float = 0.0
@@ -59,7 +59,7 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferedTile:
-    """Tile size and loop order of a layer with a double buffer, with words moved, DMA transfers and cost of the layer.
+    """Tile size and loop order for a double buffer, with the layer's words moved, DMA transfers and cost.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class BufferedTile:
 
 
 def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> BufferedTile:
-    """Return the words moved, DMA transfers and cost of a layer for one tile size and loop order, halos included."""
+    """Return a layer's words moved, DMA transfers and cost for one tile size and loop order."""
     single = _tile_of_sizes(problem, sizes)
     words, calls, jumps = (int(figure.item()) for figure in _count_moves(single, order, runs=True))
     return BufferedTile(
@@ -105,7 +105,7 @@ def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Tran
 
 
 def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
-    """Return the words moved for a layer by the program in Cecconi's paper (listing 1.1), for one tile size.
+    """Return the number of words moved for one tile size by the program in Cecconi's paper (listing 1.1).
 
     Inputs stay in the buffer for all ``z``. Weights, biases and outputs are fetched for every tile, and outputs are
     written back.
@@ -128,7 +128,7 @@ def _tile_of_sizes(problem: Problem, sizes: dict[str, int]) -> TileWords:
 def optimise(
     problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS
 ) -> BufferedTile:
-    """Search for a layer's cheapest tile, over all sizes and loop orders, with a buffer of ``limit`` words at most.
+    """Return a layer's cheapest tile and loop order with a buffer of at most ``limit`` words.
 
     Kernels stay whole. Of equal tiles the one with fewer words is chosen, then fewer transfers, then the smaller
     buffer. If runs of addresses have a cost, the search tries one size for each number of blocks.
@@ -193,7 +193,7 @@ def _words(tiling: TileWords, operand: str, order: str) -> np.ndarray:
 
 
 def _count_moves(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a layer's words moved, DMA calls, and runs of consecutive addresses, as arrays over all tile sizes.
+    """Return three arrays over tile sizes: words moved, DMA calls, runs of consecutive addresses.
 
     Without ``runs`` the runs are not counted, and the third result is 0.
     """
@@ -229,7 +229,7 @@ def _count_moves(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarr
 
 
 def _map_runs(tiling: TileWords, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
-    """Return, per tile size, the total number of runs of consecutive addresses in all tiles of a feature map.
+    """Return an array over tile sizes of the runs of consecutive addresses in all tiles of a map.
 
     A block has one run per row. If rows are whole, it has one run per channel; if channels are whole too, one run in
     all.
@@ -243,7 +243,7 @@ def _map_runs(tiling: TileWords, axes: dict[tuple[str, str], Axis], channels: st
 
 
 def _count_axis_blocks(tiling: TileWords, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
-    """Return, for each block size, the elements read, partial and whole blocks along a map's axis, as three lists.
+    """Return, per block size, elements read, partial blocks and whole blocks on a map's axis: three lists.
 
     Elements that several blocks read count in each. A partial block lacks some of the map's elements along the axis. A
     whole block has all of them.
@@ -259,7 +259,7 @@ def _count_axis_blocks(tiling: TileWords, dims: tuple[str, str], axis: Axis) -> 
 
 
 def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
-    """Return the input tile chosen by Cecconi's printed equations, the words they claim, and the words really moved.
+    """Return the input tile by Cecconi's printed equations, the words these claim, and the words really moved.
 
     Sizes divide the map, and the loop order is the printed one. Of equal tiles the one with the fewest transfers is
     chosen. The tile that is really moved has as many windows as the stride fits into the input tile, at least one, plus

@@ -1,4 +1,4 @@
-"""Exact counts of the words that a blocked loop nest fetches into a buffer placed anywhere in the nest.
+"""Exact counts of words that a blocked loop nest fetches into a buffer placed at any depth of the nest.
 
 A buffer at position ``p`` of a nest holds the block of its operand that loops 0 to ``p - 1`` touch. The outer loops
 change the block. Which words are fetched then depends on the buffer:
@@ -32,7 +32,7 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True)
 class Axis:
-    """Geometry of one axis (rows or columns) of a layer's input map: its size, and the windows that slide over it.
+    """One axis (rows or columns) of a layer's input map: its size, and the windows that slide along it.
 
     There are ``outputs`` windows of ``window`` elements each. The map has ``size`` elements, after ``pad`` elements of
     padding.
@@ -46,17 +46,17 @@ class Axis:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """Cumulative counts ``(taps, windows + 1)``: map elements, not padding, that each tap reads in the windows."""
+        """Array ``(taps, windows + 1)``: map elements (no padding) each tap reads, summed over windows so far."""
         elements = np.arange(self.outputs) * self.stride - self.pad + np.arange(self.window)[:, None]
         inside = (elements >= 0) & (elements < self.size)
         return np.concatenate([np.zeros((self.window, 1), np.int64), np.cumsum(inside, axis=1)], axis=1)
 
     def touched(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return how many distinct map elements along the axis are read by the taps ``f`` of the windows ``x``."""
+        """Return arrays of how many distinct elements on the axis the taps ``f`` of the windows ``x`` read."""
         return self._count_inside(self._start(x, f), self._stop(x, f)) if self._dense(x, f) else self._sparse(x, f)
 
     def shared(self, before: tuple[Blocks, Blocks], after: tuple[Blocks, Blocks]) -> np.ndarray:
-        """Return how many map elements along the axis are read by both of two blocks of windows and taps."""
+        """Return arrays of how many elements on the axis two blocks of windows and taps both read."""
         if self._dense(*before) and self._dense(*after):
             begin = np.maximum(self._start(*before), self._start(*after))
             return self._count_inside(begin, np.minimum(self._stop(*before), self._stop(*after)))
@@ -82,7 +82,7 @@ class Axis:
         return np.maximum(0, np.minimum(end, self.size) - np.maximum(begin, 0))
 
     def _sparse(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return how many map elements are read by taps ``f`` of windows ``x`` that may have gaps between them."""
+        """Return arrays of how many elements taps ``f`` of windows ``x`` read if there may be gaps between them."""
         taps = np.concatenate([np.zeros((1, self.outputs + 1), np.int64), np.cumsum(self._sums, axis=0)])
         first, last = x.start, x.start + x.length
         below, above = f.start, f.start + f.length
@@ -96,7 +96,7 @@ class Axis:
 
 
 def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
-    """Return the `Axis` of a layer's input columns and of its rows, by the loop dimensions of output and window.
+    """Return the `Axis` of a layer's input columns and rows, by pairs of loop dimensions (output, window).
 
     The keys are ``(X, Fw)`` and ``(Y, Fh)``.
     """
@@ -121,7 +121,7 @@ def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
 
 
 def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, scope: int | None = None) -> int:
-    """Return the words of ``operand`` that a buffer around the ``position`` innermost loops fetches in the whole nest.
+    """Return the number of words of an operand that a buffer around the ``position`` inner loops fetches in all.
 
     The head of this module states what ``overlap`` and ``scope`` mean.
     """
@@ -138,7 +138,7 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _blocks_around_step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return, by dimension, the blocks that a buffer holds before and after each step of one loop outside it.
+    """Return a buffer's blocks before and after each step of one outer loop, by dimension.
 
     The buffer is at ``position`` of the nest. Blocks have a start and a length.
     """
@@ -164,7 +164,7 @@ def _blocks_around_step(nest: Nest, position: int, loop: int) -> tuple[dict[str,
 def _shared_words(
     problem: Problem, operand: str, before: dict[str, Blocks], after: dict[str, Blocks], *, same: bool = False
 ) -> int:
-    """Return the number of words that an operand's blocks ``before`` and ``after`` share, summed over all pairs.
+    """Return how many words of an operand blocks ``before`` and ``after`` share, over all pairs.
 
     With ``same`` only pairs of identical blocks count.
     """
@@ -191,7 +191,7 @@ def _shared_words(
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Words that one operand's buffer in a loop nest reads from the next outer memory, and writes back to it.
+    """Words that a buffer of one operand reads from the next outer memory and writes back.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ def traffic(
     scope: int | None = None,
     first_read: bool = False,
 ) -> dict[str, list[Traffic]]:
-    """Return the `Traffic` of buffers at given positions in a loop nest, as a list per operand, inner to outer.
+    """Return, per operand, a list of the `Traffic` of its buffers at given positions, inner to outer.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Energy of a memory access by the memory's size, and the memory hierarchies of the blocking search.
+"""Energy per memory access by memory size, and memory hierarchies for the blocking search.
 
 The energies are from Yang (section 3.4 and Table 3). Between the sizes of the table, the logarithm of the energy is
 interpolated over the logarithm of the size, for each word length. Below 1 KB the slope from 1 to 2 KB continues. Above
@@ -55,7 +55,7 @@ def access(size: float, width: int) -> float:
 
 
 def accesses(sizes: np.ndarray, width: int) -> np.ndarray:
-    """Return the energies, in pJ, of accesses to 16 bits in memories of ``sizes`` bytes with ``width``-bit words."""
+    """Return an array of energies in pJ per 16 bits, of accesses to memories of ``sizes`` bytes."""
     if width not in WIDTHS:
         raise ConfigError(f"a memory's word length must be one of {', '.join(map(str, WIDTHS))} bits, not {width}")
     if np.any(sizes <= 0):
@@ -74,7 +74,7 @@ def accesses(sizes: np.ndarray, width: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLevel:
-    """Memory of an accelerator's hierarchy: name, size in bytes, and energy per word access in pJ."""
+    """Memory in an accelerator's hierarchy: its name, its size in bytes, its energy per word access in pJ."""
 
     name: str
     size: int
@@ -94,7 +94,7 @@ class Private:
     top: float = DRAM
 
     def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
-        """Return the memory that holds an operand's buffer of ``size`` bytes at a level of the hierarchy."""
+        """Return the memory that holds an operand's buffer at a level; ``size`` (bytes) doesn't matter."""
         return self.memories[operand][level]
 
 
@@ -109,13 +109,13 @@ class Shared:
     top: float = DRAM
 
     def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
-        """Return the memory that holds an operand's buffer of ``size`` bytes at a level of the hierarchy."""
+        """Return the memory that holds any operand's buffer at a level; ``size`` (bytes) doesn't matter."""
         return self.memories[level]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoDesign:
-    """Memory hierarchy to be designed with the blocking: one memory per buffer, at most ``limit`` bytes in total.
+    """Memory hierarchy designed with the blocking: a memory per buffer, at most ``limit`` bytes in all.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class CoDesign:
     top: float = DRAM
 
     def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
-        """Return the memory that holds an operand's buffer of ``size`` bytes at a level of the hierarchy."""
+        """Return a new memory of exactly ``size`` bytes for an operand's buffer at a level."""
         return MemoryLevel.sized(f"{operand}{level}", size, self.widths[operand])
 
 

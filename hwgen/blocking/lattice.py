@@ -1,4 +1,4 @@
-"""Lattice of block extents, the search space of the blocking search, with the words that buffers fetch."""
+"""Search space of the blocking search: all combinations of tile sizes, with the words that buffers fetch for them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hwgen.blocking.tiling import TileWords, distinct, divisors
 from hwgen.errors import ConfigError
 
 MIRRORED = 24
-"""Index of the bit, in a search step's action code, that marks an exchange of rows and columns."""
+"""Index of the bit, in a search step's action code (an integer), that says rows and columns are exchanged."""
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Search space of blockings: all combinations of block extents (points), each with buffer sizes and words fetched.
+    """Search space of blockings: all combinations (points) of block sizes, with buffer sizes and words fetched.
 
     Parameters
     ----------
@@ -59,17 +59,17 @@ class Lattice:
 
     @cached_property
     def tiling(self) -> TileWords:
-        """Word counts of the layer (`TileWords`) for all combinations of the lattice's block sizes."""
+        """Word counts of the layer (`TileWords`) for all combinations of block sizes."""
         return TileWords(self.problem, self.sizes)
 
     @cached_property
     def room(self) -> list[np.ndarray]:
-        """Size in words of the input, weight and output block at every lattice point (combination of block extents)."""
+        """Words in an input, weight and output block at every lattice point: one array per operand."""
         return [np.broadcast_to(self.tiling.room(operand), self.tiling.shape).ravel() for operand in OPERANDS]
 
     @cached_property
     def fill(self) -> list[np.ndarray]:
-        """Words moved in the whole layer by a buffer that holds the block of a lattice point: an array per operand.
+        """Words moved in all by a buffer that holds the block of a lattice point: one array per operand.
 
         With ``optimistic`` the words are a lower bound: every block that can stay at an edge is fetched once.
         """
@@ -87,7 +87,7 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Longest remainder at the layer's edge that still fits one block, by dimension and block size, in elements.
+        """Longest remainder at the layer's edge that shares a block's buffer, by dimension and block size.
 
         It remains after a multiple of the block size. The value is 0 if no multiple among the sizes leaves such a
         block.
@@ -108,7 +108,7 @@ class Lattice:
         return any(map(any, self.edges.values()))
 
     def _share_kept(self, operand: str) -> np.ndarray:
-        """Return, per tile size, an upper bound on the share of an operand's words that are at an edge, fetched once.
+        """Return an array over tile sizes: at most this share (0 to 1) of an operand lies in partial edge tiles.
 
         Such words belong to partial blocks, which can stay in their buffer.
         """
@@ -129,7 +129,7 @@ class Lattice:
 
     @cached_property
     def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """Loops that can extend a nest: dimensions, and the next lattice point after each point (-1 if there is none).
+        """Loops that can extend a nest: dimensions, and the next point after every point (-1: none).
 
         A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
         blocks divide the size, the extent grows by a prime factor.
@@ -154,7 +154,7 @@ class Lattice:
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """Topological rank of each lattice point (block extents), greater than the ranks of all its predecessors."""
+        """Topological rank of each lattice point, an array: above the ranks of all points that lead there."""
         ranks = np.zeros(self.tiling.shape, np.int32)
         for dim in DIMS:
             own = [0] * len(self.sizes[dim])
@@ -167,7 +167,7 @@ class Lattice:
 
     @cached_property
     def mirror(self) -> np.ndarray | None:
-        """Index of each lattice point (block extents) with rows and columns exchanged; ``None`` without symmetry.
+        """Index of each lattice point with rows and columns exchanged, an array; ``None`` without symmetry.
 
         The layer must be the same in rows and in columns.
         """
@@ -179,7 +179,7 @@ class Lattice:
         return indices.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
 
     def extents(self, point: int, mirrored: bool) -> dict[str, int]:
-        """Return the block extents by loop dimension at a lattice point, or at its mirror image."""
+        """Return block sizes by loop dimension at a lattice point, or at its mirror image (rows as columns)."""
         return self.tiling.tile(self.mirror[point] if mirrored and self.mirror is not None else point)
 
 

@@ -1,4 +1,4 @@
-"""Blocked loop nests of a layer, and their notation as strings (Yang, section 3.1).
+"""Blocked loop nests of a layer, and their text notation (Yang, section 3.1).
 
 A nest is written from the innermost loop to the outermost: ``Fw=3 Fh=3 X0=8 Y0=8 C0=16 K0=16 X1=56 Y1=56 C1=128
 K1=256``. The value of a loop is the extent that its dimension has reached, not the number of trips: ``X1`` covers 56
@@ -36,7 +36,7 @@ class Blocks:
     length: np.ndarray
 
     def split(self, step: int) -> Blocks:
-        """Divide all blocks into pieces of at most ``step`` elements, and return the pieces.
+        """Return the pieces of at most ``step`` elements that all blocks are cut into.
 
         The last piece of a block can be shorter.
         """
@@ -46,11 +46,11 @@ class Blocks:
         return Blocks(np.repeat(self.start, pieces) + offset, np.minimum(step, np.repeat(self.length, pieces) - offset))
 
     def first(self, steps: Sequence[int]) -> Blocks:
-        """Return the first piece of each block after dividing it repeatedly into pieces of the sizes ``steps``."""
+        """Return the first piece of each block after repeated cuts into pieces of sizes ``steps``."""
         return Blocks(self.start, np.minimum(self.length, min(steps, default=1 << 62)))
 
     def last(self, steps: Sequence[int]) -> Blocks:
-        """Return the last piece (remainder) of each block after dividing it repeatedly by the sizes ``steps``."""
+        """Return the last piece (remainder) of each block after repeated cuts into sizes ``steps``."""
         length = self.length
         for step in steps:
             length = length - step * (-(-length // step) - 1)
@@ -58,7 +58,7 @@ class Blocks:
 
 
 def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
-    """Reshape the blocks of two loop dimensions, so that they broadcast to all their combinations."""
+    """Return the blocks of two loop dimensions reshaped so that they broadcast to all combinations."""
     return Blocks(blocks.start[:, None], blocks.length[:, None]), other
 
 
@@ -112,7 +112,7 @@ class Nest:
 
     @classmethod
     def parse(cls, problem: Problem, text: str) -> Nest:
-        """Parse a loop nest from text such as ``Fw Fh X0=8 Y0=8 C K X1 Y1``, innermost loop first.
+        """Return the loop nest that a text such as ``Fw Fh X0=8 Y0=8 C K X1 Y1`` states, innermost loop first.
 
         The last loop of a dimension does not need ``=N``, and a dimension of size 1 does not need a loop.
 
@@ -155,7 +155,7 @@ class Nest:
         return reached
 
     def steps(self, dim: str, inner: int, outer: int) -> list[int]:
-        """Return the distinct block sizes of ``dim``, descending, between two positions in the nest."""
+        """Return the distinct block sizes of ``dim`` between two positions of the nest, descending."""
         extents = [self._extents[dim][position] for position in range(inner, outer + 1)]
         return sorted(set(extents[:-1]), reverse=True)
 

@@ -1,4 +1,4 @@
-"""Search for a layer's best tiles if a board's block RAM is a double buffer, and the time of a tiled layer.
+"""Search for a layer's best tiles with a board's block RAM as a double buffer, and the layer's time then.
 
 With two buffers the next tile enters, and the previous tile leaves, while a tile is computed (Cecconi, section 3.2;
 Peemen, section V-4). The first fetch and the last write overlap with nothing. With one buffer, transfers alternate with
@@ -28,7 +28,7 @@ MAX_TILES = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class TileSteps:
-    """Words moved, DMA transfers and MACs of each tile of a layer, as arrays in order of computation.
+    """Words moved, DMA transfers and MACs of each tile of a layer, in order of computation, as arrays.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class TileSteps:
     macs: np.ndarray
 
     def times(self, transfer: Transfer, mac: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the time of each tile's fetch, computation and write, as three arrays, in the transfer cost's unit.
+        """Return three arrays over tiles: time of fetch, of computation and of write, in the transfer's unit.
 
         ``mac`` is the time of a multiply-add.
         """
@@ -124,7 +124,7 @@ def _count_runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.
 
 
 def _fetches(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
-    """Return, per tile, whether it needs another block of an operand than the previous tile, and thus a fetch."""
+    """Return a boolean per tile: it needs another block of an operand than the previous tile did."""
     changed = np.zeros(len(next(iter(index.values()))), bool)
     changed[0] = True
     for dim in dims:
@@ -133,7 +133,7 @@ def _fetches(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
 
 
 def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
-    """Return the time of a tiled layer with double buffering (DMA overlaps computation), in the arguments' unit.
+    """Return a tiled layer's time with double buffering (DMA during computation), in the arguments' unit.
 
     It is the first fetch, then for each tile the longer of its computation and the simultaneous transfers, then the
     last write.
@@ -144,7 +144,7 @@ def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> f
 
 
 def in_turn(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
-    """Return the time of a tiled layer if fetches, computations and writes never overlap, in the arguments' unit."""
+    """Return a tiled layer's time if fetch, computation and write never overlap, in the arguments' unit."""
     return float(np.sum(fetch) + np.sum(compute) + np.sum(write))
 
 
@@ -172,7 +172,7 @@ def buffer_words(board: Board, bits: int) -> int:
 
 
 def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
-    """Return the tile size that moves the fewest words of a layer through a board's block RAM, with the layer's time.
+    """Return the tile size with the fewest words moved through a board's block RAM, and the layer's time.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
 
 
 def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
-    """Return a layer's off-chip traffic in bytes per frame, in its best tiles, and a lower bound on its cycles.
+    """Return a layer's off-chip bytes per frame with its best tiles, and a lower bound of its cycles.
 
     All words are as wide as the layer's input. A layer without window and weights has no tiles: its maps are moved
     once.

@@ -1,4 +1,4 @@
-"""Search for the loop blocking with the least memory energy, as a shortest path through the lattice of block extents.
+"""Search for the blocking with the least memory energy, as a shortest path through the lattice of block sizes.
 
 Labels grow loop by loop. The search drops a label if another label dominates it, or if its bound is no better than the
 best known energy.
@@ -22,7 +22,7 @@ from hwgen.blocking.problem import OPERANDS, indexes
 
 @dataclass
 class Labels:
-    """Batch of partial blockings (inner loops with buffers), the labels of a shortest-path search: arrays of rows.
+    """Batch of partial blockings (inner loops with buffers) in a shortest-path search, one per row of arrays.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Labels:
     action: np.ndarray
 
     def take(self, rows: np.ndarray) -> Labels:
-        """Return the batch's partial blockings (loops with buffers) in the given rows, as a new batch."""
+        """Return a batch of the partial blockings in the given rows."""
         return Labels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def __len__(self) -> int:
@@ -62,19 +62,18 @@ class Labels:
 
     @staticmethod
     def join(batches: Sequence[Labels]) -> Labels:
-        """Concatenate several batches of partial blockings (loops with buffers) into one."""
+        """Return one batch with all partial blockings of several batches."""
         return Labels(
             *(np.concatenate([getattr(batch, column.name) for batch in batches]) for column in fields(Labels))
         )
 
 
 Path = list[tuple[int, int]]
-"""Type of a path that builds a blocking: pairs of a lattice point (block extents) and a code of the buffers added.
-"""
+"""Type of a search's path to a blocking: lattice points (block sizes) with codes of the buffers added there."""
 
 
 class Trail:
-    """Store of all partial loop blockings that the search has extended, for tracing a solution back.
+    """Store of all partial blockings that a search has extended, to trace a solution back to its start.
 
     ``parent`` of each partial blocking is the index of the blocking that it extends.
     """
@@ -90,7 +89,7 @@ class Trail:
         return self._starts[-2]
 
     def back(self, labels: Labels, row: int) -> Path:
-        """Return the path, first step to last, that built the partial blocking in row ``row`` of ``labels``."""
+        """Return the path, first step to last, to the partial blocking in row ``row`` of ``labels``."""
         steps = [(int(labels.point[row]), int(labels.action[row]))]
         while (label := int(labels.parent[row])) >= 0:
             batch = bisect_right(self._starts, label) - 1
@@ -100,7 +99,7 @@ class Trail:
 
 
 def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """Return the Pareto-optimal partial blockings of a batch, at most ``width`` per combination of block extents.
+    """Return a batch's Pareto-optimal partial blockings, at most ``width`` per lattice point, and a bound on the rest.
 
     The second result is the least energy bound of the blockings dropped because of ``width``, infinite if none is.
     """
@@ -148,7 +147,7 @@ def _pareto_rows(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
 
 
 def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return, per row of costs in ``rows``, whether a row of ``kept`` dominates it: no entry is larger.
+    """Return a boolean per row of costs in ``rows``: a row of ``kept`` is nowhere larger.
 
     No row of ``kept`` sorts after ``rows``.
     """
@@ -164,7 +163,7 @@ def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 
 def cheapest_path(lattice: Lattice, prices: BlockPrices, width: int, limit: float) -> tuple[float, float, Path | None]:
-    """Search the loop blocking with the least energy below ``limit``; return its energy, a lower bound, its path.
+    """Return (energy, lower bound, path) of the blocking with the least energy, below ``limit`` pJ.
 
     The lower bound covers all partial blockings that were dropped because of ``width``. Without a blocking below
     ``limit``, the energy is infinite and the path is ``None``.
@@ -213,7 +212,7 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 def expand(
     lattice: Lattice, prices: BlockPrices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
-    """Extend partial blockings by one more loop in all possible ways, with and without new buffers inside it.
+    """Return batches of partial blockings with one more loop, in all ways, with and without new buffers inside.
 
     Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros. If
     blocks can stay at an edge, any buffer can be useful.
@@ -243,7 +242,7 @@ def expand(
 
 
 def at_end(lattice: Lattice, prices: BlockPrices, labels: Labels, first: int) -> Labels:
-    """Extend complete loop blockings by optional buffers that hold an operand's whole array, in all combinations.
+    """Return complete blockings with optional buffers for operands' whole arrays, in all combinations.
 
     The blocking in the first row of ``labels`` has the index ``first`` in the trail.
     """
@@ -308,7 +307,7 @@ def _extend_by_loop(lattice: Lattice, labels: Labels, point: np.ndarray, rows: n
 
 
 def energy_bounds(lattice: Lattice, prices: BlockPrices, labels: Labels) -> np.ndarray:
-    """Return, per partial loop blocking, a lower bound on the energy (pJ) of all complete blockings that extend it.
+    """Return an array of lower bounds (pJ), per partial blocking, on the energy of its completions.
 
     An operand still needs an access to a buffer as large as its present block, and every element once from the top; or
     all accesses go to the top. A buffer that spans the next loops does not need this, but only one kind of loop is

@@ -21,7 +21,7 @@ from hwgen.errors import PlanError
 from hwgen.network import shapes
 
 LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
-"""Loop dimensions by the loop letters of Peemen's paper: ``r``, ``q``, ``m``, ``n``, ``k`` and ``l``."""
+"""Loop dimension (`DIMS`) of each loop letter in Peemen's paper: ``r``, ``q``, ``m``, ``n``, ``k``, ``l``."""
 
 MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Buffer sizes, in words, with results printed in Peemen's paper (Table I)."""
@@ -29,7 +29,7 @@ MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 @dataclass(frozen=True, kw_only=True)
 class TileSchedule:
-    """Tile size of a layer with one on-chip buffer, the loop along which tiles follow each other, and memory accesses.
+    """Tile size for one on-chip buffer, the loop along which tiles follow each other, and words accessed.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class TileSchedule:
 
     @property
     def per_iteration(self) -> float:
-        """Number of off-chip memory accesses per multiply-add of the layer."""
+        """Number of off-chip words accessed per multiply-add of the layer."""
         return self.accesses / self.iterations
 
 
@@ -70,7 +70,7 @@ def layer() -> Problem:
 
 
 def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> TileSchedule:
-    """Return the memory accesses of a layer for one tile size and one direction (loop) of successive tiles."""
+    """Return the words accessed by a layer with one tile size and one loop along which tiles follow each other."""
     inner = LETTERS[direction]
     order = (inner, *(dim for dim in DIMS if dim != inner))
     nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in LETTERS.items()}, order)
@@ -91,7 +91,7 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
 def optimise(
     problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
 ) -> list[TileSchedule]:
-    """Search, for each buffer size, the tile size and order of tiles with the fewest memory accesses of a layer.
+    """Return, per buffer size, the tile size and order of tiles with the fewest words accessed.
 
     The order is the direction (a loop) of the next tile. ``strict`` keeps the working set below the memory's size, as
     in Table I; otherwise it can equal the size. Of equal tiles the one with the smallest working set is chosen, then

@@ -14,7 +14,7 @@ from hwgen.errors import PlanError
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
-    """Return, by operand, after how many inner loops of a nest a buffer is useful, because the next loop reuses data.
+    """Return, by operand, the nest positions where a buffer is useful: the next outer loop reuses its data.
 
     The rules are from Yang, section 3.2. A buffer of weights is inside a run of X and Y loops, a buffer of outputs
     inside C loops, and a buffer of inputs inside K loops. Loops over the window reuse outputs. They also reuse inputs
@@ -37,7 +37,7 @@ def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
 
 
 def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
-    """Place a loop nest's useful buffers in shared memories by Yang's heuristic, and return the `PricedBlocking`.
+    """Return a nest with its useful buffers placed in shared memories by Yang's heuristic, and its energy.
 
     Buffers with the most accesses are first, and fill the memories from the inside out. A buffer that does not fit
     opens the next memory for itself and all following buffers. A buffer that fits no memory stays in DRAM.
@@ -63,7 +63,7 @@ def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
 
 
 def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) -> PricedBlocking:
-    """Choose buffers that minimise a loop nest's memory energy on a hierarchy, and return the `PricedBlocking`.
+    """Return a nest with the buffers that minimise its memory energy on a hierarchy, as `PricedBlocking`.
 
     With private memories and co-design, each operand is optimised independently over all positions, and the sum of
     co-designed sizes is checked at the end. Shared memories use Yang's packing.
@@ -102,7 +102,7 @@ def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) ->
 
 
 def _priced(hierarchy: Private | CoDesign, operand: str, words: list[int]) -> list[tuple[str, float]] | None:
-    """Return, per buffer of an operand, its memory's name and energy per access (pJ); ``None`` if one doesn't fit."""
+    """Return (memory name, pJ per access) of each buffer of an operand; ``None`` if one doesn't fit."""
     sizes = [size * energy.WORD_BYTES for size in words]
     if any(size == 0 for size in sizes):
         return None

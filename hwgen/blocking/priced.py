@@ -12,7 +12,7 @@ from hwgen.blocking.problem import OPERANDS
 
 @dataclass(frozen=True, kw_only=True)
 class PricedBuffer:
-    """Buffer of one operand in a blocked loop nest, with its memory, size and number of accesses.
+    """Buffer of one operand in a blocked loop nest: its memory, its words, and its numbers of accesses.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class PricedBuffer:
 
 @dataclass(frozen=True, kw_only=True)
 class PricedBlocking:
-    """Blocked loop nest with its buffers and the energy of all its memory accesses.
+    """Blocked loop nest with its buffers, and the energy (pJ) of all its memory accesses.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class PricedBlocking:
 
     @property
     def gap(self) -> float:
-        """Optimality gap: an upper bound on the possible saving, as a fraction of this blocking's energy."""
+        """Largest possible saving by another blocking, as a share (0 to 1) of this blocking's energy."""
         return max(0.0, 1 - self.bound / self.energy)
 
     @property
@@ -99,7 +99,7 @@ class PricedBlocking:
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Return, by operand, the words read and written by a datapath that computes the innermost loops in parallel.
+    """Return words read and written, by operand, by a datapath that computes the inner loops at once.
 
     These are the loops of the nest inside ``position``. Outputs count in both directions.
     """
@@ -115,7 +115,7 @@ def evaluate(
     tops: Mapping[str, float] | None = None,
     bound: float = 0.0,
 ) -> PricedBlocking:
-    """Count the memory accesses of a loop nest with given buffers, and return the nest with their energy.
+    """Return a loop nest with given buffers and the energy (pJ) of its memory accesses.
 
     Every access to a buffer is an access by the next inner buffer, or by the datapath.
 

@@ -14,7 +14,7 @@ from hwgen.blocking.problem import OPERANDS, Problem
 
 
 class BlockPrices:
-    """Tables of energy per access (pJ) by operand, memory level and block size, for one memory hierarchy."""
+    """Energy per access (pJ) of a buffer, in tables by operand, memory level and lattice point."""
 
     def __init__(self, hierarchy: Hierarchy, lattice: Lattice, limited: frozenset[str] = frozenset()) -> None:
         """Compute the energy per access (pJ) of every possible buffer (block size and memory level).
@@ -38,7 +38,7 @@ class BlockPrices:
         self.last = [_memory_energy(hierarchy, lattice.problem, operand) for operand in OPERANDS]
 
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
-        """Return the energy per access (pJ) of a buffer of each size in each memory level; infinite if too large."""
+        """Return an array of energies per access (pJ), by memory level and buffer size; infinite if too large."""
         hierarchy = self.hierarchy
         if isinstance(hierarchy, CoDesign):
             sizes = np.maximum(rooms, 1) * energy.WORD_BYTES
@@ -52,7 +52,7 @@ class BlockPrices:
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
-        """Minimum energy (pJ) of an access to a buffer at a memory level or any higher one, as an array per operand.
+        """Least energy (pJ) of an access to a buffer at a memory level or above, an array per operand.
 
         The energy beyond the last level is infinite.
         """
@@ -63,7 +63,7 @@ class BlockPrices:
         return result
 
     def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Return the memory levels available for one more buffer, each with a mask of the partial blockings it suits.
+        """Return memory levels for one more buffer, each with a mask of the partial blockings it is open to.
 
         ``levels`` holds the next free level of each label.
         """

@@ -1,4 +1,4 @@
-"""Loop nest of a layer (sizes, stride, padding, groups), the input of every search for a blocking.
+"""Loop nest of a layer (sizes, stride, padding, groups), which every search for a blocking starts from.
 
 A convolution is six loops around one multiply-add (Yang, Algorithm 1), in each group of channels:
 
@@ -135,7 +135,7 @@ class Problem:
         return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]
 
     def padded(self, **multiples: int) -> Problem:
-        """Return the layer's loops with some sizes rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
+        """Return the layer with loop sizes rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
 
         The added elements are computed and moved, also from DRAM, but not stored.
         """
@@ -145,7 +145,7 @@ class Problem:
 
     @classmethod
     def of(cls, layer: Op) -> Problem:
-        """Return the loop nest of a convolution or pool layer of a network.
+        """Return the loop nest (blocking problem) of a convolution or pool layer of a network.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class Problem:
 
     @classmethod
     def parse(cls, text: str) -> Problem:
-        """Parse a layer such as ``56x56x128->256 k3``: input rows, columns and channels, output channels, kernel.
+        """Return the layer that a text such as ``56x56x128->256 k3`` states: input, output channels, kernel.
 
         ``k5`` or ``k5x3`` is the window (rows, columns), 1 by default; ``s2`` the stride, ``g2`` the groups, ``p1`` the
         padding of all sides. Without ``p`` the output is as large as the input, divided by the stride and rounded up.
@@ -254,7 +254,7 @@ class Problem:
 def _windows(
     whole: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] | None
 ) -> tuple[list[int], tuple[int, int]]:
-    """Return an output map's rows and columns, and the padding (pixels) above and left of the input map.
+    """Return an output map's [rows, columns], and the (top, left) padding of the input map in pixels.
 
     Without ``pad`` the output is as large as the input, divided by the stride and rounded up.
     """

@@ -50,7 +50,7 @@ def search(
     first: int = 12,
     within: float = 0.0,
 ) -> PricedBlocking:
-    """Search for a layer's blocking (loop order, block sizes, buffers) with the least energy on a memory hierarchy.
+    """Return a layer's blocking (loop order, block sizes, buffers) with the least energy on a memory hierarchy.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def search(
 def _search_blocking(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
 ) -> PricedBlocking | None:
-    """Search the blocking with the least energy, less than ``below`` (pJ), on a memory hierarchy; else ``None``."""
+    """Return the blocking with the least energy below ``below`` (pJ) on a hierarchy; ``None`` if there is none."""
     floor, limited = 0.0, frozenset[str]()
     while True:
         blocking = _refined(lattice, BlockPrices(hierarchy, lattice, limited), first, width, within, below)
@@ -110,7 +110,7 @@ def _search_blocking(
 def _ragged(
     lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
 ) -> PricedBlocking:
-    """Search the best blocking with any block sizes, given ``whole``, the best one with sizes that divide the loops."""
+    """Return the best blocking with any block sizes, given the best one (``whole``) whose sizes divide the loops."""
     fewest = _search_blocking(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
     bound = 0.0 if fewest is None else fewest.bound
     best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest
@@ -123,7 +123,7 @@ def _ragged(
 
 
 def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
-    """Return all subsets of the operands (input, weights, output) whose whole arrays fit on chip together."""
+    """Return all sets of operands (input, weights, output) whose whole arrays fit on chip together."""
     sets = [chosen for size in range(len(OPERANDS) + 1) for chosen in combinations(OPERANDS, size)]
     return [
         chosen
@@ -134,7 +134,7 @@ def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
 
 
 def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
-    """Return the names of the limits of co-designed memories (``levels``, ``room``) that a loop blocking exceeds."""
+    """Return the names of the limits of co-designed memories (``levels``, ``room``) that a blocking exceeds."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
     counts = [sum(buffer.operand == operand for buffer in blocking.buffers) for operand in OPERANDS]
@@ -148,7 +148,7 @@ def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
 def _refined(
     lattice: Lattice, prices: BlockPrices, first: int, width: int, within: float, below: float
 ) -> PricedBlocking | None:
-    """Search a blocking with less energy than ``below`` (pJ): roughly at first, then thoroughly if one may exist."""
+    """Return a blocking with less energy than ``below`` (pJ), from a rough, then maybe a thorough search."""
     best, bound, path = cheapest_path(lattice, prices, first, below)
     if bound < min(best, below) * (1 - within):
         limit = min(best, below) * (1 - within)

@@ -29,7 +29,7 @@ def divisors(size: int) -> list[int]:
 
 
 def distinct(size: int) -> list[int]:
-    """Return the smallest block size for each number of blocks that ``size`` elements can be divided into, ascending.
+    """Return the smallest block size for each possible number of blocks of ``size`` elements, ascending.
 
     For a fixed number of blocks no other step needs less room.
     """
@@ -37,7 +37,7 @@ def distinct(size: int) -> list[int]:
 
 
 def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, list[int]]:
-    """Return, by loop dimension, candidate tile sizes that certainly include a tile with the fewest words.
+    """Return candidate tile sizes by loop dimension, which surely include one with the fewest words.
 
     The result leaves out a larger block if a smaller block has no more blocks and moves no more words. This must hold
     for any part of the window (for all of it, with ``whole_window``) and any loop order. Without padding the words
@@ -80,13 +80,13 @@ def check_tile_count(tiling: TileWords) -> None:
 
 
 def cut(size: int, step: int) -> Blocks:
-    """Divide a loop dimension of ``size`` elements into blocks of at most ``step`` elements, and return the blocks."""
+    """Return the blocks of at most ``step`` elements that cover a loop dimension of ``size`` elements."""
     return Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64)).split(step)
 
 
 @dataclass(frozen=True)
 class TileWords:
-    """Word counts of a layer for all combinations of candidate tile sizes, as broadcasting arrays.
+    """Word counts of a layer over all combinations of candidate tile sizes, as broadcasting arrays.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class TileWords:
         return {dim: self.along(dim, [-(-self.problem.size(dim) // step) for step in self.sizes[dim]]) for dim in DIMS}
 
     def room(self, operand: str) -> np.ndarray:
-        """Return, per tile size, the buffer size in words for one tile's block of ``operand``."""
+        """Return an array over tile sizes: the words of buffer that one tile's block of ``operand`` needs."""
         if operand == "weights" and not self.problem.weighted:
             return np.zeros((1,) * len(DIMS), np.int64)
         words = np.ones((1,) * len(DIMS), np.int64)
@@ -150,7 +150,7 @@ class TileWords:
         dims: Collection[str] | None = None,
         scope: int | None = None,
     ) -> np.ndarray:
-        """Return, per tile size, the words of an operand fetched by a buffer of one tile for a given loop order.
+        """Return an array over tile sizes: words of an operand that a buffer of one tile fetches in a loop order.
 
         ``order`` lists the tile loops. ``dims`` are the dimensions that index the operand, if they differ from the
         operand's own: ``{"K"}`` for biases. ``scope``: see `count`.
@@ -160,7 +160,7 @@ class TileWords:
         return words * self.visits(indexed, order, scope)
 
     def visits(self, indexed: Collection[str], order: Sequence[str], scope: int | None = None) -> np.ndarray:
-        """Return, per tile size, how many times each block (one tile's part) of an operand is fetched.
+        """Return an array, per tile size, of how often each block (a tile's part) of an operand is fetched.
 
         ``indexed`` are the dimensions of the operand. A loop that doesn't index the operand fetches its blocks again in
         two cases: a loop inside it changes the block, or the loop is beyond the first ``scope`` loops.
@@ -176,14 +176,14 @@ class TileWords:
         return times
 
     def swept(self, operand: str, direction: str) -> np.ndarray:
-        """Return, per tile size, an operand's words fetched if overlaps of adjacent tiles in ``direction`` are kept.
+        """Return an array over tile sizes: words fetched if overlaps of adjacent tiles in ``direction`` are kept.
 
         The first tile of each sweep fetches everything again, so the order of the other loops doesn't matter.
         """
         return self.once(operand, direction) * self.visits({*INDEXES[operand], direction}, DIMS, scope=0)
 
     def once(self, operand: str, direction: str | None = None) -> np.ndarray:
-        """Return, per tile size, the words of all blocks of an operand, less the words shared with the next block.
+        """Return an array over tile sizes: words of all an operand's tiles, minus overlaps in ``direction`` if given.
 
         The next block is the neighbour in ``direction``. Without a direction nothing is shared.
         """
@@ -198,7 +198,7 @@ class TileWords:
         return words
 
     def input_block(self, dims: tuple[str, str], windows: Mapping[int, int]) -> np.ndarray:
-        """Return, per tile size, the maximum of input rows or columns read by ``windows[size]`` adjacent windows.
+        """Return an array over tile sizes: maximum input rows (or columns) that ``windows[size]`` windows read.
 
         The rows or columns of all blocks of taps are summed up.
         """
@@ -213,13 +213,13 @@ class TileWords:
         return np.full((1,) * len(DIMS), words, np.int64)
 
     def _table(self, dims: tuple[str, str], value: Callable[[int, int], int]) -> np.ndarray:
-        """Return the values of ``value(x, f)`` for all pairs of tile sizes of an output and a window dimension."""
+        """Return an array of ``value(x, f)`` for all pairs of an output and a window tile size."""
         shape = [len(self.sizes[dim]) if dim in dims else 1 for dim in DIMS]
         sizes = product(*(self.sizes[dim] for dim in dims))  # windows first: X before Fw, Y before Fh in DIMS
         return np.array([value(*pair) for pair in sizes], np.int64).reshape(shape)
 
     def axis_words(self, dims: tuple[str, str], direction: str | None) -> np.ndarray:
-        """Return, per tile size, the input rows (or columns) read by all tiles, less those shared with the next tile.
+        """Return an array over tile sizes: input rows (or columns) all tiles read, minus overlaps in ``direction``.
 
         The next tile is the neighbour in ``direction``. Without a direction nothing is shared.
         """

@@ -1,4 +1,4 @@
-"""Benchmark layers and memory hierarchies of Yang's paper: DianNao's, co-designed, for several layers or cores.
+"""Layers and memory hierarchies of Yang's blocking paper: DianNao's memories, co-designed ones, and several cores.
 
 X. Yang et al., *A Systematic Approach to Blocking Convolutional Neural Networks*, 2016. Words have 16 bits. The
 datapath processes 16 input channels and 16 output channels per cycle, so C and K are rounded up to multiples of 16.
@@ -38,7 +38,7 @@ The paper does not state these widths. Each is a divisor of X near 8.
 """
 
 WIDTHS: dict[str, int] = dict.fromkeys(OPERANDS, 512)
-"""Word widths in bits of the co-designed on-chip memories, by operand: input, weights and output.
+"""Word width in bits of each co-designed on-chip memory, by operand (input, weights and output).
 
 The paper uses wide memories wherever possible (section 4.2).
 """
@@ -50,7 +50,7 @@ def layer(name: str) -> Problem:
 
 
 def diannao(width: int | None = None) -> Private:
-    """Return DianNao's on-chip memories: 2 KB for inputs, 32 KB for weights, 2 KB for outputs.
+    """Return DianNao's on-chip memories (2 KB for inputs, 32 KB for weights, 2 KB for outputs), one per operand.
 
     Their words have 256, 512 and 256 bits, the sizes nearest to 16 inputs, 256 weights and 16 outputs per cycle; or all
     have ``width`` bits.
@@ -65,7 +65,7 @@ def diannao(width: int | None = None) -> Private:
 
 
 def baseline(name: str) -> PricedBlocking:
-    """Return a benchmark layer's blocking and energy in DianNao's loop order, with inputs in DRAM (section 5.2)."""
+    """Return a benchmark layer's blocking (tiled loop order) by DianNao, with its energy in pJ and inputs in DRAM."""
     problem = layer(name)
     text = f"C0=16 K0=16 X0={BASELINE_X[name]} Fw Fh C1={problem.C} K1={problem.K} X1={problem.X} Y0={problem.Y}"
     memories = {**diannao().memories, "input": []}
@@ -83,19 +83,19 @@ def codesign(
     width: int = 4000,
     base: Mapping[str, int] | None = None,
 ) -> PricedBlocking:
-    """Search for the blocking and on-chip memories, of at most ``limit`` bytes, with the least energy for a layer."""
+    """Return a layer's blocking (tiled loop order) with on-chip memories, at most ``limit`` bytes, of least energy."""
     hierarchy = CoDesign(limit=limit, levels=levels, widths=WIDTHS, homed=homed)
     return search(problem, hierarchy, base=CORE if base is None else base, pair=pair, ragged=ragged, width=width)
 
 
 def datapath_block(problem: Problem, core: Mapping[str, int] = CORE) -> Mapping[str, int]:
-    """Return the input and output channels per step of the datapath: ``core``, or 1 for layers without weights."""
+    """Return how many input and output channels the datapath computes at once: ``core``, or none without weights."""
     return core if problem.weighted else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """Result of a search: one memory hierarchy for several layers, with the best blocking of each layer on it.
+    """Result of a search: one memory hierarchy for several layers, with each layer's best blocking (loop order) on it.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Common:
 
     @property
     def gap(self) -> float:
-        """Optimality gap: an upper bound on the saving of any other common hierarchy, as a fraction of the energy."""
+        """Optimality gap: at most this fraction (0 to 1) of the energy could be saved by another common hierarchy."""
         return max(0.0, 1 - self.bound / self.energy)
 
 
@@ -136,7 +136,7 @@ def common(
     base: Mapping[str, int] | None = None,
     rounds: int = 2,
 ) -> Common:
-    """Search one memory hierarchy with the least total energy for several layers (Yang, section 3.6).
+    """Return one memory hierarchy, with each layer's blocking, of low total energy for several layers (Yang 3.6).
 
     First every layer is optimised separately. The hierarchies of these layers, rounded to powers of two, are the
     candidates. The best candidate for all layers together is then improved by halving or doubling one memory at a time,
@@ -202,7 +202,7 @@ def _total(
 
 
 def _improved(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
-    """Improve a memory hierarchy, one memory at a time, for up to ``rounds`` rounds; return the cheapest found.
+    """Return the cheapest memory sizes found by changing one memory at a time, for up to ``rounds`` rounds.
 
     The hierarchies that the search tries are added to ``costs``.
     """
@@ -219,13 +219,14 @@ def _improved(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float
 
 
 _ROUGH = 3
-"""Number of partial blockings kept per combination of block extents in rough searches, which compare hierarchies."""
+"""Number of partial blockings (loop orders) kept per combination of tile sizes, in searches that compare
+hierarchies."""
 
 _Sizes = tuple[tuple[int, ...], ...]
 
 
 def _buffer_sizes(blocking: PricedBlocking) -> _Sizes:
-    """Return, by operand, the distinct sizes of a blocking's buffers, in bytes rounded up to powers of two."""
+    """Return, per operand, the distinct sizes of a blocking's buffers: bytes rounded up to powers of two."""
     sizes = []
     for operand in OPERANDS:
         words = [buffer.words for buffer in blocking.buffers if buffer.operand == operand]
@@ -234,7 +235,7 @@ def _buffer_sizes(blocking: PricedBlocking) -> _Sizes:
 
 
 def _neighbouring_hierarchies(sizes: _Sizes) -> Iterator[_Sizes]:
-    """Yield variants of a memory hierarchy, each with one memory halved, doubled or left out."""
+    """Yield the memory sizes of hierarchies with one memory halved, doubled or left out."""
     for index, own in enumerate(sizes):
         for memory_index, size in enumerate(own):
             for changed in ((size // 2,), (size * 2,), ()):
@@ -253,7 +254,7 @@ def _private(sizes: _Sizes) -> Private:
 
 
 def multicore(blocking: PricedBlocking, cores: int, shared: str) -> dict[str, float]:
-    """Return the energy (pJ), by component, of a blocking divided among several cores (Yang, section 3.3, Fig. 9).
+    """Return a blocking's energy (pJ) when several cores divide it, by component: memories and broadcast (Yang 3.3).
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def sizes(text: str) -> list[int]:
-    """Parse increasing memory sizes, as in ``32KB,8MB``, and return them in bytes.
+    """Return increasing memory sizes in bytes as a list, parsed from text such as ``32KB,8MB``.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def sizes(text: str) -> list[int]:
 
 
 def problems(words: list[str]) -> list[Problem]:
-    """Return the blocking problems of the command: one layer given by its sizes, or all layers of a model.
+    """Return the layers to block (loop sizes), as a list: one given by its sizes, or all layers of a model.
 
     Layers of a model that can't be searched are left out, with a line that says why.
     """
@@ -165,7 +165,7 @@ def problems(words: list[str]) -> list[Problem]:
 
 
 def _weighted(layers: list[Problem]) -> list[Problem]:
-    """Return the layers with weights, and print a line for each layer without, which is left out."""
+    """Return the list of layers with weights, and print one line per layer without weights, which is left out."""
     for problem in layers:
         if not problem.weighted:
             print(f"left out: {problem.name}, a layer without weights")
@@ -257,7 +257,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
 def _search_all(
     arguments: argparse.Namespace, what: str, function: Callable[[Layer], Any], layers: Sequence[Layer]
 ) -> list[Any]:
-    """Search the best blocking of each layer with ``function``, many layers in parallel; return the results in order.
+    """Return the results of ``function`` (a search) for each layer in order, many layers in parallel.
 
     Equal layers are searched once. On a cluster, and with many layers on this machine, the searches run in parallel.
     """
@@ -318,7 +318,7 @@ def _codesigned(
 def _core_energies(
     blocking: PricedBlocking, max_cores: int, *, strict: bool
 ) -> list[tuple[str, int, dict[str, float]]]:
-    """Return a layer's energy on several cores, as a list of (shared operand, number of cores, pJ by component).
+    """Return tuples for one layer on several cores: the shared operand, number of cores, and pJ by component.
 
     The numbers of cores are the powers of two below ``max_cores``, and ``max_cores``. If cores can't divide the layer
     evenly, the entry is left out with a printed line, or with ``strict`` a PlanError is raised.
@@ -370,7 +370,7 @@ def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
 
 
 def _count_core_loops(nest: Nest, base: Mapping[str, int]) -> int:
-    """Return how many innermost loops of a blocking the core's datapath computes at once; refuse other inner loops.
+    """Return how many innermost loops of a blocking the datapath computes at once; other inner loops are errors.
 
     Raises
     ------

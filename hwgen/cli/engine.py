@@ -1,4 +1,4 @@
-"""Command ``hwgen compile``, and the simulation of a model on an existing engine."""
+"""Command ``hwgen compile``, and the simulation of a model on an existing engine (programmable MAC array)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def check_options(arguments: argparse.Namespace) -> None:
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
-    """Simulate a model's frames on the existing engine of ``--engine``, and return the `Result`.
+    """Simulate frames on the engine in the folder ``--engine``; return a `Result` with outputs and cycles.
 
     The engine runs the program of ``--program``, or else one that is compiled now.
     """

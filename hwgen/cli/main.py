@@ -71,7 +71,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
 
 
 def _examples(verb: str) -> list[str]:
-    """Return a command's examples below a heading, as a list of one paragraph; an empty list without examples."""
+    """Return a command's examples for its help text, as a list of one paragraph; empty without examples."""
     commands = re.findall(rf"^  hwgen {verb} (?:.*\\\n)*.*$", EXAMPLES, re.MULTILINE)
     return ["\n".join([EXAMPLES.splitlines()[0], *commands])] if commands else []
 
@@ -197,7 +197,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _drop_unwritable() -> None:
-    """Redirect the rest of a standard stream's buffer to the null device if the stream can't be written.
+    """Replace stdout or stderr by the null device if its buffered text can't be written.
 
     Otherwise the interpreter, which writes it when it ends, would print a traceback and set the exit status to 120.
     """
@@ -210,7 +210,7 @@ def _drop_unwritable() -> None:
 
 @contextmanager
 def _escaped() -> Iterator[None]:
-    """Escape control characters in all output of the ``with`` block, because names in a model may contain them."""
+    """Context manager that escapes control characters in all output of its block, as a model's names may have them."""
     with ExitStack() as stack:
         streams = ((sys.stdout, redirect_stdout, "standard output"), (sys.stderr, redirect_stderr, ""))
         for stream, redirect, name in streams:

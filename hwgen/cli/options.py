@@ -40,12 +40,12 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{_with_nearest(message)} (see '{self.prog} --help')")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print argparse's text, such as the help, and raise file system errors, which argparse would ignore."""
+        """Print argparse's text, such as the help; unlike argparse, raise file system errors."""
         (file or sys.stderr).write(message)
 
 
 def _with_nearest(message: str) -> str:
-    """Return argparse's error message; for a wrong choice, the nearest right one is proposed."""
+    """Return argparse's error message; for a wrong choice, with the nearest right one proposed."""
     choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
     if choice is None:
         return message
@@ -54,7 +54,7 @@ def _with_nearest(message: str) -> str:
 
 
 def latency(text: str) -> int:
-    """Parse a memory latency in cycles (an integer, 0 or more), or raise ArgumentTypeError."""
+    """Return a memory latency in cycles (integer, 0 or more) parsed from text, or raise ArgumentTypeError."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise argparse.ArgumentTypeError(f"must be a number of cycles, 0 or more, not {text!r}")
     return int(text)
@@ -126,7 +126,7 @@ def check_frames(arguments: argparse.Namespace, model: Model, frames: Inputs | N
 
 
 def frame_count(model: Model, frames: Inputs, labels: np.ndarray | None) -> int:
-    """Return the number of frames that a command runs a model on; refuse frames or labels unfit for the model.
+    """Return the number of frames that a command gives a model; unfit frames or labels raise InputError.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
 
 
 def check_jobs(arguments: argparse.Namespace) -> None:
-    """Raise InputError if the command line has both ``--jobs`` and ``--cluster``.
+    """Raise InputError if the command line has both ``--jobs`` (parallel processes here) and ``--cluster``.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def swept_options(sub: argparse.ArgumentParser) -> None:
 
 
 def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Wrap an option's ``parse`` function, so that it prints the current name for each former name in the text."""
+    """Return an option's parser (text to value) that also prints the current name if a former name is used."""
 
     def parse_and_tell(text: str) -> Any:
         for word in text.split(","):
@@ -232,19 +232,19 @@ def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) ->
 
 
 def _in_sections(names: Sequence[str] = (), options: type = PlanOptions) -> list[tuple[str, Option]]:
-    """Return (name, entry) pairs of the options in ``names``, by default of all, in the order of the help."""
+    """Return pairs (name, `Option`) of the options called ``names``, by default all, in the order of the help."""
     entries = [(name, entry) for name, entry in table(options).items() if not names or name in names]
     return sorted(entries, key=lambda entry: entry[1].section)
 
 
 def given_options(arguments: argparse.Namespace, options: type = PlanOptions) -> dict[str, Any]:
-    """Return the values of the plan's options (or of ``options``) that the command line sets, by Python name."""
+    """Return a dict by Python name with the plan options (or ``options``) that the command line sets."""
     values = {name: entry.kind.given_value(arguments, name) for name, entry in table(options).items()}
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def model_given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of the model's options that the command line sets, by Python name.
+    """Return a dict by Python name with the values of the model's options that the command line sets.
 
     Raises
     ------

@@ -99,7 +99,7 @@ def _note(path: Path) -> None:
 
 
 def check_default(path: str, head: bytes) -> None:
-    """Raise InputError if a file with a default name exists that hwgen did not write, as it would be overwritten.
+    """Raise InputError if a default output file exists with a beginning other than ``head``, so not hwgen's own.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
 
 
 def write_frames(file: BinaryIO, count: int, batches: Iterable[np.ndarray]) -> tuple[int, np.dtype]:
-    """Write batches of frames as one ``.npy`` file of ``count`` frames; return the values' number and NumPy type."""
+    """Write frames to one ``.npy`` file, ``count`` in all; return (number of values, NumPy type)."""
     import numpy as np
 
     size, dtype = 0, np.dtype(np.float32)
@@ -172,7 +172,7 @@ def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
 
 
 def check_values_file(path: str | None, names: Sequence[str], ragged: Collection[str] = ()) -> None:
-    """Raise InputError if the format of an output file can't hold the model's outputs (several need ``.npz``).
+    """Raise InputError if an output file's format can't hold the model's outputs: several need ``.npz``.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def json_bytes(value: dict[str, Any], indent: int = 2) -> bytes:
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """Raise InputError for output options that name a file which can't be written, is named twice, or is an input.
+    """Raise InputError if an output option's file can't be written, is named twice, or is an input file.
 
     Two paths name the same file also by way of symbolic links and hard links.
 
@@ -219,7 +219,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def _check_result(arguments: argparse.Namespace, folder: Path) -> None:
-    """Raise InputError for output options that name a file of the build in the result folder.
+    """Raise InputError if an output option names a file that the build wrote in the result folder.
 
     Raises
     ------

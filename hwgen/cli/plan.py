@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(arguments: argparse.Namespace) -> Model:
-    """Load the command line's model and return it, after printing its warnings and what is left out of it.
+    """Return the command line's model (a `Model`), after printing its warnings and what is left out of it.
 
     With ``--plan`` and no ``--until``, the model ends at the same tensors as the plan.
     """
@@ -33,7 +33,7 @@ def load(arguments: argparse.Namespace) -> Model:
 
 
 def tell_of(model: Model) -> None:
-    """Print a model's parts that are left out, and its warnings on stderr."""
+    """Print which parts of a model are left out (stdout), and its warnings (stderr)."""
     for reason in model.network.left_out:
         print(f"left out: {reason}")
     for reason in model.network.warnings:
@@ -41,7 +41,7 @@ def tell_of(model: Model) -> None:
 
 
 def _until_of(plan: str | None) -> list[str] | None:
-    """Return the tensors where a ``plan.json`` ends its model; ``None`` without a readable plan.
+    """Return the names of the tensors where a ``plan.json`` ends its model; ``None`` without a readable plan.
 
     An unreadable plan is refused later, when the plan itself is loaded.
     """
@@ -56,20 +56,20 @@ def _until_of(plan: str | None) -> list[str] | None:
 
 
 def board_of(arguments: argparse.Namespace) -> Board:
-    """Return the board that ``--board`` or ``--part`` names."""
+    """Return the `Board` that ``--board`` or ``--part`` names."""
     from hwgen.boards import load as load_board
 
     return load_board(arguments.board)
 
 
 def planned(arguments: argparse.Namespace) -> Design:
-    """Load the command line's model, plan it with the options or follow ``--plan``, and return the design."""
+    """Return the design of the command line's model: planned by the options, or as ``--plan`` says."""
     board = board_of(arguments)  # before the model, because a board is loaded faster
     return steered(load(arguments), board, arguments)
 
 
 def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
-    """Plan a loaded model for a board with the command line's options, or follow ``--plan``; return the design.
+    """Return a loaded model's design for a board: planned by the command line's options, or as ``--plan`` says.
 
     Notes on options without effect are printed.
 
@@ -97,7 +97,7 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
 
 
 def best_so_far(model: Model, best: BestPlan) -> str:
-    """Return the text that is shown when a user interrupts planning: the table of the best plan so far, if any."""
+    """Return the text shown if a user interrupts planning: the best plan so far as a table, if any."""
     from hwgen.api.model import design_of
 
     if best.plan is None:
@@ -107,7 +107,7 @@ def best_so_far(model: Model, best: BestPlan) -> str:
 
 
 def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
-    """Return a note if ``--jobs`` or ``--cluster`` had no effect, as no search ran in parallel; else ``None``."""
+    """Return a note (text) if ``--jobs`` or ``--cluster`` had no effect on a search; otherwise ``None``."""
     if arguments.verb not in ("plan", "build", "compile"):
         return None
     option = next((name for name in ("jobs", "cluster") if getattr(arguments, name) is not None), None)
@@ -219,7 +219,7 @@ def build(arguments: argparse.Namespace) -> int:
 
 
 def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
-    """Return a note about the first pyramid option that has no effect on a design's plan; ``None`` if all have.
+    """Return a note (text) on the first pyramid option without effect on a design's plan; ``None`` if all have some.
 
     Raises
     ------

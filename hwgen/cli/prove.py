@@ -1,4 +1,4 @@
-"""Command ``hwgen prove``: prove the obligations of a folder that ``hwgen build`` wrote."""
+"""Command ``hwgen prove``: prove the properties (obligations) of the Verilog in a folder that ``hwgen build`` wrote."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _time_limit(text: str) -> int:
-    """Parse a time limit in seconds, from 1 to `MAX_SECONDS`, or raise ArgumentTypeError.
+    """Return a time limit in seconds, 1 to `MAX_SECONDS`, parsed from text, or raise ArgumentTypeError.
 
     Another text raises ArgumentTypeError.
     """

@@ -130,7 +130,7 @@ def add_golden_options(parser: argparse.ArgumentParser) -> None:
 
 
 def golden(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen golden``: write the golden model's outputs to a file, and return the exit status."""
+    """Run ``hwgen golden``, which writes the golden model's outputs to a file, and return the exit status."""
     from hwgen import api
 
     outputs = Outputs(arguments)
@@ -160,7 +160,7 @@ def _check_output(arguments: argparse.Namespace, model: Model) -> None:
 
 
 def _golden_in_batches(model: Model, frames: Inputs, arguments: argparse.Namespace, outputs: Outputs) -> None:
-    """Compute and write a golden model's only output in batches of frames, because all frames may exceed memory."""
+    """Write the golden model's only output to a file, computed in batches, as all frames may exceed memory."""
     arrays = frames.values() if isinstance(frames, dict) else frames if isinstance(frames, list) else [frames]
     count, written = len(next(iter(arrays))), []
 
@@ -175,7 +175,7 @@ def _golden_in_batches(model: Model, frames: Inputs, arguments: argparse.Namespa
 
 
 def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
-    """Return a note if there are too few frames for the ``--jobs`` parallel simulations; otherwise ``None``.
+    """Return a note (text) if there are too few frames for ``--jobs`` parallel simulations; otherwise ``None``.
 
     Raises
     ------

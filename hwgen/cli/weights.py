@@ -75,7 +75,7 @@ def check_options(arguments: argparse.Namespace) -> None:
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
-    """Simulate the Verilog of ``--design`` on frames, with the model's weights loaded, and return the `Result`."""
+    """Simulate the design in the folder ``--design`` with the model's weights; return a `Result` (outputs, cycles)."""
     design = model.retrained(arguments.design, board=arguments.board)
     print(design.table(), flush=True)
     return design.simulate(

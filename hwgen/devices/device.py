@@ -1,4 +1,4 @@
-"""Classes that describe an FPGA device family: `Device`, capacities, DSP slice and its chains, LUT costs, adders."""
+"""Classes that describe an FPGA device family: capacities, DSP slices and chains of them, LUT costs, and adders."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SliceOperand:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceTerm:
-    """Operands of one DSP slice in a chain: an activation and a weight.
+    """Two operands (activation and weight) that one DSP slice of a chain multiplies.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class SliceTerm:
 
     @property
     def operand_bits(self) -> tuple[int, int]:
-        """Widths of the slice's narrower and wider operand, as signed numbers, in bits."""
+        """Widths in bits, narrower first, that the slice's two operands have as signed numbers."""
         narrow, wide = sorted((self.activation.signed_bits, self.weight.signed_bits))
         return narrow, wide
 
@@ -199,7 +199,7 @@ class Logic:
         return four_input_luts if self.lut_inputs == 4 else luts
 
     def rotation(self, banks: int, *, padded: bool) -> float:
-        """Return the LUTs per bit of a multiplexer that rotates the words of ``banks`` column banks (line buffer).
+        """Return the LUTs per bit (a number) of a multiplexer that rotates the words of ``banks`` column banks.
 
         With ``padded`` the multiplexer also inserts padding.
         """

@@ -73,7 +73,7 @@ class Pll:
     max_output_divider: int
 
     def dividers(self, source_mhz: float, clock_mhz: float) -> tuple[int, int, int] | None:
-        """Return the PLL's input, feedback and output dividers for a clock (MHz); ``None`` if there are none.
+        """Return a PLL's dividers (input, feedback, output) for a clock in MHz; ``None`` if none make it.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class NextpnrFlow:
     pll: Pll
 
     def options(self, part: str) -> list[str]:
-        """Return nextpnr's command-line options for a part number of the family."""
+        """Return nextpnr's command-line options (list of texts) for a part number of the family."""
         match = self.part_pattern.fullmatch(part.lower())
         assert match is not None
         package = f"{self.packages[match['package']]}{match['pins']}"

@@ -42,7 +42,7 @@ class UltraRam:
         return -(-width // self.bits) * self.stacked(depth)
 
     def stacked(self, depth: int) -> int:
-        """Return the number of UltraRAM blocks stacked in depth for a memory of ``depth`` words."""
+        """Return how many UltraRAM blocks must be stacked in depth for a memory of ``depth`` words."""
         return -(-depth // self.words)
 
     def suits(self, width: int, depth: int) -> bool:
@@ -176,18 +176,18 @@ class Memories:
         return self._cheapest_blocks(width, depth)[0] if placed or depth > self.lut_depth else 0.0
 
     def stacked(self, width: int, depth: int) -> tuple[int, int]:
-        """Return the number of block RAMs stacked in depth for a memory, in the cheapest shape, and words of each."""
+        """Return, for a memory in the cheapest block RAM shape: blocks stacked in depth, and words per block."""
         return self._cheapest_blocks(width, depth)[1:]
 
     def _cheapest_blocks(self, width: int, depth: int) -> tuple[float, int, int]:
-        """Return, for a memory in the cheapest shape: its block RAMs, the number stacked in depth, words of each."""
+        """Return a memory's cheapest block RAMs: number of blocks, blocks stacked in depth, words per block."""
         return min(
             (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
             for share, block_width, words in self.shapes
         )
 
     def memory_luts(self, width: int, depth: int, *, rom: bool = False) -> int:
-        """Return the LUTs of a memory in its default place: 0 if it has over ``lut_depth`` words (then block RAM).
+        """Return the LUTs of a memory in its default RAM kind: 0 beyond ``lut_depth`` words, as it is block RAM.
 
         A ROM takes at most one LUT per bit of a word: equal and simple columns take less.
 

@@ -35,7 +35,7 @@ class DriverError(Exception):
 
 
 class _Fields:
-    """Reader of the fields of a parsed JSON object; its methods check a field's type and range.
+    """Reader of the fields of a parsed JSON object, which checks each field's type and range.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class _Fields:
         return self.values.get(name) is not None
 
     def _field_if(self, name, is_right, wanted) -> Any:
-        """Return the value of a JSON field (None if missing) if ``is_right`` accepts it, or raise DriverError."""
+        """Return a JSON field's value (None if missing) if ``is_right`` accepts it, or raise DriverError."""
         if not is_right(self.values.get(name)):
             self.refuse(name, wanted)
         return self.values.get(name)
@@ -87,7 +87,7 @@ class _Fields:
         return self._field_if(name, lambda value: _is_integer(value, low, high), f"an integer from {low:,} to {high:,}")
 
     def integers(self, name, count=None, low=0, high=_MAX_COUNT):
-        """Return a JSON field that must be a list of integers from ``low`` to ``high``.
+        """Return a JSON field that must be a list of integers from ``low`` to ``high``, maybe ``count`` of them.
 
         It must have ``count`` entries unless ``count`` is None.
         """
@@ -96,7 +96,7 @@ class _Fields:
         return self._field_if(name, lambda values: _are_integers(values, count, low, high), wanted)
 
     def spans(self, name, size, count=2):
-        """Return a JSON field that must be a list of spans ``[first, end, ..]``: integers from 0 to ``size``.
+        """Return a JSON field that must be a list of ``[first, end, ..]`` lists of integers from 0 to ``size``.
 
         Each span has ``count`` integers.
         """
@@ -154,7 +154,7 @@ def _is_scale(value):
 
 
 def _mask(field):
-    """Return the bit mask of a field in its 32-bit hardware register, from the field's JSON description."""
+    """Return the bit mask (integer) of a field in its 32-bit hardware register, from its JSON description."""
     low, bits = field.integer("low", 0, 31), field.integer("bits", 1, 32)
     return ((1 << bits) - 1) << low
 
@@ -171,7 +171,7 @@ def _fields(described, where):
 
 
 class Tensor:
-    """Tensor of the ONNX model at an input or output of the hardware, with its shape, scale and zero point.
+    """Tensor of the ONNX model at an input or output of the hardware: its shape, scale, zero point and layout.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ class Tensor:
             raise DriverError(f"{self.name} must {wanted}: frame {index} {verb}")
 
     def to_maps(self, frames):
-        """Quantise checked float frames, or clip integer ones, to feature maps ``(n, C, H, W)`` for the hardware."""
+        """Return checked frames as the hardware's feature maps ``(n, C, H, W)``: floats quantised, integers clipped."""
         low = max(self.stream.range[0], self.limits[0])
         high = min(self.stream.range[1], self.limits[1])
         if frames.dtype.kind == "f":
@@ -258,14 +258,14 @@ class Tensor:
         return frames.reshape(len(frames), *self.stream.shape)
 
     def from_maps(self, maps):
-        """Reshape feature maps ``(n, C, H, W)`` from the hardware to integer frames ``(n, ..)`` of the tensor."""
+        """Return feature maps ``(n, C, H, W)`` from the hardware as integer frames ``(n, ..)`` of the tensor."""
         if self._parts is not None:
             split = maps.reshape(len(maps), *self._parts)
             maps = split.transpose(0, *(1 + axis for axis in self._order))
         return maps.reshape(len(maps), *self.shape)
 
     def to_floats(self, frames):
-        """Dequantise integer frames of the tensor like ONNX's DequantizeLinear.
+        """Return integer frames of the tensor as float32, as ONNX's DequantizeLinear computes them.
 
         They are unchanged if the model gives no scale.
         """
@@ -427,7 +427,7 @@ def _tensors(described, side, streams):
 
 
 def _connect(make, folder, through, options):
-    """Open a design's hardware with PYNQ or Linux; return the driver that ``make`` builds on its registers and DMAs."""
+    """Return the driver that ``make`` builds on a design's registers and DMAs, opened by PYNQ or Linux."""
     folder = Path(folder) if folder else Path(__file__).parent
     described = _Fields(_read_json(folder / "registers.json"), str(folder / "registers.json"))
     through = through or ("pynq" if importlib.util.find_spec("pynq") else "linux")
@@ -443,7 +443,7 @@ def _connect(make, folder, through, options):
 
 
 def _open_by_pynq(folder, module, inputs, outputs):
-    """Load a design's bitstream with PYNQ, and return its registers, its DMAs, and the function ``pynq.allocate``."""
+    """Load a design's bitstream with PYNQ; return its registers, DMAs, and the function ``pynq.allocate``."""
     import pynq  # type: ignore[import-not-found]  # on a board
 
     overlay = pynq.Overlay(str(folder / f"{module.removesuffix('_axi')}.bit"))
@@ -452,7 +452,7 @@ def _open_by_pynq(folder, module, inputs, outputs):
 
 
 def _open_by_linux(_folder, module, inputs, outputs):
-    """Open a design through Linux kernel drivers; return its registers, its DMAs, and a buffer allocation function."""
+    """Open a design through Linux kernel drivers; return registers, DMAs, and a buffer allocation function."""
     here = Path(__file__)
     path = here.with_name(f"{here.stem.removesuffix('driver')}linux.py")
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)

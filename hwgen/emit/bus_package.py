@@ -1,4 +1,4 @@
-"""Files around a circuit's Verilog: bus wrapper, drivers, and the scripts that import the circuit into Vivado."""
+"""Files around a circuit's Verilog: bus wrapper, drivers, and scripts that import the circuit into Vivado."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Package(ABC):
     @property
     @abstractmethod
     def buses(self) -> list[str]:
-        """Comment lines at the head of the wrapper's Verilog that describe its buses."""
+        """Comment lines (texts) for the head of the wrapper's Verilog, which describe its buses."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``registers.json``, which describes the wrapper's registers and streams."""
+        """Return the contents of ``registers.json``: the wrapper's registers and streams, as a dictionary."""
 
     @abstractmethod
     def drivers(self) -> dict[str, bytes]:
-        """Return the contents of the circuit's drivers, in Python and in C, by file name."""
+        """Return the circuit's drivers, in Python and C, as bytes by file name."""
 
     @property
     def module(self) -> str:
@@ -55,7 +55,7 @@ class Package(ABC):
         return wrapper.module(self.top)
 
     def files(self) -> dict[str, bytes]:
-        """Return the contents of the wrapper's Verilog, register descriptions and drivers, by file name.
+        """Return the wrapper's Verilog, register descriptions and drivers, as bytes by file name.
 
         The files are ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h``, ``TOP_registers.py`` and the drivers.
 
@@ -77,7 +77,7 @@ class Package(ABC):
         }
 
     def proofs(self, verilog: str, circuit: str) -> dict[str, bytes]:
-        """Return the contents of ``TOP_axi.proofs.json``, the proof obligations of the wrapper, by file name.
+        """Return ``TOP_axi.proofs.json`` (bytes, by file name), the proof obligations of the wrapper.
 
         ``verilog`` is the wrapper's Verilog, and ``circuit`` the wrapped circuit's.
         """
@@ -85,7 +85,7 @@ class Package(ABC):
         return {f"{self.module}{obligation.SUFFIX}": proofs}
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of ``component.xml``, ``package_ip.tcl`` and ``project.tcl`` for Vivado, by file name.
+        """Return ``component.xml``, ``package_ip.tcl`` and ``project.tcl`` for Vivado, as bytes by file name.
 
         ``project.tcl`` is only for boards that support it. The result is empty for a device family whose bitstreams
         another tool than Vivado writes.
@@ -108,7 +108,7 @@ class Package(ABC):
         }
 
     def report(self, template: str, summary: str, files: Collection[str], **values: Any) -> bytes:
-        """Return the contents of ``report.md``, which summarises the plan, the files, streams and registers.
+        """Return ``report.md`` as bytes: the plan, the files, the streams and the registers.
 
         Parameters
         ----------

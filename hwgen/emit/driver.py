@@ -106,7 +106,7 @@ class Stream:
         return self.memory_bytes // self.dtype.itemsize
 
     def bytes_of(self, frames):
-        """Return the bytes in memory of a packet of ``frames`` frames, without the padding after the last frame."""
+        """Return the size in bytes of a packet of ``frames`` frames, without padding after the last frame."""
         return (frames - 1) * self.memory_bytes + self.frame_bytes
 
     def memory(self, allocate, frames):
@@ -114,7 +114,7 @@ class Stream:
         return allocate(shape=(frames, self._num_values), dtype=self.dtype)
 
     def pack(self, frames, memory):
-        """Write feature maps ``(n, C, H, W)`` into the buffer ``memory``, in the DMA's read order.
+        """Write feature maps ``(n, C, H, W)`` into the array ``memory``, in the order that a DMA reads.
 
         Values that belong to no pixel, and padding, are 0.
         """
@@ -127,7 +127,7 @@ class Stream:
             memory[:, outside] = 0
 
     def unpack(self, memory):
-        """Return the feature maps ``(n, C, H, W)`` that the DMA wrote into memory; they may be a view of it."""
+        """Return feature maps ``(n, C, H, W)`` that a DMA wrote into the array ``memory``; maybe a view of it."""
         if self._is_raster:
             return memory[:, : len(self.places)].reshape(len(memory), *self.shape)
         if self._sources.max() == self._num_values:  # some values of the map are not moved
@@ -136,7 +136,7 @@ class Stream:
 
 
 def _places(shape, pixels, folds, rows, columns):
-    """Return, in memory order, the index in the flattened map ``(C, H, W)`` of each value that a DMA transfers.
+    """Return an array: per value that a DMA transfers, in memory order, its index in the flat map ``(C, H, W)``.
 
     It is -1 for a value that belongs to no pixel.
     """
@@ -319,7 +319,7 @@ class Accelerator(Hardware):
                 raise DriverError(f"{failure} within {self._timeout:g} s: {self._state()}")
 
     def counters(self):
-        """Return the hardware's counts of frames, cycles and stalls since the last reset, by register name."""
+        """Return a dictionary of counts (frames, cycles, stalls) since the last reset, by register name."""
         counted = ("FRAMES", "PACKETS", "STALLED", "STARVED", "INTERVAL")
         names = [name for name in self._offsets if name.endswith(counted) and name != "PACKET_FRAMES"]
         counters = {name: self.read(name) for name in names}
@@ -387,7 +387,7 @@ class Accelerator(Hardware):
         return outputs
 
     def _packet_frames(self, count):
-        """Return the frames per packet (DMA transfer) for a run of ``count`` frames, within the DMAs' limits.
+        """Return how many frames each packet (DMA transfer) of a run of ``count`` frames has at most.
 
         If possible, all packets are equal.
         """
@@ -444,7 +444,7 @@ class Accelerator(Hardware):
                 raise DriverError(f"nothing moved for {self._timeout:g} s: {self._state()}")
 
     def _state(self):
-        """Return the STATUS register and the counters of the hardware as text, for an error message."""
+        """Return a text with STATUS and the counters of the hardware, for an error message."""
         return ", ".join(
             f"{name} {value}" for name, value in [("STATUS", self.read("STATUS")), *self.counters().items()]
         )
@@ -525,7 +525,7 @@ class _Channel:
         self._busy = True
 
     def done(self):
-        """Return whether the DMA channel has no transfer in progress."""
+        """Return whether the DMA channel has no transfer in progress (any more)."""
         if not self._busy:
             return True
         status = self._dma.read(self._offset + _DMA_STATUS)
@@ -538,7 +538,7 @@ class _Channel:
         return not self._busy
 
     def take(self, again):
-        """Return the feature maps ``(n, C, H, W)`` of the packet that the DMA has received, if its size is right.
+        """Return the feature maps ``(n, C, H, W)`` of the packet that the DMA received; refuse a wrong size.
 
         With ``again``, start to receive the next packet into the other buffer.
         """

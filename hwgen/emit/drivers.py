@@ -19,7 +19,7 @@ _WITHIN = "from hwgen."
 
 
 def python_driver(own: str) -> bytes:
-    """Return the source of the Python driver of an accelerator (``driver.py``) or an engine (``engine_driver.py``).
+    """Return the source (bytes) of the Python driver for accelerators or engines: a common part and the part ``own``.
 
     The file joins the common part, ``board_driver.py``, and the part ``own``, and is equal for all designs.
     """
@@ -38,12 +38,12 @@ def python_driver(own: str) -> bytes:
 
 
 def _import_order(line: str) -> tuple[bool, bool, bool, str]:
-    """Return an import statement's sort key: ``__future__``, then ``import``, then ``from .. import``, then NumPy."""
+    """Return a tuple that sorts import statements: ``__future__``, ``import``, ``from .. import``, NumPy."""
     return not line.startswith("from __future__"), "numpy" in line, line.startswith("from "), line
 
 
 def c_driver(shell: ShellConfig, top: str) -> dict[str, bytes]:
-    """Return the source and the header of an accelerator's C driver, by file name.
+    """Return an accelerator's C driver, source and header, as bytes by file name.
 
     The source includes ``NAME_registers.h``.
 
@@ -72,7 +72,7 @@ def c_driver(shell: ShellConfig, top: str) -> dict[str, bytes]:
 
 
 def fill_template(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[str] = ()) -> bytes:
-    """Return a C driver file from a template of this package, with a design's names and tables filled in.
+    """Return a C driver file, as bytes, from a template filled with a design's names and tables.
 
     Parameters
     ----------

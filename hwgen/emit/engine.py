@@ -40,7 +40,7 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class EngineVerilog:
-    """Verilog of an engine, with the configuration, memory timing and board that its programs are planned for.
+    """Verilog files (bytes by name) of an engine, with the configuration, memory timing and board they were made for.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class EngineVerilog:
 
     @classmethod
     def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> EngineVerilog:
-        """Generate an engine's Verilog, and return it with the engine's configuration, memory timing and board.
+        """Return an engine's generated Verilog, with its configuration, memory timing and board.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class EngineVerilog:
 
     @property
     def description_json(self) -> bytes:
-        """Contents of ``engine.json``, which describes the engine's sizes, memory timing, board and files."""
+        """Contents of ``engine.json`` as bytes: the engine's sizes, memory timing, board and files."""
         document = {
             "written_by": "hwgen",
             "version": _VERSION,
@@ -128,7 +128,7 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return, per quantity of a memory access (address, words ..), the name of the job (descriptor) field or ``None``.
+    """Return the job field, or ``None``, for each quantity of a memory access (address, words ..).
 
     The keys are in the order of the drivers.
     """
@@ -159,7 +159,7 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
 
 
 def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return the memory accesses of an engine's job for ``registers.json``: bit offset and width of each field."""
+    """Return an engine job's memory accesses for ``registers.json``: (bit offset, width) of each field."""
     offsets = field_offsets(engine.variant)
     return [
         {
@@ -172,7 +172,7 @@ def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
 
 
 def registers_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
-    """Return the contents of ``registers.json`` for an engine whose wrapper is the module ``name``."""
+    """Return a dictionary, the contents of ``registers.json``, for an engine with wrapper module ``name``."""
     return {
         "module": name,
         "build_hash": f"0x{shell.build_hash:016x}",
@@ -263,7 +263,7 @@ def build(
 
 
 def read(directory: str | Path) -> EngineVerilog:
-    """Read the folder of an engine that `build` wrote, and return its Verilog, configuration and board.
+    """Return an engine's Verilog, configuration and board, read from a folder that `build` wrote.
 
     Raises
     ------
@@ -311,7 +311,7 @@ def _file_name(files: Entries, name: str) -> str:
 
 
 def _read_file(folder: Path, name: str, digest: str) -> bytes:
-    """Return the contents of a file in the engine's folder; refuse contents whose SHA-256 digest is not ``digest``."""
+    """Return a file of the engine's folder as bytes; refuse it if its SHA-256 digest is not ``digest``."""
     content = content_of(folder / name, "build the engine again")
     if _sha(content) != digest:
         raise InputError(f"{folder / name}: has been changed since it was written; build the engine again")

@@ -144,7 +144,7 @@ class Engine(Hardware):
         return memory
 
     def _memories_for(self, runs):
-        """Return the buffers, each with the program, that ``runs`` runs use in turn: two if there is room, else one."""
+        """Return the buffers, each with the program, for ``runs`` runs: two in turn, or one if memory is short."""
         if self._overlap and runs > 1 and len(self._memories) < 2:
             try:
                 self._memories.append(self._load_image(self._image, len(self._memories[0])))
@@ -228,7 +228,7 @@ class Engine(Hardware):
                 raise DriverError(f"the engine can't be stopped, as memory does not answer: {self._state()}")
 
     def counters(self):
-        """Return the engine's counts of frames, cycles and traffic since the last reset, by register name."""
+        """Return a dictionary of counts (frames, cycles, traffic) since the last reset, by register name."""
         counted = ("FRAMES", "FAILURES", "FRAME_CYCLES", "READ", "WRITTEN", "STALLED")
         return {**{name: self.read(name) for name in self._offsets if name.endswith(counted)}, "CYCLES": self._cycles()}
 
@@ -239,7 +239,7 @@ class Engine(Hardware):
         return _check_frames(x, self._inputs)
 
     def _start_batches(self, frames, outputs):
-        """Start a run of the engine for each batch of frames; yield whenever the caller must await a run's end.
+        """Start a run of the engine per batch of frames; yield each time the caller must await a run's end.
 
         With two memories the frames of the next run are written, and the maps of the last run are read, during a run.
         The output maps of each frame are appended to ``outputs``.
@@ -277,7 +277,7 @@ class Engine(Hardware):
             raise DriverError(f"{which} ended by error {code}: {about}")
 
     def _pack_frames(self, frames):
-        """Return, for each input, a list of arrays: the bytes of each frame as the engine reads them from memory."""
+        """Return each input's frames as a list of byte arrays in the order that the engine reads."""
         return [
             [end.stream.pack(frame_map) for frame_map in end.to_maps(values)]
             for end, values in zip(self._inputs, frames, strict=True)
@@ -293,7 +293,7 @@ class Engine(Hardware):
             _synchronise(region_memory, "flush")
 
     def _read_maps(self, memory, count):
-        """Return, for each of a run's ``count`` frames, a tuple with the map of each output, read from memory."""
+        """Return a tuple per frame of a run: the array read from memory for each output of the network."""
         return list(zip(*(self._unpack_frames(end, memory, count) for end in self._outputs), strict=True))
 
     def _unpack_frames(self, end, memory, count):
@@ -315,7 +315,7 @@ class Engine(Hardware):
         return ", ".join(f"{name} {value}" for name, value in names.items())
 
     def _result(self, outputs, integers):
-        """Stack the output maps of all frames into one array per model output, dequantised unless ``integers``."""
+        """Return one array per model output from all frames' maps, dequantised unless ``integers``."""
         arrays = [np.stack(maps) for maps in zip(*outputs, strict=True)]
         if not integers:
             arrays = [end.to_floats(values) for end, values in zip(self._outputs, arrays, strict=True)]
@@ -323,7 +323,7 @@ class Engine(Hardware):
 
 
 class _Unfold:
-    """Memory layout of an unfolded input (im2col): the pixels of a window are stored as channels of one pixel.
+    """Memory layout of an input stored unfolded (im2col): pixels of a window are channels of one pixel.
 
     Parameters
     ----------
@@ -358,14 +358,14 @@ class _Unfold:
 
     @staticmethod
     def _windows(taps, count, size):
-        """Return index arrays ``(count, taps)``: the windows' rows or columns in the map, and whether they exist."""
+        """Return index arrays ``(count, taps)`` of windows' rows or columns in the map, and whether they exist."""
         count_of_taps, step, before = taps
         windows = np.arange(count)[:, None] * step + np.arange(count_of_taps) - before
         return np.clip(windows, 0, size - 1), (windows >= 0) & (windows < size)
 
 
 class Region:
-    """Address and memory layout of a feature map in an engine program's memory.
+    """Place of a feature map in an engine program's memory: byte address, size and layout.
 
     The map has blocks of 8 channels, each row by row, with signed values. A row has a row for each byte of the values,
     the highest byte first. An input can be unfolded: channels of a pixel in memory are then rows and columns of the
@@ -410,7 +410,7 @@ class Region:
         return self.address + (frames - 1) * self._frame_bytes + self.size
 
     def places(self, frames):
-        """Return the slice of program memory that holds ``frames`` frames of the map, and each frame's slice in it."""
+        """Return the slice of memory with ``frames`` frames of the map, and each frame's slice within it."""
         begins = range(0, frames * self._frame_bytes, self._frame_bytes)
         return slice(self.address, self.end(frames)), [slice(begin, begin + self.size) for begin in begins]
 
@@ -513,7 +513,7 @@ def _read_program(path, engine):
 
 
 class _Access:
-    """Memory access of the engine for a job (descriptor): it reads or writes blocks of rows of words.
+    """Memory access of an engine's job: which job fields hold its address, words, rows and blocks.
 
     Parameters
     ----------
@@ -535,7 +535,7 @@ class _Access:
         }
 
     def lies_in(self, job, image_bytes, memory_bytes):
-        """Return whether a job's access stays within the program's memory, and after its image if it writes.
+        """Return whether a job's access stays in the program's memory, and past its image if it writes.
 
         The engine counts rows down to 1, so a row count of 0 means one row more than the field's largest value.
 
@@ -564,7 +564,7 @@ class _Access:
         return True
 
     def _map_rows(self, job, team, rows):
-        """Return the rows of the access that lie in the map, for one team of cores: the first row, and the end."""
+        """Return (first, end) of the rows of the access that lie in the map, for one team of cores."""
         height = self._value(job, "height") if "height" in self._fields else 0
         if not height:
             return 0, rows
@@ -573,7 +573,7 @@ class _Access:
         return max(-top, 0), min(height - top, rows)
 
     def _value(self, job, name):
-        """Return the value of a bit field of a job (an integer), or 1 for a field that the memory access lacks."""
+        """Return the value of a job's bit field, an integer; 1 for a quantity without a field."""
         if name not in self._fields:
             return 1
         offset, width = self._fields[name]

@@ -167,7 +167,7 @@ def _contents(
     board: Board | None,
     software: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """Return the contents of all files of one accelerator's folder, by file name.
+    """Return all files of an accelerator's result folder, as bytes by file name.
 
     ``top`` is the name of its module. ``software`` names files for drivers that other functions write, and that the IP
     contains, too.
@@ -234,12 +234,12 @@ def _contents(
 
 
 def waivers() -> bytes:
-    """Return the contents of the Verilator waiver file ``lint.vlt``, which are equal for all designs."""
+    """Return Verilator's waiver file ``lint.vlt`` as bytes, the same for all designs."""
     return texts.text(LINT).encode()
 
 
 def _hex(frames: np.ndarray, port: Port) -> bytes:
-    """Return the beats that carry frames on a stream, as a file for ``$readmemh`` with one beat per line."""
+    """Return a stream's beats with given frames as bytes for ``$readmemh``, one beat per line."""
     return stimuli.to_hex(stimuli.pack(frames, port.beat, port.order), port.beat)
 
 
@@ -376,7 +376,7 @@ def replace_folder(
 
 
 def _beat_text(port: Port, bench: str) -> str:
-    """Return the text for ``report.md`` that describes the payload of a stream's beats: order, lanes, bits.
+    """Return a text for ``report.md`` on a stream's beats: order of values, lanes, bits.
 
     ``bench`` names the module of the test bench.
     """

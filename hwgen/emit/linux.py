@@ -1,4 +1,4 @@
-"""Access to an accelerator or an engine on any Linux for Zynq, by drivers of the kernel and without PYNQ.
+"""Access to an accelerator or an engine from any Linux for Zynq, by kernel drivers, without PYNQ.
 
 hwgen writes this file into the folder of a design, next to the driver. It needs Python 3.10 and NumPy. Two drivers of
 the kernel do the rest: UIO maps the registers of the design and of its DMAs, and u-dma-buf has memory that DMAs reach.
@@ -110,7 +110,7 @@ class Buffer(np.ndarray):
 
 
 class _Block:
-    """Block of u-dma-buf memory, in bytes, that stores one array.
+    """Block of u-dma-buf memory that holds one array: offset and size in bytes.
 
     All views of the array hold this object, so it exists as long as they need the memory.
 
@@ -208,7 +208,7 @@ class Buffers:
 
 
 class Channel:
-    """Sending or receiving channel of an AXI DMA, with the methods of PYNQ's channels that the driver calls.
+    """Sending or receiving channel of an AXI DMA, with those methods of PYNQ's channels that the driver calls.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ class Channel:
 
 
 class Dma:
-    """AXI DMA in simple mode (AMD PG021), with the part of the interface of PYNQ's ``DMA`` that the driver uses.
+    """AXI DMA in simple mode (AMD PG021), with those parts of PYNQ's ``DMA`` interface that the driver uses.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Manifest of a result folder, ``manifest.json``, which lists the files that hwgen wrote there, with digests.
+"""Manifest of a result folder, ``manifest.json``: the files that hwgen wrote there, with SHA-256 digests.
 
 The next build removes the files of the manifest that it does not write any more, and overwrites no other files.
 """
@@ -22,7 +22,7 @@ NAME = "manifest.json"
 
 
 def of(contents: Mapping[str, bytes], others: Mapping[str, str] | None = None) -> bytes:
-    """Return the contents of ``manifest.json`` for a result folder, with the SHA-256 digest of each file.
+    """Return ``manifest.json`` of a result folder as bytes, with the SHA-256 digest of each file.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def _text(files: Mapping[str, str], others: Mapping[str, str]) -> bytes:
 
 
 def read(folder: Path, key: str = "files") -> dict[str, str]:
-    """Return the SHA-256 digest of each file that a result folder's manifest lists, by path.
+    """Return the SHA-256 digests (hexadecimal text) that a result folder's manifest lists, by file path.
 
     The result is empty if the folder has no manifest of hwgen. A path that leads out of the folder is left out,
     because a manifest can be written by anybody.
@@ -62,7 +62,7 @@ def read(folder: Path, key: str = "files") -> dict[str, str]:
 
 
 def without_digest(folder: Path) -> list[str]:
-    """Return the names in a result folder's manifest that `read` leaves out, because their entries are malformed."""
+    """Return the paths in a manifest that `read` leaves out, because their entries are malformed."""
     files = _document(folder).get("files", {})
     return [name for name in files if name not in read(folder)]
 
@@ -82,7 +82,7 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
-    """Return the names of files in ``contents`` that exist, and that hwgen did not write or that were changed since.
+    """Return names in ``contents`` of existing files that hwgen did not write, or that were changed since.
 
     Symbolic links and special files are included, folders are not.
     """
@@ -128,7 +128,7 @@ def note(path: Path) -> None:
 
 
 def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Delete an earlier build's files unless they were changed since, and folders that become empty.
+    """Delete an earlier build's files unless changed since, and emptied folders; return the paths kept.
 
     Symbolic links below the folder are neither followed nor deleted.
 
@@ -165,7 +165,7 @@ def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
 
 
 def _is_ours(folder: Path, name: str, has_type: Callable[[int], bool] = stat.S_ISREG) -> bool:
-    """Return whether a path in a result folder is a file (or has another type), without symbolic links on the way."""
+    """Return whether a path in a result folder is a file (or of another type), with no symbolic link on the way."""
     *parents, last = PurePosixPath(name).parts
     directory = folder
     with suppress(OSError, ValueError):  # a ValueError if the text can't be the name of a file

@@ -1,4 +1,4 @@
-"""Writer of the top module for a board without a processor (PLL, UART link, accelerator), its pins and host driver."""
+"""Writer of a top module for boards without a processor (PLL, UART link, accelerator), with pins and host driver."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
 
 
 def clock_remark(config: Config, board: Board) -> str | None:
-    """Return a line that says why the board's clock rules out a serial (UART) link; ``None`` if it does not."""
+    """Return a text why the board's clock rules out a serial (UART) link; ``None`` if it doesn't."""
     if not _fits(config, board) or (dividers(board) is not None and baud_of(board.clock_mhz) is not None):
         return None
     source = board.platform_class().default_clk_frequency / 1e6
@@ -61,7 +61,7 @@ def _fits(config: Config, board: Board) -> bool:
 
 
 def baud_of(clock_mhz: float) -> int | None:
-    """Return the highest bit rate in `BAUDS` that is a whole fraction of the clock within 1 %, or ``None``."""
+    """Return the highest of `BAUDS` that divides the clock within 1 %, in bits per second, or ``None``."""
     hertz = clock_mhz * 1e6
     return next(
         (baud for baud in BAUDS if hertz >= 4 * baud and abs(hertz / baud / round(hertz / baud) - 1) < 0.01), None
@@ -69,7 +69,7 @@ def baud_of(clock_mhz: float) -> int | None:
 
 
 def dividers(board: Board) -> tuple[int, int, int] | None:
-    """Return the PLL's input, feedback and output dividers for the board's clock; ``None`` if it can't be made."""
+    """Return the PLL's input, feedback and output dividers for the board's clock; ``None`` if impossible."""
     return _pll(board).dividers(board.platform_class().default_clk_frequency / 1e6, board.clock_mhz)
 
 
@@ -80,7 +80,7 @@ def _pll(board: Board) -> Pll:
 
 
 def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, bytes]:
-    """Return the files of a serial (UART) top: Verilog, pins and host driver, by name; empty if it can't be built."""
+    """Return the files of a top module with UART (Verilog, pins, driver), as bytes by name; empty if impossible."""
     link = link_of(config, top, board, build_hash)
     clock = dividers(board) if link is not None else None
     if link is None or clock is None:
@@ -100,7 +100,7 @@ def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, 
 
 
 def _lines(platform: Any) -> dict[str, tuple[str, str]] | None:
-    """Return the pin and I/O standard of an Amaranth platform's ``clk``, ``rx`` and ``tx`` (UART), by signal name.
+    """Return (pin, I/O standard) of a platform's ``clk``, ``rx`` and ``tx``, by signal; ``None`` if it lacks one.
 
     ``None`` if the platform lacks one of the three, or one has two pins, as a differential clock does.
     """

@@ -41,7 +41,7 @@ def packet(packet_type, frame_index, values=b""):
 
 
 def parsed(text):
-    """Return type, frame number (mod 256) and values of a received packet without END bytes; ``None`` if damaged."""
+    """Return (type, frame number modulo 256, values) of a packet without its END bytes; ``None`` if damaged."""
     body, escaped = bytearray(), False
     for byte in text:
         if escaped:

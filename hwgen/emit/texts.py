@@ -24,7 +24,7 @@ def text(name: str) -> str:
 
 
 def rendered(template: str, **values: Any) -> str:
-    """Return the text template ``TEMPLATE.j2`` of this package with its variables replaced by ``values``."""
+    """Return the text of the template ``TEMPLATE.j2``, with its variables replaced by ``values``."""
     return rendering.render(_TEMPLATES, template, **values)
 
 
@@ -37,10 +37,10 @@ def makefile_of_bench(top: str) -> str:
 
 
 def makefile_of_lint(top: str) -> str:
-    """Return the Makefile of a folder without a test bench: its only target ``lint`` lints a module and its wrapper."""
+    """Return the Makefile (text) of a folder without test bench, whose only target ``lint`` lints the modules."""
     return rendered("lint.mk", top=top, wrapper=wrapper.module(top))
 
 
 def makefile_of_groups(tops: Sequence[str]) -> str:
-    """Return a Makefile that runs each of its targets in the folders of several accelerators."""
+    """Return a Makefile, as text, that runs its targets in the folders of several accelerators."""
     return rendered("groups.mk", groups=tops)

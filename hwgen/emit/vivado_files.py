@@ -1,4 +1,4 @@
-"""Writer of the files that Vivado imports a design with: IP description, IP packaging script and project script.
+"""Writer of the files for Vivado: IP description, IP packaging script, and project script.
 
 `Ip` describes a bus wrapper as an IP once. ``component.xml`` describes it to Vivado's IP catalogue, in IP-XACT (IEEE
 1685-2009, with the extensions that Vivado reads): ``component.xml.j2`` has the elements in the order of the schema,
@@ -57,7 +57,7 @@ _FILE_TYPES = {"v": "verilogSource", "c": "cSource", "h": "cSource"}
 
 @dataclass(frozen=True)
 class _View:
-    """Description of one view of an IP in Vivado's catalogue: its name, its tool, and whether it has the sources."""
+    """View of an IP in Vivado's catalogue: its name, its tool, and whether it lists the sources."""
 
     name: str
     environment: str
@@ -78,7 +78,7 @@ _NOT_ON_BOARD = (".v", ".mem", ".h", ".c", ".tcl")
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """Description of an interface of a Vivado IP: the module's ports that form one bus, clock, reset or interrupt.
+    """Interface of a Vivado IP: the ports of the module that make up a bus, clock, reset or interrupt.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
 
 
 def _fields_of(register: Register) -> tuple[Field, ...]:
-    """Return the fields of a hardware register, without a field that spans the whole register."""
+    """Return the fields of a hardware register, but none if one field spans the whole register."""
     return tuple(field for field in register.fields if field.name != "VALUE")
 
 
@@ -200,7 +200,7 @@ def _interfaces(shell: BusShellConfig) -> Iterator[Interface]:
 
 
 def component(ip: Ip, families: Iterable[str]) -> bytes:
-    """Return ``component.xml``, the IP-XACT description of an IP.
+    """Return ``component.xml`` as bytes, the IP-XACT description of an IP.
 
     The IP equals the IP that `packaging` makes.
 
@@ -288,7 +288,7 @@ def _register(register: Register) -> list[str | list[str]]:
 
 
 def _flat(entries: Mapping[str, str]) -> list[str]:
-    """Return a mapping as one flat list for Tcl: key, value, key, value, and so on."""
+    """Return a mapping as one flat list of strings for Tcl: key, value, key, value .."""
     return [text for entry in entries.items() for text in entry]
 
 
@@ -310,7 +310,7 @@ def _escaped(char: str) -> str:
 
 
 def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the Vivado script ``project.tcl`` by its file name; an empty mapping if the board can't have a project.
+    """Return ``project.tcl`` for Vivado by its file name; an empty mapping if the board can't have a project.
 
     The board must have a processing system and board files in Vivado. Each stream needs one interrupt of the
     processing system, and the accelerator another one. A DMA must be able to count the bytes of each frame.
@@ -337,7 +337,7 @@ def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterabl
 
 
 def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -> str:
-    """Return the head of ``project.tcl``: a comment, and Tcl variables that describe the design."""
+    """Return the head of ``project.tcl`` as text: a comment, and variables that describe the design."""
     module = wrapper.module(top)
     streams = (*shell.inputs, *shell.outputs)
     between = "a DMA for each stream, and " if streams else "and "
@@ -378,11 +378,11 @@ def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable
 
 
 _TclLists = Mapping[str, tuple[str, Iterable[Sequence[str | Sequence[str]]]]]
-"""Type of list variables for a Tcl script: a comment on the list's contents and its rows, by the variable's name."""
+"""Type of list variables for a Tcl script: by variable name, a comment and the list's rows."""
 
 
 def _tcl_head(comment: Iterable[str], values: Mapping[str, str], lists: _TclLists) -> str:
-    """Return the head of a Tcl script: a comment, and variables and lists that describe the design."""
+    """Return the head of a Tcl script as text: a comment, variables and lists that describe the design."""
     lines = [*(f"# {line}".rstrip() for line in comment), ""]
     lines += [f"set {key} {tcl_word(value)}" for key, value in values.items()]
     for key, (about, rows) in lists.items():

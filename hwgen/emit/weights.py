@@ -49,7 +49,7 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Loadable:
-    """Description of a built design whose weights are loaded at run time, read from its result folder.
+    """Built design whose weights load at run time, read from its folder: digest, layers' fields, weight widths.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def file_name_of(model: str) -> str:
 
 
 def describe(config: AcceleratorConfig, top: str) -> bytes:
-    """Return the contents of ``weights.json``, which describes the hardware of the module ``top`` without weights."""
+    """Return ``weights.json`` as bytes: the hardware of the module ``top``, without weights."""
     assert config.loader is not None
     document = {
         "module": top,
@@ -149,7 +149,7 @@ def describe(config: AcceleratorConfig, top: str) -> bytes:
 
 
 def read_design(folder: str | Path) -> Loadable:
-    """Read from its folder the description of a built design that loads its weights at run time.
+    """Return the description of a built design that loads weights at run time, read from its folder.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def read_design(folder: str | Path) -> Loadable:
 
 
 def _weight_bits(described: Mapping[str, str], where: str) -> int:
-    """Return the width of a layer's weights in bits, from ``weights.json``; refuse a value outside 1 to 17."""
+    """Return a layer's weight width in bits from ``weights.json``; refuse one outside 1 to 17."""
     text = described[_BITS]
     if not text.isascii() or not text.isdigit() or not 0 < len(text) < 3 or not 0 < int(text) <= _MAX_BITS:
         raise InputError(f"{where}: {_BITS} must be 1 to {_MAX_BITS}, not {shown(text)}; build the design again")
@@ -178,7 +178,7 @@ def _weight_bits(described: Mapping[str, str], where: str) -> int:
 
 
 def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> bytes:
-    """Return the contents of a weights file, which lets a built design compute a retrained model.
+    """Return a weights file as bytes, which lets a built design compute a retrained model.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def build_hash(contents: Mapping[str, bytes]) -> int:
 
 
 def _without_comments(verilog: bytes) -> bytes:
-    """Return Verilog code with each comment and each run of white space replaced by one space."""
+    """Return Verilog code (bytes) with each comment and run of white space replaced by one space."""
     code = _STRING_OR_COMMENT.sub(lambda match: match[0] if match[0].startswith(b'"') else b" ", verilog)
     return b" ".join(code.split())
 
@@ -82,7 +82,7 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
 
 
 def describe(end: BusStreamConfig) -> str:
-    """Return a line of text that describes a bus wrapper's stream: width, values per word, and frame size."""
+    """Return a line of text about a bus wrapper's stream: width, values per word, frame size."""
     beat, words = end.port.beat, end.words
     values = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values of {_count(end.value_bytes, 'byte')}"
     return (
@@ -104,7 +104,7 @@ def bus_cycles_text(end: BusStreamConfig, interval: int) -> str:
 
 
 def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
-    """Return the contents of ``registers.json`` for an accelerator whose bus wrapper is the module ``name``."""
+    """Return a dictionary, the contents of ``registers.json``, for an accelerator with wrapper module ``name``."""
     return {
         "module": name,
         "build_hash": f"0x{shell.build_hash:016x}",
@@ -116,7 +116,7 @@ def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
 
 
 def stream(end: BusStreamConfig) -> dict[str, Any]:
-    """Return the entry of ``registers.json`` for a bus wrapper's stream: its widths, and a frame's memory layout."""
+    """Return a dictionary, a stream's entry in ``registers.json``: widths, and a frame's memory layout."""
     beat, order = end.port.beat, end.port.order
     firsts = (columns.start for columns in order.beat_columns(beat.pixels))
     return {

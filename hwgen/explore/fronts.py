@@ -84,7 +84,7 @@ class Exploration:
         )
 
     def limit(self, front: str) -> float:
-        """Return the board's limit for a front's first coordinate: words of block RAM, or DSP slices."""
+        """Return the board's limit on a front's first coordinate: words of block RAM, DSP slices, or infinity."""
         if front.startswith("storage"):
             return self.max_words
         return inf if self.board is None else self.board.dsp
@@ -129,7 +129,7 @@ def explore(
     depth_groups: Mapping[str, int] | None = None,
     published: Sequence[Point] = (),
 ) -> Exploration:
-    """Return all Pareto fronts of a network over groupings and unroll factors; see `Exploration` for their costs.
+    """Return an `Exploration`: all Pareto fronts of a network over groupings (fused layers) and unroll factors.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def explore(
 
 
 def all_groupings(layers: Layers) -> list[tuple[int, int]]:
-    """Return, for every division of a network into fusion groups, words stored on chip and words moved off chip.
+    """Return a pair per division into fusion groups: words stored on chip, and words moved off chip.
 
     A network with ``c`` cuts has ``2**c`` divisions.
     """
@@ -185,7 +185,7 @@ def all_groupings(layers: Layers) -> list[tuple[int, int]]:
 
 
 def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
-    """Return the words stored on chip and the feature-map words moved, for one division of a network into groups.
+    """Return two costs of one grouping: words stored on chip, and feature-map words moved off chip.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
 
 
 def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
-    """Return the number of multipliers of a layer that computes its input channels in ``groups`` serial groups.
+    """Return the number of multipliers of a layer, with input channels in ``groups`` parts one after the other.
 
     There are more groups if the board has too few DSP slices.
     """

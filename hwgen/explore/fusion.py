@@ -68,7 +68,7 @@ class CyclesPoint:
 
 
 def storage_words(layers: Layers) -> dict[Span, int]:
-    """Return, for each possible fusion group, the words kept on chip so that pyramids (tiles) reuse their overlaps."""
+    """Return, by range of layers that could be fused, the words kept on chip to reuse overlaps between tiles."""
     linked = Linked.of(layers)
     return {
         (begin, end): words

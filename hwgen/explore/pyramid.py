@@ -37,7 +37,7 @@ Layers have indices starting at 0, and a map has the index of the layer that pro
 
 @dataclass(frozen=True)
 class Linked:
-    """Layers in topological order, with the indices of the feature maps that each layer reads.
+    """Layers in topological order, with the indices of the layers (or -1, the input) whose maps each layer reads.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ _FAR = np.iinfo(np.int64).max
 
 
 def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
-    """Return the on-chip words that one fusion group keeps so that pyramids (tiles) reuse their overlaps.
+    """Return the number of on-chip words that one fusion group keeps so that tiles (pyramids) reuse their overlaps.
 
     They are the sum of ``N (K - S) (W + step)`` over the maps that the group's layers read, as in the thesis's
     exploration tool (Fig. 4.1). ``W`` is the width without padding (the band at the bottom), ``step`` the new rows of a
@@ -95,7 +95,7 @@ def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
 
 
 def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
-    """Return, for each possible first layer of a group that ends with the last layer, the words kept for reuse."""
+    """Return the words kept for reuse between tiles, one number per possible first layer of a group."""
     linked = Linked.of(layers)
     check_tip(linked, tip)
     tips = tips_of_tails(linked, tip)
@@ -104,7 +104,7 @@ def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
 
 
 def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
-    """Return the output tile size, ``tip`` or more, per possible first layer of a group that ends with the last layer.
+    """Return output tile sizes, ``tip`` or more, one per possible first layer of a group that ends with the last.
 
     It is the smallest tip, at least ``tip``, that advances all maps of the group by whole pixels. Only upsampling needs
     more than ``tip``.
@@ -117,7 +117,7 @@ def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
 
 
 def _whole_pixel_steps(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
-    """Return the minimum output step that advances all maps of a group by whole pixels, per possible first layer.
+    """Return the least output steps (rows or columns) that move all maps by whole pixels, per first layer.
 
     Steps count rows or columns of the output. The groups end with the last layer.
     """
@@ -152,7 +152,7 @@ def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
 
 
 def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
-    """Return, for each possible first layer of a group, the words kept for reuse with an output tile size of ``tip``.
+    """Return the words kept for reuse with output tiles of size ``tip``, one number per possible first layer.
 
     The groups end with the last layer.
     """
@@ -173,7 +173,7 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
 
 
 def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]:
-    """Return, by map index, how many rows (axis 0) or columns a pyramid (tile of fused layers) keeps for the next one.
+    """Return, by map index, two numbers of rows (axis 0) or columns that a tile keeps for the next tile.
 
     The first figure is the largest overlap of any layer's windows. The second is the part that the layer that lags the
     most must still read when the layer that leads has what it needs.
@@ -193,7 +193,7 @@ def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Operations and input words per frame of fused convolutions, without and with recomputation of overlaps.
+    """Multiplications, additions and input words per frame of fused convolutions, also if tiles recompute overlaps.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class Work:
 
 
 def recomputation(layers: Layers, tip: Pair = (1, 1)) -> Work:
-    """Return operations and input words per frame of a fusion group whose pyramids (tiles) recompute their overlaps.
+    """Return `Work` (operations and input words per frame) for a fusion group whose tiles recompute overlaps.
 
     Additions are counted as in the thesis, ``K*K - 1`` for ``K*K`` multiplications. If several layers read a map, a
     pyramid has the smallest rectangle that covers all their needs.
@@ -221,7 +221,7 @@ def recomputation(layers: Layers, tip: Pair = (1, 1)) -> Work:
 
 
 def recomputation_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Work]:
-    """Return the operations with recomputed overlaps, per possible first layer of a group that ends with the last.
+    """Return the `Work` with recomputed overlaps, one per possible first layer of a group.
 
     A pyramid is mapped back from its output tile (tip), so all groups with one tip share its levels.
     """
@@ -256,7 +256,7 @@ def _works_of_tails(linked: Linked, tip: Pair) -> list[Work]:
 
 
 def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
-    """Return the words of feature maps moved off chip per frame, which are each group's input and output.
+    """Return the number of feature-map words moved off chip per frame: each group's input and output.
 
     Halos of tiles do not count.
     """
@@ -283,7 +283,7 @@ def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
 
 
 def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return arrays, by pyramid (tile), of begin and end of the input rows or columns that a layer's outputs need.
+    """Return two arrays over tiles: begin and end of the input rows (axis 0) or columns that a layer's outputs need.
 
     A window wholly in the padding needs nothing.
     """

@@ -115,7 +115,7 @@ class Sweep:
         return [dict(zip(self.options, values, strict=True)) for values in product(*self.options.values())]
 
     def run(self, pool: work.TaskPool) -> SweepTable:
-        """Compute all plans of the sweep in a pool of processes, and return them as a table."""
+        """Return a `SweepTable` with all plans of the sweep, computed in a pool of processes."""
         pairs = [(network, board) for network in range(len(self.networks)) for board in range(len(self.boards))]
         points = [(*pair, combination) for pair in pairs for combination in self.combinations]
         rows = work.run(pool, row, points, shared=(tuple(self.networks), tuple(self.boards)), what="sweep", unit="plan")
@@ -123,7 +123,7 @@ class Sweep:
 
 
 def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, int, dict[str, Any]]) -> dict[str, Any]:
-    """Compute one plan of a sweep, and return its table row as a dict, with a reason if there is no plan."""
+    """Return one plan of a sweep as a table row (dict by column), with the reason if there is no plan."""
     network, board, options = networks[point[0]], boards[point[1]], point[2]
     cells: dict[str, Any] = {"model": network.name, "board": board.name}
     cells |= {f"asked_{name}": value for name, value in options.items()}
@@ -141,7 +141,7 @@ def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, 
 
 
 def figures(plan: Plan) -> dict[str, Any]:
-    """Return the figures of a plan as cells of a sweep table by column: cycles, milliseconds, resources, bytes."""
+    """Return a plan's figures by column of the sweep table: cycles, milliseconds, resources, bytes."""
     interval = plan.latency if plan.interval is None else plan.interval
     traffic, kilohertz = plan.traffic_bytes, plan.board.clock_mhz * 1000
     return {
@@ -175,7 +175,7 @@ def mark_front(rows: Sequence[Mapping[str, Any]], goals: Sequence[str]) -> list[
 
 
 def _undominated(rows_by_costs: Mapping[tuple[float, ...], int]) -> list[int]:
-    """Return the indices of the table rows whose costs are Pareto-optimal. All costs are different."""
+    """Return the indices (list) of the table rows whose costs are Pareto-optimal. All costs are different."""
     kept: list[tuple[float, ...]] = []
     for costs in sorted(rows_by_costs):  # later costs never dominate earlier ones
         if not any(all(a <= b for a, b in zip(other, costs, strict=True)) for other in kept):

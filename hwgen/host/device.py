@@ -121,7 +121,7 @@ class SessionDevice(ABC):
 
     @abstractmethod
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Compute the model's outputs on the device: arrays by input name in, arrays by output name out.
+        """Return the model's outputs, arrays by name, computed by the device from arrays by input name.
 
         Returns
         -------
@@ -157,7 +157,7 @@ class Simulation(SessionDevice):
         check_options(self.name, options, hardware.design.simulate)
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Simulate the hardware on frames, and return the model's outputs by name.
+        """Return the model's outputs, arrays by name, from a simulation of the hardware on the frames.
 
         Raises
         ------
@@ -207,7 +207,7 @@ class DriverBoard(SessionDevice):
             raise DeviceError(str(error)) from None
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Compute frames on the board, and return the model's outputs by name.
+        """Return the model's outputs, arrays by name, computed by the board from frames by input name.
 
         Raises
         ------
@@ -240,7 +240,7 @@ class LinuxBoard(DriverBoard):
 
 
 def driver_of(hardware: SessionDesign, kind: str = "driver") -> ModuleType:
-    """Import the driver in a design's folder, ``NAME_driver.py`` or ``NAME_serial.py``, and return the module."""
+    """Return the imported driver module ``NAME_driver.py`` or ``NAME_serial.py`` in a design's folder."""
     folder = hardware.folder
     if folder is None:
         raise InputError("a board needs the folder of a built design: give Session the folder, and the model")
@@ -292,7 +292,7 @@ class SerialBoard(SessionDevice):
             raise DeviceError(f"{port}: {error}") from None
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Compute frames on the board over the serial port, and return the model's outputs by name.
+        """Return the model's outputs, arrays by name, computed by the board over the serial port.
 
         Raises
         ------

@@ -101,7 +101,7 @@ class Session:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray], run_options: object = None
     ) -> list[np.ndarray]:
-        """Compute outputs of the model for a batch of any size, and return a list of arrays, as ONNX Runtime does.
+        """Return a list of arrays, as ONNX Runtime does: the model's outputs for a batch of any size.
 
         Parameters
         ----------
@@ -132,14 +132,14 @@ class Session:
         return self._as_by_runtime(names, self._outputs(names, input_feed))
 
     def _as_by_runtime(self, names: Sequence[str], outputs: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """Convert one feed's outputs ``(n, ...)`` to the shapes that ONNX Runtime returns for the batch."""
+        """Return one batch's outputs as arrays in the shapes that ONNX Runtime returns for the batch."""
         from hwgen.network import host
 
         network = self._model.network
         return [host.as_by_runtime(network, name, values) for name, values in zip(names, outputs, strict=True)]
 
     def _outputs(self, names: Sequence[str], input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Compute outputs ``(n, ...)`` of the model for a feed; an output may be an array of ``n`` arrays."""
+        """Return the model's outputs for a batch as arrays ``(n, ...)``, or arrays of ``n`` arrays if sizes vary."""
         from hwgen.network import quantise
 
         if not isinstance(input_feed, Mapping):
@@ -154,7 +154,7 @@ class Session:
         return [outputs[name] for name in names]
 
     def _without_unused(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return a feed's frames by input name, without inputs that no output of the model depends on."""
+        """Return a feed's frames as a dict by input name, less the inputs that no output depends on."""
         from hwgen.network import quantise
 
         unused = {end.name for end in self.get_inputs()} - {
@@ -177,7 +177,7 @@ class Session:
     def stream(
         self, output_names: Sequence[str] | None, feeds: Iterable[Mapping[str, np.ndarray]], *, frames: int = 256
     ) -> Iterator[list[np.ndarray]]:
-        """Yield the outputs for each feed of a stream of any length, in order, with bounded memory.
+        """Yield a list of output arrays per feed (arrays by input name), for any number of feeds in bounded memory.
 
         Feeds of the same types are collected until they have ``frames`` frames, which are computed together.
 
@@ -226,7 +226,7 @@ class Session:
     def _compute_batch(
         self, output_names: Sequence[str], feeds: Sequence[Mapping[str, np.ndarray]]
     ) -> Iterator[list[np.ndarray]]:
-        """Compute several feeds of the same types as one batch, and yield the outputs of each."""
+        """Yield a list of output arrays for each feed (arrays by input name), computed together as one batch."""
         if len(feeds) < 2:
             yield from (self.run(output_names, feed) for feed in feeds)
             return
@@ -257,7 +257,7 @@ def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.P
 
 
 def _types(feed: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]] | None:
-    """Return the type and frame shape of each input in a feed, by name; ``None`` if the feed is not valid."""
+    """Return a feed's inputs by name, as pairs (type, shape of a frame); ``None`` if the feed is not valid."""
     if not isinstance(feed, Mapping) or not feed:
         return None
     if not all(isinstance(values, np.ndarray) and values.ndim for values in feed.values()):
@@ -268,5 +268,5 @@ def _types(feed: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype[Any], tup
 
 
 def _frame_count(feed: Mapping[str, np.ndarray]) -> int:
-    """Return the number of frames in a valid feed."""
+    """Return the number of frames in a valid feed, a mapping of arrays by input name."""
     return len(next(iter(feed.values())))

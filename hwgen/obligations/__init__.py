@@ -1,1 +1,1 @@
-"""Proof obligations of emitted Verilog modules, and the observers (Verilog monitors) that they are made of."""
+"""Proof obligations (properties to prove) of emitted Verilog modules, and the observers (Verilog monitors) in them."""

@@ -1,4 +1,4 @@
-"""Proof obligations ``wires`` and ``logic`` of modules that only connect instances: each port has the stated source.
+"""Obligations (properties to prove) of modules that only connect instances: each port has the stated source.
 
 ``wires`` reads the netlist. It fails for a port without a rule, so that no connection is left out. ``logic`` states the
 values of the ports that are not wires, over the ports of instances whose outputs are free.
@@ -16,7 +16,7 @@ __all__ = ["composition", "domain_wires", "has_port", "logic", "wired"]
 
 
 def domain_wires(site: Site) -> dict[str, str]:
-    """Return the expected connections of clocks and resets: by instance port, the module's port that drives it."""
+    """Return a dict from an instance's clock or reset port to the module's port that must drive it."""
     wires, own = {}, site.module
     for instance, module in own.instances.items():
         inner = site.modules.get(module)
@@ -44,7 +44,7 @@ def composition(
     others: Sequence[str] = (),
     **fields: Any,
 ) -> list[Obligation]:
-    """Return the obligations that each port of each instance in a module has the stated source.
+    """Return a list of obligations: each port of each instance in a module has the stated wire or expression.
 
     Parameters
     ----------
@@ -67,14 +67,14 @@ def composition(
 
 
 def wired(site: Site, statement: str, wires: Mapping[str, str], kind: str = "wires") -> Obligation:
-    """Return the obligation that each port in ``wires`` is the same net as the port that it maps to."""
+    """Return the obligation (property to prove) that each port in ``wires`` is the same net as the port it maps to."""
     return site.obligation(kind, statement, methods=("structure",), structure={"wires": dict(wires)})
 
 
 def logic(
     site: Site, rules: Mapping[str, str], *, cover: str = "", observer: Sequence[str] = (), **fields: Any
 ) -> Obligation:
-    """Return the obligation that ports have the values of ``rules``, Verilog expressions by port.
+    """Return the obligation (property to prove) that ports equal their Verilog expressions in ``rules``.
 
     The cover is by default that a rule's value is not 0.
     """

@@ -1,4 +1,4 @@
-"""Verilog expressions and lines that definitions of arithmetic consist of: numbers, fields of a payload, tables."""
+"""Verilog expressions and lines that define arithmetic in proofs: numbers, fields of a payload, and tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fields = data.Layout | Mapping[Any, data.Field]
 
 
 def choice(selector: str, entries: Sequence[object]) -> str:
-    """Return a Verilog expression that selects the entry with index ``selector`` from a list of entries."""
+    """Return a Verilog expression (text) that selects the entry with index ``selector`` from a list of entries."""
     if len(set(entries)) == 1:
         return str(entries[0])
     first = [f"{selector} == {index} ? {entry}" for index, entry in enumerate(entries[:-1])]
@@ -34,7 +34,7 @@ def choice(selector: str, entries: Sequence[object]) -> str:
 
 
 def field_bits(payload: str, fields: Fields, name: str, base: int = 0) -> str:
-    """Return the Verilog slice of a payload's field; the payload starts at bit ``base`` of the word."""
+    """Return the Verilog slice (text) of a payload's field; the payload starts at bit ``base`` of the word."""
     return part(payload, base + fields[name].offset, fields[name].width)
 
 
@@ -46,7 +46,7 @@ def field_wires(layout: Fields, names: Iterable[str], payload: str, prefix: str)
 
 
 def in_circle(first: str, count: str, end: str, depth: int) -> str:
-    """Return the Verilog condition that ``end`` is ``count`` words after ``first`` in a ring of ``depth`` words.
+    """Return a Verilog condition: ``end`` is ``count`` words after ``first`` in a ring of ``depth`` words.
 
     No sum of addresses wraps, because one operand has 32 bits.
     """
@@ -65,12 +65,12 @@ def signed_number(value: int) -> str:
 
 
 def part(word: str, first: int, bits: int) -> str:
-    """Return the Verilog slice of ``bits`` bits of a word, starting at bit ``first``."""
+    """Return Verilog text for ``bits`` bits of a word, starting at bit ``first``, such as ``word[7:4]``."""
     return f"{word}[{first + bits - 1}:{first}]"
 
 
 def repeated(bits: str, count: int, width: int) -> str:
-    """Return the Verilog concatenation of ``count`` bits of a word, each repeated ``width`` times, lowest first."""
+    """Return Verilog text that repeats each of ``count`` bits ``width`` times and concatenates them, lowest first."""
     return f"{{{', '.join(f'{{{width}{{{bits}[{index}]}}}}' for index in reversed(range(count)))}}}"
 
 
@@ -80,7 +80,7 @@ def value_of(bits: str, shape: Shape) -> str:
 
 
 def table(name: str, words: Sequence[int], *, signed: bool) -> list[str]:
-    """Return Verilog lines that define a constant memory ``NAME`` of signed words.
+    """Return lines of Verilog that define a constant memory, called ``name``, of signed words.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class VerilogModule:
-    """Module of emitted Verilog, with its text from ``module`` to ``endmodule``.
+    """Module of emitted Verilog: its name, and its text from ``module`` to ``endmodule``.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class VerilogModule:
 
     @cached_property
     def foreign_clocks(self) -> list[str]:
-        """Events other than the rising edge of the module's clock, and other clocks connected to its instances."""
+        """Clocks or edges in the module, as texts, other than the rising edge of its own clock."""
         events = (event.strip("() ") for event in _EVENT.findall(_COMMENT.sub("", self.text)))
         clocks = (net for ports in self.connections.values() for port, net in ports.items() if port in ("clk", "aclk"))
         return [
@@ -97,7 +97,7 @@ class VerilogModule:
 
     @property
     def uninitialised(self) -> str:
-        """Text of the module without initial values of written memories and of registers that no reset reaches."""
+        """Text of the module with unknown power-up values: of written memories, and of registers without a reset."""
 
         def kept(match: re.Match[str]) -> str:
             return match[0] if match[2] in self.reset_values else match[1] + match[2]
@@ -137,7 +137,7 @@ class VerilogModule:
 
     @cached_property
     def connections(self) -> dict[str, dict[str, str]]:
-        """Verilog expressions that are connected to each instance: by instance name, then by port."""
+        """Verilog expressions connected to an instance's ports: dicts by instance name, then by port."""
         return {
             name: dict(_CONNECTION.findall(ports)) for _, name, ports in map(_groups, _INSTANCE.finditer(self.text))
         }
@@ -149,7 +149,7 @@ class VerilogModule:
         return name[1] if name else ""
 
     def with_contents(self, words: Sequence[str]) -> str:
-        """Return the text of a memory's module with statements for all words instead of reading a file.
+        """Return the text of a memory's module that sets all words by statements instead of reading a file.
 
         The text thus contains all that its circuit depends on.
 
@@ -163,7 +163,7 @@ class VerilogModule:
 
     @property
     def with_free_outputs(self) -> str:
-        """Text of a module with the same ports whose outputs are unconstrained (``$anyseq``)."""
+        """Verilog text of a module with the same ports whose outputs may be anything (``$anyseq``)."""
         outputs = re.findall(r"^ {4}output +(?:wire|reg) +(\[[^\]]*\] |)(\w+)", self.head, re.MULTILINE)
         lines = [f"    wire {width}free_{name} = $anyseq;\n    assign {name} = free_{name};" for width, name in outputs]
         return self.with_body("\n".join(lines))

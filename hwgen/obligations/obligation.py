@@ -1,4 +1,4 @@
-"""Proof obligations: properties of emitted Verilog modules, as Verilog expressions over their ports and signals."""
+"""Proof obligations: properties to prove of emitted Verilog modules, as expressions over their ports and signals."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Obligation:
 
 
 def write(verilog: str, obligations: Iterable[Obligation], reasons: Mapping[str, str] | None = None) -> bytes:
-    """Return the JSON contents of ``NAME.proofs.json``, which lists the obligations of the Verilog file ``verilog``.
+    """Return JSON bytes of ``NAME.proofs.json``: the obligations (properties to prove) of the file ``verilog``.
 
     ``reasons`` says, by path, why instances have no functional property.
     """
@@ -124,7 +124,7 @@ def write(verilog: str, obligations: Iterable[Obligation], reasons: Mapping[str,
 
 
 def read(content: bytes, name: str) -> tuple[str, list[Obligation], dict[str, str]]:
-    """Return what a ``NAME.proofs.json`` contains: name of the Verilog file, obligations, and reasons by path.
+    """Return a tuple from a ``NAME.proofs.json``: the Verilog file's name, obligations, and reasons by path.
 
     Raises
     ------

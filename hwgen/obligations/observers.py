@@ -1,4 +1,4 @@
-"""Verilog lines of observers (proof monitors): counters, delay lines, and the age of a pipeline."""
+"""Verilog lines for observers (monitors in a proof): counters, delay lines, and a pipeline's age in cycles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def age(cycles: int) -> list[str]:
-    """Return Verilog lines of a counter ``age`` of the cycles since the reset, up to ``cycles``."""
+    """Return lines of Verilog: a counter ``age`` of the cycles since the last reset, which stops at ``cycles``."""
     return [
         f"reg {bits_for(cycles)} age = 0;",
         f"always @(posedge clk) age <= rst ? 0 : age + (age != {cycles});",
@@ -32,23 +32,23 @@ def age(cycles: int) -> list[str]:
 
 
 def is_old(cycles: int) -> str:
-    """Return the Verilog condition that ``cycles`` cycles have passed since the reset, as `age` counts them."""
+    """Return a Verilog condition: ``cycles`` cycles have passed since the reset, by the counter ``age``."""
     return f"(age == {cycles})"
 
 
 def register(name: str, value: str, width: int = 1, init: int = 0, reset: str = "rst") -> list[str]:
-    """Return Verilog lines of a register that loads ``value`` in each cycle, and ``init`` at a reset."""
+    """Return lines of Verilog: a register that loads ``value`` in each cycle, and ``init`` at a reset."""
     range_of = f"[{width - 1}:0] " if width > 1 else ""
     return [f"reg {range_of}{name} = {init};", f"always @(posedge clk) {name} <= {reset} ? {init} : {value};"]
 
 
 def kept(name: str, width: int, value: str, when: str) -> list[str]:
-    """Return Verilog lines of a register that loads ``value`` in cycles with ``when`` high and otherwise keeps it."""
+    """Return lines of Verilog: a register that loads ``value`` in cycles with ``when`` high, else keeps its value."""
     return [f"reg [{width - 1}:0] {name};", f"always @(posedge clk) if ({when}) {name} <= {value};"]
 
 
 def stages(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
-    """Return Verilog lines of registers ``NAME_1``, ``NAME_2``, ..: a value as it was 1 to ``cycles`` cycles ago.
+    """Return lines of Verilog: registers ``NAME_1``, ``NAME_2``, .. with a value as it was 1 to ``cycles`` cycles ago.
 
     With ``resets``, values from before a reset become 0.
     """
@@ -58,12 +58,12 @@ def stages(name: str, width: int, value: str, cycles: int, *, resets: bool = Fal
 
 
 def balance(name: str, largest: int, comes: str, leaves: str) -> list[str]:
-    """Return Verilog lines of an up-down counter ``name``: what has come minus what has left, at most ``largest``."""
+    """Return lines of Verilog: a counter ``name`` of what has come minus what has left, at most ``largest``."""
     return register(name, f"{name} + ({comes}) - ({leaves})", max(1, largest.bit_length()))
 
 
 def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
-    """Return Verilog lines of a counter of ``moves`` from 0 to ``last`` that wraps; ``NAME_ends`` marks the wrap.
+    """Return lines of Verilog: a counter that ``moves`` steps from 0 to ``last`` and wraps, marked by ``NAME_ends``.
 
     ``last`` is ``count - 1`` by default. An expression must not exceed it.
     """
@@ -75,7 +75,7 @@ def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
 
 
 def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
-    """Return Verilog lines that delay a value of ``width`` bits by ``cycles`` cycles, 0 or more, as ``NAME_was``.
+    """Return lines of Verilog: ``NAME_was``, a value of ``width`` bits as it was ``cycles`` cycles ago, 0 or more.
 
     With ``resets``, the values of cycles before a reset become 0.
     """
@@ -90,7 +90,7 @@ def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = Fa
 
 
 def patience(is_idle: str, bound: int) -> list[str]:
-    """Return Verilog lines of a counter ``idle`` of consecutive cycles with ``is_idle``, up to ``bound + 1``."""
+    """Return lines of Verilog: a counter ``idle`` of cycles in a row with ``is_idle``, up to ``bound + 1``."""
     return [
         f"reg {bits_for(bound + 1)} idle = 0; wire is_idle = {is_idle};",
         f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
@@ -98,7 +98,7 @@ def patience(is_idle: str, bound: int) -> list[str]:
 
 
 def since(event: str, cycles: int) -> list[str]:
-    """Return Verilog lines of a counter ``since`` of the cycles after the last ``event``, up to ``cycles``."""
+    """Return lines of Verilog: a counter ``since`` of the cycles after the last ``event``, up to ``cycles``."""
     return [
         f"reg {bits_for(cycles)} since = {cycles};",
         f"always @(posedge clk) since <= rst ? {cycles} : {event} ? 1 : since + (since != {cycles});",
@@ -106,7 +106,7 @@ def since(event: str, cycles: int) -> list[str]:
 
 
 def marked(max_beats: int, width: int, value: str, comes: str, taken: str) -> list[str]:
-    """Return Verilog lines that mark an arbitrary beat, one at a time, and follow it through a queue until it leaves.
+    """Return lines of Verilog that follow one arbitrary beat (transfer) through a queue until it leaves.
 
     They read ``waiting``, the number of queued beats. While ``is_marked``, ``ahead`` counts the beats before the marked
     one, whose bits are ``value`` in the observer. ``marks`` is high as it comes, ``leaves`` as it leaves.
@@ -122,7 +122,7 @@ def marked(max_beats: int, width: int, value: str, comes: str, taken: str) -> li
 
 
 def probed(site: Site, **memories: tuple[int, int, str]) -> dict[str, Any]:
-    """Return `Obligation` fields that let its Verilog read a word ``MEMORY_word`` of each memory at any address.
+    """Return fields of an `Obligation` (dict) that let it read a word of each memory at any address.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Proof obligations that a pipeline's outputs are a function of its inputs some cycles earlier."""
+"""Obligations (properties to prove): a pipeline's outputs are a function of its inputs some cycles earlier."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["index_of", "pipeline"]
 
 
 def index_of(site: Site, signal: str, bits: int) -> tuple[str, dict[str, int]]:
-    """Return the name of a beat's index signal, and free inputs: an input ``any_SIGNAL`` if the module has no index.
+    """Return a beat's index signal (name), and free inputs (bits by name) if the module has no such signal.
 
     Such a module treats all beats alike, and its outputs must be right for a beat of any index.
     """
@@ -31,7 +31,7 @@ def pipeline(
     methods: tuple[str, ...] = ("exhaustive",),
     **fields: Any,
 ) -> Obligation:
-    """Return the obligation that ``facts`` about a pipeline hold whenever it was not reset in the last ``cycles``.
+    """Return the obligation: ``facts`` (Verilog expressions) hold if no reset was in the last ``cycles`` cycles.
 
     All registers of the pipeline start with any value. After ``cycles`` cycles its outputs depend only on inputs.
 

@@ -1,4 +1,4 @@
-"""Proof obligation ``reset``: a reset gives each register that has a reset its value at power-up.
+"""Obligation ``reset`` (property to prove): a reset gives each register that has a reset its value at power-up.
 
 All other registers, and memories, start with any value in every proof (`hwgen.prove.wrapper`). Therefore each property
 holds after a reset as it holds after power-up.
@@ -16,7 +16,7 @@ __all__ = ["obligations", "of_arithmetic"]
 
 
 def obligations(config: Any, site: Site) -> list[Obligation]:
-    """Return the obligation that a reset restores a component's registers; none for a component without a reset."""
+    """Return a list with the obligation that a reset restores a component's registers; empty without a reset."""
     values = site.module.reset_values
     if not values:
         return []
@@ -36,7 +36,7 @@ def obligations(config: Any, site: Site) -> list[Obligation]:
 
 
 def of_arithmetic(_layer: Any, site: Site) -> list[Obligation]:
-    """Return the obligations that a reset restores the registers of a layer's arithmetic, checked on the netlist.
+    """Return obligations (to prove on the netlist): a reset restores the registers of a layer's arithmetic.
 
     Most of these registers say which results are valid, and which weights and channels come next. Registers of data
     have no reset if a result without ``valid`` is used nowhere. The netlist shows what a reset does, and sums stay
@@ -63,7 +63,7 @@ def _digits(value: str) -> str:
 
 
 def _inner_sites(site: Site) -> Iterator[Site]:
-    """Yield the sites (path and module) of an instance and all inside it, except modules with Verilog parameters."""
+    """Yield a site (instance of an emitted module) and all inside it, except modules with Verilog parameters."""
     yield site
     for instance, module in site.module.instances.items():
         inner = site.modules.get(module)

@@ -1,4 +1,4 @@
-"""Location of a component's module in an emitted design, and what is to be proved of each class of component."""
+"""Sites (instances of emitted modules) that proofs are about, and what is to be proved per component class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME = re.compile(r"(?<![\w'$.])[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Carrier:
-    """Emitted Verilog port or signal that carries all fields of a structure, or some adjacent fields.
+    """Emitted Verilog port or signal with some adjacent fields of a structure, or all: name, lowest bit, width.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ class Site:
     modules: Mapping[str, VerilogModule]
 
     def inner(self, instance: str) -> Site | None:
-        """Return the site (instance) inside the module with a name; ``None`` if the component is wires only."""
+        """Return the `Site` of the instance inside with a given name; ``None`` if the component is only wires."""
         instance = self.instance(instance)
         name = self.module.instances.get(instance)
         path = f"{self.path}.{instance}" if self.path else instance
         return None if name is None else Site(path, self.modules[name], self.modules)
 
     def part(self, instance: str) -> Site:
-        """Return the site (instance) inside the module with a name; its component must not be wires only.
+        """Return the `Site` of the instance inside with a given name; a component of only wires raises LookupError.
 
         Raises
         ------
@@ -95,11 +95,11 @@ class Site:
         return name if name in self.module.instances else next(renamed, name)
 
     def has(self, *names: str) -> bool:
-        """Return whether the emitted module has all of these ports or signals; it lacks signals that are never read."""
+        """Return whether the emitted module has all of these ports or signals; signals never read are not emitted."""
         return all(name in self.module.ports or name in self.module.signals for name in names)
 
     def first(self, *names: str) -> str:
-        """Return the first of some names that is an emitted port or signal: equal outputs have only one name.
+        """Return the first name that is an emitted port or signal; equal outputs are emitted under one name only.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Site:
         raise LookupError(f"module {self.module.name} has no port or signal {' or '.join(names)}")
 
     def carriers(self, signal: str, layout: data.StructLayout) -> list[Carrier]:
-        """Return the emitted ports or signals that carry a structure's fields, lowest bits first.
+        """Return a list of the emitted ports or signals that carry a structure's fields, lowest bits first.
 
         If registers drive some fields and logic others, the emitted module has a port for each group of fields.
 
@@ -153,7 +153,7 @@ class Site:
         return {str(name): each.bits(field) for name, field in layout for each in carriers if each.has(field)}
 
     def slices(self, signal: str, bits: int) -> list[Carrier]:
-        """Return the emitted ports that carry slices of a ``bits``-bit value, lowest first; none if it is constant."""
+        """Return a list of emitted ports with slices of a ``bits``-bit value, lowest first; empty for a constant."""
         if self.has(signal):
             return [Carrier(signal, 0, bits)]
         spans = ((low, width) for low in range(bits) for width in range(1, bits - low + 1))
@@ -171,7 +171,7 @@ class Site:
         return self.first(signal, *(name_of_slice(signal, 0, width) for width in range(1, bits + 1)))
 
     def word(self, signal: str, bits: int) -> str:
-        """Return a Verilog expression of a value of ``bits`` bits: bits that have no emitted port are 0."""
+        """Return Verilog text for a value of ``bits`` bits, where bits without an emitted port are 0."""
         texts, end = [], 0
         for port in self.slices(signal, bits):
             texts += [*([f"{port.low - end}'d0"] if port.low > end else []), port.name]
@@ -194,7 +194,7 @@ class Site:
 
     @property
     def circuit(self) -> Site:
-        """Site with the module's text for synthesis, if it has a separate text for simulation; otherwise this site."""
+        """Site with the module's text for synthesis, if there is another text for simulation; otherwise this site."""
         return Site(self.path, self.modules.get(f"{self.module.name}{SYNTHESIS}", self.module), self.modules)
 
     @property
@@ -214,7 +214,7 @@ class Site:
         return tuple(name for name, module in instances if self.modules[module].has_parameters)
 
     def obligation(self, obligation_kind: str, statement: str, *, within: str = "", **fields: Any) -> Obligation:
-        """Return a proof obligation of this module, with ``fields`` as further fields of `Obligation`.
+        """Return an `Obligation` (property to prove) of this module; ``fields`` are its further fields.
 
         Its Verilog can name signals of the module, signals of instances inside by path (``INSTANCE.SIGNAL``), and
         signals of the instance ``within`` without its path. Only names that the circuit does not have must be in
@@ -232,7 +232,7 @@ class Site:
         return self._check_instances(self._expose_signals(stated, within))
 
     def _expose_signals(self, stated: Obligation, within: str) -> Obligation:
-        """Return an obligation with every inner signal that its Verilog names added to ``sees``."""
+        """Return an obligation that may also read (``sees``) every inner signal its Verilog names."""
         paths: dict[str, str] = {}
 
         def named(text: str) -> str:
@@ -285,12 +285,12 @@ def bits_for(largest: int) -> str:
 
 
 Kind = Callable[[Any, Site], list[Obligation]]
-"""Function ``kind(config, site)`` that returns the obligations of one kind for the component emitted at a site."""
+"""Function ``kind(config, site)`` that returns the list of one kind's obligations for the component at a site."""
 
 
 @dataclass(frozen=True)
 class Proofs:
-    """Everything to be proved of components with one class of configuration, and reasons for what is not proved.
+    """All that is to be proved of one class of components: functions that state obligations, and reasons for gaps.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Proof obligations ``stream`` and ``path``: output streams obey the handshake rules if the input streams do."""
+"""Obligations (properties to prove): output streams obey the handshake rules if the input streams do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["bits_of_values", "held", "no_path", "of_streams", "rules", "waits"]
 
 
 def of_streams(config: Any, site: Site, without: str = "") -> list[Obligation]:
-    """Return the handshake obligations of a component's output streams: stable beats, and no path from ready.
+    """Return handshake obligations, two per output stream: beats stay until accepted, and no path from ready.
 
     For the stream ``without``, the component states itself that beats are stable.
     """
@@ -21,7 +21,7 @@ def of_streams(config: Any, site: Site, without: str = "") -> list[Obligation]:
 
 
 def waits(site: Site, *names: str) -> tuple[str, ...]:
-    """Return Verilog lines that remember, for each stream, the last beat if it was valid but not accepted.
+    """Return lines of Verilog that remember the last beat (transfer) of each stream if it was not accepted.
 
     The registers are ``NAME_waits`` and ``NAME_was``.
     """
@@ -38,7 +38,7 @@ def waits(site: Site, *names: str) -> tuple[str, ...]:
 
 
 def rules(*names: str) -> dict[str, str]:
-    """Return Verilog expressions, by description, that valid beats of some streams stay unchanged until accepted."""
+    """Return Verilog expressions, by description: a valid beat of each stream stays unchanged until accepted."""
     facts = {}
     for name in names:
         facts[f"{name}.valid stays until {name}.ready"] = f"!{name}_waits | {name}__valid"
@@ -71,13 +71,13 @@ def _no_path(site: Site, outputs: list[str]) -> Obligation:
 def no_path(
     site: Site, ends: str, sources: Sequence[str], sinks: Sequence[str], keeps: tuple[str, ...] = ()
 ) -> Obligation:
-    """Return the obligation that no combinational path leads from ``sources`` to ``sinks``, both named in ``ends``."""
+    """Return the obligation: no combinational path leads from ``sources`` to ``sinks``; ``ends`` says it in words."""
     statement, structure = f"No combinational path leads from {ends}.", {"from": list(sources), "to": list(sinks)}
     return site.obligation("path", statement, methods=("structure",), keeps=keeps, structure={"no_path": structure})
 
 
 def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligation:
-    """Return the obligation that a component only moves values: bit n of an output depends on bits n of inputs."""
+    """Return the obligation: bit n of each output value depends only on bits n of input values."""
     return site.obligation(
         "bits",
         "Bit n of a value depends on bits n of the values that come, and valid, ready and last on none.",
@@ -90,7 +90,7 @@ def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligatio
 def held(
     channel: str, valid: str, ready: str, values: dict[str, int], reset: str = "rst"
 ) -> tuple[list[str], dict[str, str]]:
-    """Return an observer's Verilog lines and assertions that a valid transfer on a channel is stable until accepted.
+    """Return lines of Verilog, and assertions by description: a channel's transfer stays equal until accepted.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Options of a plan, one entry per option with its kind of values, help text and default.
+"""Options of a plan or a model, one entry per option with its kind of values, help text and default.
 
 An entry is a field of `PlanOptions`. The command line, sweeps, the checks of Python's arguments and the documentation
 are made from these entries. The options of a model are entries likewise (`hwgen.network.options.ModelOptions`). The
@@ -225,7 +225,7 @@ class Aim:
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
-    """Options of a plan that apply to one template only, pyramids or the engine."""
+    """Options of a plan that apply to one template only: pyramids (tiles of fused layers) or the engine."""
 
     tile: tuple[int, int] | None = option(
         Pair("HxW", "rows and columns"),
@@ -378,7 +378,7 @@ def steering(template: str) -> tuple[str, ...]:
 
 
 def flag(name: str) -> str:
-    """Return an option's name on the command line: ``--macs-per-dsp`` for ``macs_per_dsp``."""
+    """Return an option's name on the command line, such as ``--macs-per-dsp`` for the Python name ``macs_per_dsp``."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -397,7 +397,7 @@ def called_as_typed() -> Iterator[None]:
 
 
 def called(name: str) -> str:
-    """Return an option's name for messages: as on the command line if the user typed it there, or as in Python."""
+    """Return an option's name for messages: ``--lut`` if typed on the command line, ``lut`` if given in Python."""
     return flag(name) if _TYPED.get() else name
 
 
@@ -416,7 +416,7 @@ def requested_template(options: Mapping[str, Any], bus_bits: int | None = None) 
 
 
 def choosing(options: Mapping[str, Any], bus_bits: int | None = None) -> list[str]:
-    """Return the names of the options that choose a template: for one template only, and not of a neutral value.
+    """Return names of the set options that belong to one template only, and so choose it; neutral values don't.
 
     The parameters are as for `requested_template`. `Option.neutral` has the neutral values.
     """
@@ -450,7 +450,7 @@ def rows(options: type = PlanOptions) -> list[tuple[str, ...]]:
 
 
 def documented(documented: Any, options: type = PlanOptions) -> Any:
-    """Decorate a class or function: add a section on all options of a plan or a model to its docstring."""
+    """Return a class or function with a section on all options of a plan or a model in its docstring."""
     entries = [entry.described(name) for name, entry in table(options).items()]
     section = "\n".join(["Other Parameters", "----------------", *entries])
     documented.__doc__ = f"{textwrap.dedent(' ' * 4 + (documented.__doc__ or '')).rstrip()}\n\n{section}\n"

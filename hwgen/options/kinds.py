@@ -54,7 +54,7 @@ class ValueKind(ABC):
         return self.former.get(value, value) if isinstance(value, str) else value
 
     def parse(self, text: str) -> Any:
-        """Convert text from the command line to a value of this kind, or raise ArgumentTypeError."""
+        """Return the value of this kind for text from the command line, or raise ArgumentTypeError."""
         return text
 
     def read(self, value: Any) -> Any:
@@ -65,7 +65,7 @@ class ValueKind(ABC):
         return value
 
     def parse_values(self, text: str) -> list[Any]:
-        """Convert an option's text in a sweep, values separated by commas, to a list of values.
+        """Return a list of values for an option's text in a sweep, where commas separate the values.
 
         An ArgumentTypeError is raised if a value is wrong or occurs twice.
         """
@@ -76,7 +76,7 @@ class ValueKind(ABC):
         return {"type": self.parse, "metavar": self.metavar}
 
     def more_arguments(self) -> dict[str, dict[str, Any]]:
-        """Return, by command-line name, `add_argument` keywords of further options that the value is made from."""
+        """Return a dict of further command-line options that make up the value: `add_argument` keywords by name."""
         return {}
 
     def given_value(self, arguments: argparse.Namespace, name: str) -> Any:
@@ -223,7 +223,7 @@ class Text(ValueKind):
 
 
 def positive_integer(text: str) -> int:
-    """Convert text from the command line to a positive integer, or raise ArgumentTypeError."""
+    """Return a positive integer parsed from text of the command line, or raise ArgumentTypeError."""
     try:
         value = int(text)
     except ValueError:
@@ -234,7 +234,7 @@ def positive_integer(text: str) -> int:
 
 
 def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float:
-    """Convert text from the command line to a number above 0 and below ``below``, or raise ArgumentTypeError.
+    """Return a number above 0 and below ``below`` parsed from text, or raise ArgumentTypeError.
 
     ``unit`` names the unit in the message.
     """
@@ -250,7 +250,7 @@ def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float
 
 
 def pair(text: str, sizes: str) -> tuple[int, int]:
-    """Convert text from the command line such as ``8x13`` to two integers, or raise ArgumentTypeError.
+    """Return two positive integers parsed from text such as ``8x13``, or raise ArgumentTypeError.
 
     ``sizes`` names the two in the message, for example ``rows and columns``.
     """
@@ -261,7 +261,7 @@ def pair(text: str, sizes: str) -> tuple[int, int]:
 
 
 def numbers(text: str, integers: bool = False) -> list[Any]:
-    """Convert text for a sweep such as ``20,50:220:10`` to a list of numbers, with ``first:last:step`` as a range.
+    """Return a list of numbers from a sweep's text such as ``20,50:220:10`` (``first:last:step`` is a range).
 
     A range includes its last number if a step meets it. A wrong text raises ArgumentTypeError.
     """

@@ -1,4 +1,4 @@
-"""Planner: chooses how to compute a network on a board (templates, fusion groups, unroll factors), as a plan."""
+"""Planner: chooses templates, fusion groups (layers run overlapped on chip) and unroll factors for a network."""
 
 from hwgen.plan.document import read, write
 from hwgen.plan.plan import Plan

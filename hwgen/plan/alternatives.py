@@ -29,7 +29,7 @@ QUICK_MACS = 10_000_000
 
 
 def multiplier_notes(task: Task, group: Group) -> list[str]:
-    """Return a plan's notes on the LUTs that a group leaves unused, with the options that use more of them.
+    """Return a plan's notes (texts for users) on unused LUTs, with the options that would multiply in them.
 
     A group with products in LUTs uses a share of the board's. Other groups could have products in LUTs if the user had
     not ruled that out.
@@ -46,7 +46,7 @@ def multiplier_notes(task: Task, group: Group) -> list[str]:
 
 
 def without_other_template(reason: str) -> str:
-    """Return an engine's reason for a refusal, less the advice to use the template ``stream``, which does not fit.
+    """Return an engine's reason for a refusal, less its advice to use the template ``stream``, which doesn't fit.
 
     Advice follows semicolons.
     """
@@ -60,7 +60,7 @@ def is_quick(layers: Sequence[Op]) -> bool:
 
 
 def first_layers(task: Task, count: int, fit: Callable[[Task, int], bool] = can_be_built) -> str:
-    """Return a noun phrase for how many of the first ``count`` layers fit the board; empty if not even one does.
+    """Return a noun phrase for how many layers fit the board, at most the first ``count``; empty if not even one does.
 
     The prefix ends at a boundary of the network. If not all ``count`` layers fit, it is found by bisection.
 
@@ -114,7 +114,7 @@ def lut_budget_refusal(task: Task) -> Refusal | None:
 
 
 def _min_luts(task: Task, begin: int, end: int) -> int:
-    """Return the LUTs of layers ``begin`` to ``end - 1`` with the smallest unroll factors and buffers; 0 if unknown."""
+    """Return the fewest LUTs (a number) that layers ``begin`` to ``end - 1`` take in any unrolling; 0 if unknown."""
     search, task = (MixedSearch, task) if task.goal.needs_luts else (GroupSearch, task.in_slices)
     luts = attempt(lambda: search(task, begin, end, False, StreamTemplate()).min_luts)
     return 0 if isinstance(luts, Refusal) else luts
@@ -153,7 +153,7 @@ def tiles_notes(task: Task) -> tuple[str, ...]:
 
 
 def _tiled(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
-    """Return the bytes moved and the minimum cycles per frame if layers run one by one, each in its best tiles.
+    """Return two sums over layers, each in its best tiles: bytes moved, and minimum cycles per frame; or a refusal.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def _tiled(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
 
 
 def what_can_be_built(plan: Plan, request: Request) -> str:
-    """Return text that tells users what can be built instead of a plan that can't be built.
+    """Return a text for users: the layers, or larger boards, that fit instead of a plan that can't be built.
 
     The text says "can be built" only for layers that were planned. Layers that would take long to plan, and larger
     boards, are tested without planning, and the text says that they "may fit".
@@ -203,6 +203,6 @@ def _larger(board: Board, than: Board) -> bool:
 
 
 def _has_room(task: Task, board: Board) -> bool:
-    """Return whether all layers of a task, as one group, may fit a board; they are not planned."""
+    """Return whether all layers of a task may fit a board as one group; a quick test that plans nothing."""
     goal = replace(task.in_slices.goal, dsp=board.dsp)
     return may_fit(Task(task.network, board, goal), len(task.works))

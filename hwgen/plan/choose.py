@@ -1,4 +1,4 @@
-"""Choice of a template for a fusion group, and quick tests of whether layers fit a board before they are planned."""
+"""Choice of a template for a fusion group (layers run overlapped on chip), and quick tests of whether layers fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hwgen.templates.unroll import Unrolling
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str | None) -> Task:
-    """Return the planning task of a network with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best.
+    """Return a network's planning task, with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best one.
 
     If LUTs multiply as well, ``auto`` stands for the best packing of each layer. It is then the default. Groups that
     can multiply in DSP slices only are planned as if the goal named only these (`Task.in_slices`).
@@ -33,7 +33,7 @@ def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str 
 
 
 def _task_in_slices(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
-    """Return the planning task of a network that computes all products in DSP slices.
+    """Return a network's planning task (network, board and goal) with all products in DSP slices.
 
     With ``auto``, a multiplier other than the first is chosen only if it lowers `objective_bound`.
     """
@@ -50,7 +50,7 @@ def _task_in_slices(network: Network, board: Board, goal: Goal, macs_per_dsp: in
 
 
 def objective_bound(task: Task) -> float:
-    """Return a lower bound of DSP slices (objective ``dsp``) or of the interval in cycles for one group of all layers.
+    """Return a lower bound for one group of all layers: DSP slices (objective ``dsp``), else the interval in cycles.
 
     Only DSP slices count as limited. The bound is infinite if no unroll factors meet the limits.
     """
@@ -117,7 +117,7 @@ def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gro
 
 
 def _templates(task: Task, holds_weights: bool) -> list[type[Template]]:
-    """Return the template classes that store all weights on chip, or (``holds_weights`` false) off chip.
+    """Return the list of usable template classes that keep all weights on chip, or off chip if not ``holds_weights``.
 
     If the goal needs products in LUTs, classes that can't compute them there are left out.
     """
@@ -126,7 +126,7 @@ def _templates(task: Task, holds_weights: bool) -> list[type[Template]]:
 
 
 def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal:
-    """Return the best unroll factors of layers ``begin`` to ``end - 1``, built row by row, if only DSP slices count.
+    """Return the unroll factors of layers ``begin`` to ``end - 1`` that are best if only DSP slices are scarce.
 
     The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.
     """
@@ -151,7 +151,7 @@ def may_fit(task: Task, count: int) -> bool:
 
 
 def plan_of(task: Task, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan | Refusal:
-    """Return the plan that consists of given groups, or a refusal if the groups together don't fit the board."""
+    """Return the plan made of the given groups, or a refusal (reason) if they don't fit the board together."""
     dsp = task.goal.dsp
     lacking = shortage(placement_of(groups, task.board, dsp).resources, task.board, dsp)
     return lacking or Plan(network=task.network, board=task.board, groups=groups, dsp=dsp, notes=notes)

@@ -1,4 +1,4 @@
-"""Exact Pareto fronts over all groupings of a network: all ways to cut its layers into groups.
+"""Exact Pareto fronts over all groupings of a network, i.e. ways to cut its layers into groups that run overlapped.
 
 Groups begin and end at the network's boundaries (`Network.boundaries`); a chain has one between any two layers. A chain
 of ``l`` layers has ``2**(l - 1)`` groupings, but only ``l (l + 1) / 2`` groups.
@@ -19,7 +19,7 @@ Span = tuple[int, int]
 """Range of a group's layers: index of the first layer, and index of the last layer plus one."""
 
 Join = Callable[[int, int], int]
-"""Function that combines the costs of two groups into the cost of both: `max` or `operator.add`."""
+"""Function that combines two groups' costs (integers) into the cost of both: `max` or `operator.add`."""
 
 
 # A label is (costs, path) of a grouping of a prefix. A path is nested pairs: (path of previous groups, (span, tag)).
@@ -30,7 +30,7 @@ def front(
     options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]],
     joins: Sequence[Join],
 ) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
-    """Return the exact Pareto front of costs over all groupings of a network's layers and ways to build each group.
+    """Return a list of (costs, path) pairs, the exact Pareto front over all groupings and ways to build each group.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ def front(
 
 
 def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
-    """Return the ranges of layers of a grouping's groups, without the tags for the ways to build the groups."""
+    """Return a grouping's ranges of layers, one pair of indices per group, without the tags for ways to build them."""
     return tuple(span for span, _ in path)
 
 
 def _minimal(labels: list[tuple[tuple[int, ...], Any]]) -> list[tuple[tuple[int, ...], Any]]:
-    """Return the Pareto-optimal labels (costs and path of a grouping), sorted by costs; the first among equals."""
+    """Return the Pareto-optimal (costs, path) pairs of groupings, sorted by costs; of equal costs only the first."""
     labels.sort(key=lambda label: label[0])  # stable: of equal costs the first stays
     kept: list[tuple[tuple[int, ...], Any]] = []
     stairs: list[tuple[int, int]] = []  # front of the last two costs: the second cost rises, the third falls
@@ -95,5 +95,5 @@ def _unroll_path(path: Any) -> list[tuple[Span, Any]]:
 
 
 def text(names: Sequence[str], cuts: Iterable[Span]) -> str:
-    """Return a grouping as text, ``conv1_1-pool1,conv2_1``: first and last layer of each group."""
+    """Return a grouping as text such as ``conv1_1-pool1,conv2_1``: each group's first and last layer."""
     return ",".join(names[a] if b - a == 1 else f"{names[a]}-{names[b - 1]}" for a, b in cuts)

@@ -47,7 +47,7 @@ class _Fifo:
 
 
 def write(plan: Plan) -> str:
-    """Return a plan as the text of a ``plan.json``."""
+    """Return a plan as JSON text, the content of a ``plan.json``."""
     document = {
         "model": plan.network.name,
         "board": plan.board.name,
@@ -64,7 +64,7 @@ def write(plan: Plan) -> str:
 
 
 def until(text: str) -> list[str] | None:
-    """Read from a ``plan.json`` the names of the tensors that end the plan's part of the model.
+    """Return the names of the tensors that end a ``plan.json``'s part of the model; ``None`` for a whole model.
 
     Return ``None`` if the plan builds the whole model, or the text is not a plan.
     """
@@ -74,7 +74,7 @@ def until(text: str) -> list[str] | None:
 
 
 def board_name(text: str) -> str | None:
-    """Read from a ``plan.json`` the name of the plan's board; ``None`` if the text names no board or is not a plan."""
+    """Return the name of the board in a ``plan.json``'s text; ``None`` if it names no board or is not a plan."""
     name = _value_of_key(text, "board")
     return name if isinstance(name, str) else None
 
@@ -89,7 +89,7 @@ def _value_of_key(text: str, key: str) -> Any:
 
 
 def _group(group: Group, loads: bool) -> dict[str, Any]:
-    """Return a group's entry of ``plan.json`` as a dict; ``loads`` says whether every frame loads the weights."""
+    """Return a group's entry of ``plan.json`` as a dict; ``loads`` says whether each frame loads the weights again."""
     if (own := group.template.document(group)) is not None:
         return {"template": group.template.name, **own}
     layers = []
@@ -136,7 +136,7 @@ def _output(network: Network, output_index: int) -> str:
 
 
 def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ()) -> Plan:
-    """Read a plan from the text of a ``plan.json`` for a given network and board, and check that it can work.
+    """Return the plan in the text of a ``plan.json``, checked against a given network and board.
 
     Unknown keys are ignored. ``notes`` are the notes of the returned plan.
 
@@ -161,7 +161,7 @@ def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ())
 
 
 def _loaded(document: Entries, network: Network) -> Network:
-    """Return the network, its weights loaded at run time if the plan's ``weights`` says so, else constant."""
+    """Return the network with its weights constant, or loaded at run time if the plan's ``weights`` says so."""
     weights = document.text("weights", CONSTANT, of=(CONSTANT, RUNTIME))
     return network if weights == CONSTANT else loaded(network)
 
@@ -201,7 +201,7 @@ def _clocked(document: Entries, board: Board) -> Board:
 
 
 def _budget(document: Entries, board: Board) -> int:
-    """Read the number of DSP slices that a plan may use from its key ``dsp``; at most, and by default, the board's.
+    """Return the number of DSP slices in a plan's key ``dsp``, at most the board's, which is also the default.
 
     Without this budget, groups that shared too few slices would get hardware of their own when the plan is read.
     """
@@ -209,7 +209,7 @@ def _budget(document: Entries, board: Board) -> int:
 
 
 def _group_networks(entries: list[Entries], network: Network) -> list[Network]:
-    """Return a network per group of a plan, with the group's layers and the `Copy` of its input that some groups have.
+    """Return a list of networks, one per group: the group's layers, after the `Copy` of its input if it has one.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def _check_names(names: list[str], network: Network) -> None:
 
 
 def _read_group(group: Entries, network: Network, board: Board) -> Group:
-    """Read a group from its entry in ``plan.json``, for the network of the group's layers.
+    """Return a fusion group read from its ``plan.json`` entry, given the network of its layers.
 
     Raises
     ------
@@ -346,7 +346,7 @@ def _with_weights(group: Group, entries: Sequence[Entries], board: Board) -> Gro
 
 
 def _rams(board: Board, has_ultra: bool) -> tuple[str, ...]:
-    """Return the names of the kinds of RAM on a board, such as ``lut`` and ``block``, with or without ``ultra``."""
+    """Return the names of a board's kinds of RAM, such as ``lut`` and ``block``; ``ultra`` only if ``has_ultra``."""
     return tuple(ram for ram in board.family.memories.ram_attributes if has_ultra or ram != "ultra")
 
 
@@ -358,7 +358,7 @@ def _no_ultra_ram(board: Board) -> str:
 
 
 def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[Entries], board: Board) -> LayerPlan:
-    """Read the plan of one layer from the layer's entry in ``plan.json`` and the entries of its FIFOs, and check it.
+    """Return the checked plan of one layer, read from its ``plan.json`` entry and its FIFOs' entries.
 
     Parameters
     ----------

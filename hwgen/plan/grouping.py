@@ -1,4 +1,4 @@
-"""Search for the best grouping: cuts of a network into fusion groups that run one after the other.
+"""Search for the best grouping: cuts of a network into fusion groups (each overlapped on chip) that run in turn.
 
 It is needed if all layers as one group do not fit the board, or are slower than groups in turn.
 """
@@ -36,7 +36,7 @@ MAX_STEPS = 16
 
 
 def parse(text: str, network: Network) -> tuple[Span, ...]:
-    """Parse a text such as ``conv1_1-pool1,conv2_1`` (first and last layer per group) into ranges of layer indices.
+    """Return the groups in a text such as ``conv1_1-pool1,conv2_1`` as ranges of layer indices (begin, end).
 
     Raises
     ------
@@ -66,7 +66,7 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
 
 
 def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
-    """Parse one group, such as ``conv1_1-pool1``, into the names of its first and last layer.
+    """Return the names of the first and last layer in a group's text such as ``conv1_1-pool1``.
 
     Layers' names can contain dashes themselves.
 
@@ -92,7 +92,7 @@ def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def cut(task: Task) -> tuple[Group, ...] | Refusal:
-    """Return exactly planned groups of the best grouping of a network into two or more groups, or a refusal.
+    """Return the exactly planned groups of a network's best grouping, two or more, or a refusal (the reason).
 
     The search is dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with an estimate of each group's time.
     The groups of the best grouping are then planned and scheduled exactly. The search is repeated with these exact
@@ -115,7 +115,7 @@ def cut(task: Task) -> tuple[Group, ...] | Refusal:
 
 
 def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
-    """Return the grouping into groups that run one after the other with the fewest estimated cycles per frame.
+    """Return the grouping (layer ranges) with the fewest cycles per frame; ``None`` if not below ``max_cycles``.
 
     Return ``None`` if no grouping is estimated at less than ``max_cycles``. Lower bounds of the cycles are computed for
     all groups. Only groups of groupings whose bounds are below ``max_cycles`` are estimated: mostly none at all, and
@@ -146,7 +146,7 @@ def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
 
 
 def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
-    """Return the smallest total cost of any grouping, and this grouping, given the cost of every possible group."""
+    """Return a pair for the cheapest grouping: its total cost, and its layer ranges, given each group's cost."""
     best: dict[int, tuple[float, tuple[Span, ...]]] = {boundaries[0]: (0.0, ())}
     for index, end in enumerate(boundaries[1:], start=1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in boundaries[:index])
@@ -155,7 +155,7 @@ def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[f
 
 
 def _min_cycles(task: Task) -> dict[Span, float]:
-    """Return, for each range of layers, a lower bound of the cycles per frame of a group within the DSP slices.
+    """Return a dict from layer ranges to a lower bound of the range's cycles per frame within the DSP slices.
 
     The bound is infinite if the slices don't suffice. Each layer is charged the fewest slices that it needs for the
     cycles by itself, whatever beats its neighbours send.
@@ -179,7 +179,7 @@ def _min_cycles(task: Task) -> dict[Span, float]:
 
 
 def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
-    """Estimate a group's latency in cycles, at the shortest interval found from a lower bound ``cycles`` upward.
+    """Return a group's estimated latency in cycles, at the shortest interval above ``cycles`` that fits; else infinity.
 
     The estimate is infinite if no interval within `MAX_STEPS` steps fits the DSP slices.
     """
@@ -194,7 +194,7 @@ def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
 
 
 def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
-    """Return the DSP slices of a group and the estimated cycles of one frame, or a refusal if the group can't fit."""
+    """Return a group's DSP slices and estimated cycles per frame as a pair, or a refusal if it can't fit."""
     unrolling = unrolling_by_slices(task, *span)
     if isinstance(unrolling, Refusal):
         return unrolling
@@ -208,7 +208,7 @@ def _is_one(span: Span) -> bool:
 
 
 class _Cutting:
-    """Search for the best grouping, with the groups that it has planned, refused or estimated so far."""
+    """Search for the best grouping of a network, with the groups planned, refused or estimated so far."""
 
     def __init__(self, task: Task):
         self.task = task
@@ -221,7 +221,7 @@ class _Cutting:
         self.estimates: dict[Span, tuple[int, int]] = {}
 
     def run(self) -> tuple[Group, ...] | Refusal:
-        """Return the planned groups of the best grouping, or the refusal of layers that fit no group."""
+        """Return the planned groups of the best grouping, or a refusal that names layers no group can hold."""
         while True:
             path = self._best_grouping()
             if path is None:
@@ -237,7 +237,7 @@ class _Cutting:
                 interim.offer(self.task, *(self.exact[span] for span in path))
 
     def sure_refusal(self) -> Refusal | None:
-        """Return a refusal if layers that can't be cut apart certainly fit no group; otherwise ``None``.
+        """Return a refusal if layers between two possible cuts certainly fit no group; otherwise ``None``.
 
         No group with such layers then needs an estimate. Layers that begin with a `Copy` are not refused: within a
         longer group they have no copy and need less.
@@ -248,7 +248,7 @@ class _Cutting:
         return None
 
     def _best_grouping(self) -> tuple[Span, ...] | None:
-        """Return the best grouping by the exact and estimated costs of groups so far; ``None`` if none is left."""
+        """Return the best grouping's layer ranges by the groups' costs so far; ``None`` if none is left."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
         points = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
@@ -320,7 +320,7 @@ class _Cutting:
         return max(needs), uncut[needs.index(max(needs))]
 
     def _fits(self, span: Span) -> bool:
-        """Plan a group exactly, unless this was done before, and return whether the group fits."""
+        """Return whether a group of layers fits the board, planned exactly unless that was done before."""
         if span not in self.exact and span not in self.refused:
             group = best_group(self.task, *span, in_turn=True)
             if isinstance(group, Refusal):

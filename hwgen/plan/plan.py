@@ -1,4 +1,4 @@
-"""Plan of a network on a board: fusion groups with the hardware of each layer, resources and cycles.
+"""Plan of a network on a board: fusion groups (layers run overlapped on chip), hardware per layer, resources, cycles.
 
 The placement of the groups, each on hardware of its own or in turn on shared slices and memory, states their total
 resources, the cycles per frame, and whether it can be built.
@@ -26,10 +26,10 @@ from hwgen.templates.layers import LayerPlan
 
 @dataclass(frozen=True)
 class Placement(ABC):
-    """Base class of placements of a plan's groups on a board, which give total resources and cycles per frame."""
+    """Base class of a plan's groups placed on a board, on separate or shared hardware: resources, cycles per frame."""
 
     groups: tuple[Group, ...]
-    """Fusion groups of the plan, in the network's order."""
+    """Fusion groups (layers run overlapped on chip) of the plan, in the network's order."""
     board: Board
     """Board that the plan is for."""
 
@@ -45,12 +45,12 @@ class Placement(ABC):
 
     @property
     def loads_weights(self) -> bool:
-        """Whether every frame loads the weights, because the chip can't hold all groups' weights at once."""
+        """Whether each frame reads the weights from off-chip memory, as the chip can't hold all groups' weights."""
         return False
 
     @cached_property
     def cycles(self) -> Cycles:
-        """Latency of a frame and interval between frames, in cycles, with off-chip transfers at the peak rate."""
+        """Latency of a frame and interval between frames, both in cycles, if off-chip memory moves its peak rate."""
         board = self.board
         runs = [max(group.frame_cycles, board.transfer_cycles(group.map_bytes)) for group in self.groups]
         loads = [board.transfer_cycles(group.network.weight_bytes) * self.loads_weights for group in self.groups]
@@ -66,7 +66,7 @@ class Placement(ABC):
         return {} if self.cycles.interval is None else {"circuit": self.cycles.interval}
 
     def predict(self, frames: int) -> Cycles:
-        """Predict latency and interval of ``frames`` frames back to back, with a memory that never stalls.
+        """Return latency and interval, in cycles, of ``frames`` frames back to back with a memory that never stalls.
 
         The interval of a short run can differ from the steady interval.
         """
@@ -216,7 +216,7 @@ class Plan:
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:
-        """Return the accelerator configuration of a plan with one group.
+        """Return the accelerator configuration of a plan's only group; several groups raise `PlanError`.
 
         Raises
         ------
@@ -229,7 +229,7 @@ class Plan:
         return configs[0]
 
     def circuits(self) -> list[Any]:
-        """Return the configuration of each group's circuit, which `hwgen.tools.synthesis` receives.
+        """Return each group's circuit configuration as a list, the input of `hwgen.tools.synthesis`.
 
         Raises
         ------
@@ -240,7 +240,7 @@ class Plan:
         return [group.circuit for group in self.groups]
 
     def configs(self) -> list[AcceleratorConfig]:
-        """Return the accelerator configuration of each group.
+        """Return each group's accelerator configuration as a list; `PlanError` if the plan can't be built yet.
 
         Raises
         ------

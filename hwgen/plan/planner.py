@@ -41,7 +41,7 @@ _watched: ContextVar[BestPlan | None] = ContextVar("best", default=None)
 
 @contextmanager
 def watched() -> Iterator[BestPlan]:
-    """Context manager that yields a `BestPlan`, which is updated with each plan found in the ``with`` block."""
+    """Context manager that yields a `BestPlan` (holder of the best plan) updated with each plan found in its block."""
     best = BestPlan()
     token = _watched.set(best)
     try:
@@ -68,7 +68,7 @@ def followed(request: Request) -> Iterator[None]:
 
 
 def sort_key(plan: Plan, request: Request) -> tuple[bool, float, float]:
-    """Return a key that sorts plans, the best first: whether it can't be built, figure of the objective, interval."""
+    """Return a tuple that sorts plans, the best first: can't be built, the objective's figure, interval in cycles."""
     interval = plan.latency if plan.interval is None else plan.interval
     traffic = sum(plan.traffic_bytes.values())
     by_objective = {"interval": interval, "latency": plan.latency, "traffic": traffic, "dsp": plan.resources.dsp}
@@ -77,7 +77,7 @@ def sort_key(plan: Plan, request: Request) -> tuple[bool, float, float]:
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
-    """Return the plan of a network for a board: choose templates, groups, unroll factors and buffers.
+    """Return the plan of a network for a board: templates, groups, unroll factors and buffers, or raise `PlanError`.
 
     If all layers fit as one group, the plan has one group, and of all maps only the network's input and output are off
     chip. Otherwise the network is cut into groups that run one after the other, or computed from off-chip memory.
@@ -127,7 +127,7 @@ def _rate(plan: Plan) -> str:
 
 
 def _best_plan(network: Network, board: Board, request: Request) -> Plan | Refusal:
-    """Return the best plan over the candidate sets of requantisers in LUTs, or a refusal if none fits.
+    """Return the best plan over several sets of layers that rescale their sums in LUTs, or a refusal if none fits.
 
     It is the first plan that fits, or the first later plan that is better. If no plan fits, the refusal is the first
     plan's.
@@ -146,7 +146,7 @@ def _best_plan(network: Network, board: Board, request: Request) -> Plan | Refus
 
 
 def _requantisers_in_luts(network: Network, board: Board, request: Request) -> Iterable[frozenset[str]]:
-    """Yield candidate sets of layers (by name) whose requantisers multiply in LUTs: none, all, or (``auto``) several.
+    """Yield sets of layer names to try with their rescaling to integers in LUTs: none, all, or (``auto``) several.
 
     With ``auto`` the sets have no layer, all, and three, two and one quarter of the layers that can save DSP slices.
     Layers whose products need the fewest bits, and so the fewest LUTs, come first.
@@ -163,7 +163,7 @@ def _requantisers_in_luts(network: Network, board: Board, request: Request) -> I
 
 
 def _plan_with_luts(network: Network, board: Board, request: Request, in_luts: frozenset[str]) -> Plan | Refusal:
-    """Return the plan of a request, or a refusal, with requantisers that multiply in LUTs in the layers ``in_luts``."""
+    """Return a request's plan, or a refusal, if the layers ``in_luts`` (names) rescale their sums in LUTs."""
     board = request.limited(board)
     goal = replace(request.goal(board), in_luts=in_luts)
     if (refusal := _refuse_groups(network, request)) is not None:

@@ -122,7 +122,7 @@ class Request(PlanOptions):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Request:
-        """Return a request made of options given by name, which are checked.
+        """Return a request made from a dict of options by name; unknown options raise `InputError`.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class Request(PlanOptions):
         return cls(**values)
 
     def limited(self, board: Board) -> Board:
-        """Return a copy of the board with the requested clock and bandwidth, and the allowed LUTs and block RAMs.
+        """Return a copy of the board with the request's clock, bandwidth, and allowed LUTs and block RAMs.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Request(PlanOptions):
         return board.limited(**limits) if limits else board
 
     def max_cycles(self, board: Board) -> int | None:
-        """Return the maximum interval that the request allows, in cycles between frames, at the board's clock.
+        """Return the longest interval between frames that the request allows, in cycles; ``None`` without a limit.
 
         Return ``None`` if the request bounds neither ``interval`` nor ``fps``.
 
@@ -180,7 +180,7 @@ class Request(PlanOptions):
         return cycles
 
     def goal(self, board: Board) -> Goal:
-        """Return the planning goal on a board, with one multiply-add per DSP slice and requantisers in slices.
+        """Return the planner's goal on a board, with one multiply-add per DSP slice and rescaling of sums in slices.
 
         The planner then sets the multipliers (``macs_per_dsp``, ``requantise``) that the request names.
 
@@ -209,7 +209,7 @@ class Request(PlanOptions):
         )
 
     def max_bus_bits(self, board: Board) -> int:
-        """Return the maximum number of bits of an engine's memory port unless the user gives the width.
+        """Return the most bits that an engine's memory port may have unless the user gives its width.
 
         It is the board's. With a requested bandwidth, it is 64, or the next width that moves the bandwidth at the
         board's clock, or else the widest.

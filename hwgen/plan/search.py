@@ -1,4 +1,4 @@
-"""Search for a task's best plan: one group, groups that run in turn, or one group with weights in off-chip memory."""
+"""Search for a task's best plan: one group of layers, groups in turn, or one group with its weights off chip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hwgen.templates.task import Task
 MAX_TRIES = 4
 
 Choose = Callable[..., Group | Refusal]
-"""Function that returns the best group of some layers, or a refusal, with the parameters of `best_group`."""
+"""Function that plans some layers as one group (or returns a refusal), with the parameters of `best_group`."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class PlanSearch:
     _off_chip_refusals: list[Refusal] = field(default_factory=list, init=False, compare=False)
 
     def best(self) -> Plan | Refusal:
-        """Return the best plan, or a refusal that says why none fits, also with weights in off-chip memory.
+        """Return the best plan, or a refusal that says why none fits, even with weights in off-chip memory.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class PlanSearch:
 
     @property
     def _in_slices(self) -> Task:
-        """Planning task for groups that multiply in DSP slices only: groups in turn, and with weights off chip."""
+        """Planning task with all products in DSP slices, for groups in turn and for weights off chip."""
         return self.task.in_slices
 
     def _in_given_groups(self, groups: str) -> Plan | Refusal:
@@ -137,7 +137,7 @@ class PlanSearch:
         return plan
 
     def _off_chip(self, refusal: Refusal) -> Plan | None:
-        """Return the plan of one group with weights in off-chip memory, or ``None`` if there is none.
+        """Return the plan of one group with its weights in off-chip memory; ``None`` if there is none.
 
         There is none with an objective other than interval and latency, with products that must be in LUTs, or if no
         such group fits.
@@ -208,7 +208,7 @@ def _slice_notes(task: Task) -> tuple[str, ...]:
 
 
 def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
-    """Return the plan of the best grouping of a task's network, or a refusal.
+    """Return the plan of the best grouping (cut into groups in turn) of a task's network, or a refusal.
 
     With the objective ``dsp``, the fewest slices of this grouping are then searched again.
     """
@@ -232,7 +232,7 @@ def _frame_cycles(plan: Plan, latency: bool) -> int:
 
 @dataclass(frozen=True)
 class InTurnSearch:
-    """Search for the plan of groups that run one after the other, for a fixed grouping.
+    """Search for the plan of a fixed grouping, whose groups of layers run one after the other.
 
     Parameters
     ----------
@@ -319,5 +319,5 @@ class InTurnSearch:
 
 
 def _max_slices(plan: Plan) -> int:
-    """Return the number of DSP slices of the plan's group with the most slices."""
+    """Return the number of DSP slices in the plan's group that has the most."""
     return max(group.resources.dsp for group in plan.groups)

@@ -1,1 +1,1 @@
-"""Proofs of emitted Verilog: methods that discharge the obligations that components state, for all time."""
+"""Proofs of emitted Verilog: methods that prove or refute the obligations that components state."""

@@ -1,4 +1,4 @@
-"""Catalogue of proofs: what each class of component has to prove, and the obligations of a whole design."""
+"""Catalogue of proofs: what each component class has to prove, and all obligations of a design."""
 
 from __future__ import annotations
 
@@ -101,19 +101,19 @@ CATALOGUE: dict[type, Proofs] = {
 
 
 def proofs_of(configuration: type) -> Proofs:
-    """Return the `Proofs` of components with a class of configuration: its own, or its nearest base class's."""
+    """Return the `Proofs` of a configuration's class: its own, or the nearest base class's."""
     return next((CATALOGUE[base] for base in configuration.__mro__ if base in CATALOGUE), Proofs())
 
 
 def of_component(config: Any, site: Site) -> list[Obligation]:
-    """Return the obligations of one component, without the obligations of components inside it."""
+    """Return the list of one component's own proof obligations; components inside it add none."""
     proofs = proofs_of(type(config))
     kinds = (*proofs.kinds, resets.obligations) if proofs.kinds and proofs.resets else proofs.kinds
     return [obligation for kind in kinds for obligation in kind(config, site)]
 
 
 def reasons_of(config: Any, site: Site) -> dict[str, str]:
-    """Return why a component, instances inside it, or ports have no functional property, by path or ``PATH:PORT``."""
+    """Return, by path or ``PATH:PORT``, why a component, parts of it, or ports have no functional property."""
     stated = proofs_of(type(config)).reasons
     texts = stated(config, site) if callable(stated) else stated
     names = ["", *site.all_instances]
@@ -146,7 +146,7 @@ def obligations(config: Any, top: str, verilog: str) -> list[Obligation]:
 
 
 def proofs(config: Any, top: str, verilog: str) -> bytes:
-    """Return the JSON contents of ``TOP.proofs.json``: a design's obligations, and why instances lack a property.
+    """Return ``TOP.proofs.json`` as bytes: a design's obligations, and why some instances have no property.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def proofs(config: Any, top: str, verilog: str) -> bytes:
 
 
 def sites(config: Any, top: str, modules: Mapping[str, VerilogModule]) -> Iterator[tuple[Any, Site]]:
-    """Yield the configuration and the `Site` (instance) of each component in a design with a Verilog module of its own.
+    """Yield (configuration, `Site`) of each component of a design that has its own Verilog module.
 
     ``modules`` are the modules of the emitted Verilog, and ``top`` is the name of the top module.
     """
@@ -172,7 +172,7 @@ def sites(config: Any, top: str, modules: Mapping[str, VerilogModule]) -> Iterat
 
 
 def _inner_components(config: Any, site: Site) -> Iterator[tuple[Any, Site]]:
-    """Yield the configuration and the `Site` (instance) of a component, and of all components inside with proofs."""
+    """Yield (configuration, `Site`) of a component, and of all components inside it that have proofs."""
     yield config, site
     for name, part in proofs_of(type(config)).components(config).items():
         if (inner := site.inner(name)) is not None:

@@ -1,4 +1,4 @@
-"""Coverage of a design by its proof obligations: which instances have a functional property, and why others don't.
+"""Coverage of a design by obligations: instances with a functional property, and reasons why others have none.
 
 A functional property says which values or beats leave an instance. That a beat stays until it is accepted, that a
 register is reset, or that a FIFO does not overflow says less. An instance without a functional property can compute
@@ -29,7 +29,7 @@ UNKNOWN = "hwgen states no property of such an instance"
 
 @dataclass(frozen=True)
 class CoveredInstance:
-    """Instance in a design, with the kinds of its proof obligations and the reasons for what is not proved.
+    """Instance in a design: kinds of its proof obligations, and reasons for what is not proved.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ class CoveredInstance:
 
 
 def is_functional(obligation: Obligation) -> bool:
-    """Return whether an obligation states which values leave a component, or what drives each of its ports."""
+    """Return whether an obligation states the values that leave a component, or the driver of each port."""
     return obligation.kind in FUNCTIONAL or "composition" in obligation.structure
 
 
 def coverage(
     top: str, modules: Mapping[str, VerilogModule], obligations: Iterable[Obligation], reasons: Mapping[str, str]
 ) -> list[CoveredInstance]:
-    """Return the instances of a design with the kinds of their obligations, the top module first, in depth-first order.
+    """Return the instances of a design, depth first, each with the kinds of its obligations.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def coverage(
 
 
 def _nearest(path: str, reasons: Mapping[str, str]) -> str:
-    """Return the reason stated for an instance, or for the nearest instance around it that has one."""
+    """Return the reason given for an instance, or else for the nearest instance around it; empty if none."""
     steps: Sequence[str] = path.split(".") if path else []
     around = (".".join(steps[:count]) for count in range(len(steps), -1, -1))
     return next((reasons[name] for name in around if name in reasons), UNKNOWN)
@@ -115,7 +115,7 @@ def _instance_path(path: str, instance: str) -> str:
 
 
 def _instances(path: str, module: VerilogModule, modules: Mapping[str, VerilogModule]) -> Iterator[tuple[str, str]]:
-    """Yield the path and the module name of an instance and of all instances inside it."""
+    """Yield (path, module name) of an instance and of all instances inside it."""
     yield path, module.name
     for instance, name in module.instances.items():
         if name in modules:

@@ -1,4 +1,4 @@
-"""Proofs of all obligations of a folder: equal ones once, in parallel, with proved results from the cache."""
+"""Proofs of all obligations of a folder, in parallel: equal ones once, and known results from the cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENTRY = "verdict.json"
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of trying to prove one obligation.
+    """Result of trying to prove one obligation: verdict, time in seconds, and whether it is from the cache.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def discharge(
     pool: work.TaskPool | None = None,
     ended: Callable[[Sequence[Proof]], None] = lambda proofs: None,
 ) -> list[Proof]:
-    """Prove obligations, each within ``seconds``, in parallel; return their results in the same order.
+    """Return the results of proving obligations in parallel, each within ``seconds``, in the same order.
 
     Equal obligations of equal modules are proved once. If an exception ends the work, such as on a signal, ``ended``
     first receives the results that are known.
@@ -101,7 +101,7 @@ def discharge(
 
 
 def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
-    """Return proofs, now undecided if they assume the facts of an obligation that is not proved.
+    """Return proofs, with those that rest on an obligation that is not proved made undecided.
 
     A proof that is not known yet is ``None``.
     """
@@ -124,7 +124,7 @@ def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof
 
 
 def selected(pairs: Sequence[tuple[Obligation, Wrapped]], kinds: Sequence[str]) -> list[tuple[Obligation, Wrapped]]:
-    """Return the obligations of the given kinds, and those that they assume to hold."""
+    """Return the obligations of the given kinds, and the ones that they rest on."""
     bases = {
         (obligation.module, obligation.path, obligation.rests_on) for obligation, _ in pairs if obligation.kind in kinds
     }
@@ -179,13 +179,13 @@ def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
 
 
 def _cache_key(obligation: Obligation, wrapper: Wrapped) -> str:
-    """Return the cache key of an obligation: a digest of everything that its verdict depends on."""
+    """Return an obligation's cache key: a digest of all that its verdict depends on."""
     neutral = replace(obligation, module="", path="", statement="")
     return digest.of(digest.source(), json.dumps(written(neutral)), wrapper.modules, wrapper.wrappers)
 
 
 def discharge_one(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
-    """Prove one obligation within ``seconds``, or return its verdict from the cache.
+    """Return the result of proving one obligation within ``seconds``, or its result from the cache.
 
     ``task`` is the obligation's key, the obligation and its wrapper. A method that others follow gets an equal share of
     the time that is left. A verdict is cached only if it is ``proved``.
@@ -218,7 +218,7 @@ def discharge_one(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proo
 
 
 def _verdict(method: str, obligation: Obligation, wrapper: Wrapped, deadline: Deadline) -> Verdict:
-    """Return one method's verdict on an obligation; undecided if the deadline passes or a program fails."""
+    """Return one method's verdict on an obligation: undecided after the deadline, or if a program fails."""
     with processes.workplace() as folder:
         try:
             return METHODS[method](obligation, wrapper, Path(folder), deadline)

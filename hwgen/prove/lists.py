@@ -24,7 +24,7 @@ _HELP = "build the design again"
 
 @dataclass(frozen=True)
 class ObligationList:
-    """One ``*.proofs.json`` file of a build folder: its obligations, and the modules of its Verilog file.
+    """Obligations in one ``*.proofs.json`` file of a build folder, with the modules of its Verilog file.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _modules(listed: ObligationList, lists: Sequence[ObligationList]) -> dict[st
 
 
 def coverage_of(lists: Sequence[ObligationList]) -> list[CoveredInstance]:
-    """Return the instances in a folder's Verilog files, each with the kinds of obligations that any list states."""
+    """Return the instances in a folder's Verilog, each with the kinds of obligations that lists state for it."""
     files: dict[tuple[Path, str], list[ObligationList]] = {}
     for listed in lists:
         files.setdefault((listed.path.parent, listed.verilog), []).append(listed)
@@ -116,7 +116,7 @@ def coverage_of(lists: Sequence[ObligationList]) -> list[CoveredInstance]:
 
 
 def _title(obligation: Obligation, path: Path) -> str:
-    """Return the name of an obligation for an error message: file, kind and instance."""
+    """Return a text that names an obligation in error messages: file, kind and instance."""
     return f"{path}, obligation {obligation.kind} of {obligation.path or 'top'}"
 
 
@@ -161,7 +161,7 @@ def _check_methods(obligation: Obligation, path: Path) -> None:
 
 
 def _check_path(obligation: Obligation, path: Path, top: str, modules: Mapping[str, VerilogModule]) -> None:
-    """Raise InputError if an obligation's instance is of another module than the obligation proves.
+    """Raise InputError if an obligation's instance belongs to another module than the one it proves.
 
     ``top`` is the top module, which the obligation's path starts at. ``path`` is the obligation's file.
 

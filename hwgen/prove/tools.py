@@ -1,4 +1,4 @@
-"""Programs that proofs run: Yosys, which reads Verilog, and Yices and ABC, which decide; and how to install them."""
+"""Programs that proofs run: Yosys reads Verilog, Yices and ABC decide; with advice to install them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def yosys(script: str, folder: Path, seconds: float) -> None:
 
 
 def abc(script: str, folder: Path, seconds: float) -> str:
-    """Run a script of ABC commands in a folder, for at most ``seconds``, and return what it prints.
+    """Run ABC commands in a folder for at most ``seconds``; return its printed text.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def abc(script: str, folder: Path, seconds: float) -> str:
 
 
 def smtbmc(options: list[str], folder: Path, seconds: float) -> str:
-    """Run Yosys' ``smtbmc`` with Yices in a folder, for at most ``seconds``, and return what it prints.
+    """Run Yosys' ``smtbmc`` with Yices in a folder for at most ``seconds``; return its printed text.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def smtbmc(options: list[str], folder: Path, seconds: float) -> str:
 
 
 def yices(name: str, folder: Path, seconds: float) -> str:
-    """Run Yices on a file of SMT-LIB commands in a folder, and return its answers; empty if it is not installed.
+    """Run Yices on a file of SMT-LIB commands in a folder; return its answers as text, empty if it is missing.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Trace of a refuted property: a waveform (VCD), and a test bench that replays it on the emitted modules."""
+"""Trace of a refuted property: a waveform (VCD), and a test bench that replays it on the emitted Verilog."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True)
 class _Signal:
-    """Values of a free signal in a refutation, one per cycle: an input, a cut signal, or a register's first value."""
+    """Values, one per cycle, that a counterexample gives an input, a cut signal, or a register's first value."""
 
     path: tuple[str, ...]
     width: int
@@ -50,7 +50,7 @@ class _Signal:
 def files(
     obligation: Obligation, wrapped: Wrapped, folder: Path, cycles: int, seconds: float = _SECONDS
 ) -> dict[str, bytes]:
-    """Return the waveform and the replaying test bench of a refutation within ``cycles`` cycles, by file name.
+    """Return the waveform and replaying test bench of a refutation within ``cycles`` cycles, as bytes by file name.
 
     Yices searches the run again, because ABC doesn't know the names of registers. The result is empty if Yosys
     or Yices needs more than ``seconds``, or if one fails.

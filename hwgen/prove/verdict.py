@@ -15,7 +15,7 @@ RESULTS = ("proved", "refuted", "vacuous", "undecided")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict of one proof method on one obligation: result, reason, and the files that show a refutation.
+    """Verdict of one proof method on one obligation: result (proved, refuted ..), reason, and files that show it.
 
     Parameters
     ----------
@@ -57,12 +57,12 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline, 0 after it."""
+        """Seconds until the deadline; 0 once it has passed."""
         return max(0.0, self.end - time.monotonic())
 
     @property
     def processor_end(self) -> float:
-        """Latest end, in terms of ``time.thread_time``, of a computation of this thread that starts now.
+        """Latest end of a computation that this thread starts now, in CPU seconds as ``time.thread_time`` counts.
 
         The computation may take as many CPU seconds as are left until the deadline, whatever else the machine does.
         """

@@ -1,4 +1,4 @@
-"""Verilog wrapper of an emitted module for a proof: free inputs, an obligation's assumptions, and its assertions."""
+"""Verilog wrapper around an emitted module for a proof: free inputs, the obligation's assumptions and assertions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 
 @dataclass(frozen=True)
 class Wrapped:
-    """Verilog to prove an obligation on: its wrapper and modules, under names that do not depend on the design.
+    """Verilog text to prove an obligation on: wrapper and modules, with names independent of the design.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ class Wrapped:
     foreign_clock: str = ""
 
     def fact_at(self, line: int) -> str:
-        """Return the description of what line ``line`` of ``wrappers`` asserts; lines count from 1."""
+        """Return the text of the fact that line ``line`` (from 1) of ``wrappers`` asserts."""
         return self.wrappers.splitlines()[line - 1].rpartition("// ")[2]
 
     def without(self, facts: Iterable[str]) -> Wrapped:
-        """Return a copy without the assertions that have the given descriptions."""
+        """Return a copy without the assertions whose texts are in ``facts``."""
         ends = tuple(f"  // {fact}" for fact in facts)
         lines = [line for line in self.wrappers.split("\n") if not (_ASSERTS in line and line.endswith(ends))]
         return replace(self, wrappers="\n".join(lines))
@@ -76,7 +76,7 @@ def _no_file(name: str) -> str:
 def wrapped(
     obligation: Obligation, modules: Mapping[str, VerilogModule], file: Callable[[str], str] = _no_file
 ) -> Wrapped:
-    """Return the Verilog wrapper of an obligation, whose module is one of the emitted ``modules``.
+    """Return the Verilog (`Wrapped`) to prove an obligation on, given the emitted ``modules``.
 
     ``file`` returns the text of a file with the contents of a memory, by the file's name.
 
@@ -188,7 +188,7 @@ def _failure_prints(obligation: Obligation) -> list[str]:
 
 
 def _fix_signals(observer: list[str], values: Mapping[str, str]) -> list[str]:
-    """Return an observer's lines with some free signals replaced by Verilog expressions, given by signal name.
+    """Return an observer's lines with free signals replaced by given Verilog expressions.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def _range(width: int) -> str:
 
 
 class _ModuleTexts:
-    """Verilog texts of an obligation's modules, emitted, modelled or with free outputs, under neutral names."""
+    """Verilog texts of an obligation's modules, as emitted, modelled, or with free outputs, renamed neutrally."""
 
     def __init__(
         self, obligation: Obligation, modules: Mapping[str, VerilogModule], file: Callable[[str], str]

@@ -28,7 +28,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class BufferReport:
-    """Report of a layer's best tiles for several buffer sizes, by Peemen's model and by a variant with fewer accesses.
+    """Report of a layer's best tile sizes per buffer size, by Peemen's model and by a variant with fewer accesses.
 
     The variant, ``better``, reads no zeros before the first sums, and lets the working set fill the whole buffer.
     """
@@ -81,7 +81,7 @@ class BufferReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TiledLayer:
-    """Best tile size of a layer by Cecconi's model, with the words moved and the time per frame.
+    """Best tile sizes of a layer by Cecconi's two-buffer model, with the words moved and the time per frame.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class TiledLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class TileReport:
-    """Report of several layers' best tiles by Cecconi's model, in two buffers of ``limit`` words each."""
+    """Report of several layers' best tile sizes by Cecconi's model, with two buffers of ``limit`` words each."""
 
     name: str
     limit: int
@@ -184,7 +184,7 @@ class TileReport:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyReport:
-    """Report of several layers' best blockings for a memory hierarchy, with the energy of their accesses.
+    """Report of layers' best blockings (tiled loop orders) for a memory hierarchy, with their energy in pJ.
 
     Parameters
     ----------

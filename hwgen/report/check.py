@@ -70,13 +70,13 @@ class Check:
 
     @cached_property
     def weight_bits(self) -> int:
-        """Total bits of all weights, including weights of operators that can't be built (8 bits per float)."""
+        """Total bits of all the model's weights, also in operators that can't be built (8 bits per float)."""
         built = sum(bits for _, bits in layer_weight_bits(self.survey.layers))
         return built + sum(bits for _, bits in self.survey.other_weights)
 
     @cached_property
     def row_bits(self) -> int:
-        """Total bits of the layers' line buffers in the template ``stream``, each with the minimum number of rows."""
+        """Total bits of the layers' line buffers (recent input rows) if built row by row with the minimum rows."""
         stages = [stage_of(layer) for layer in self.survey.layers]
         return sum(
             stage.min_rows * stage.op.width * stage.op.channels * stage.op.input.type.bits
@@ -114,7 +114,7 @@ class Check:
         return "pyramid" if tiled else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``hwgen check --json`` as JSON-like values."""
+        """Return the check as JSON-like values, the contents of ``hwgen check --json``."""
         part, board, in_floats = self.survey.part, self.board, self.survey.in_floats
         return {
             "model": self.survey.name,
@@ -224,7 +224,7 @@ def _float_layer(layer: floats.FloatLayer) -> dict[str, Any]:
 
 
 def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
-    """Yield the operators of each table line: one operator, or in long tables all of equal type, verdict and reason.
+    """Yield the operators that share a table line: one, or in long tables all with equal type, verdict and reason.
 
     In long tables unsupported operators are last, each on its own line.
     """

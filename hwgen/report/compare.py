@@ -19,7 +19,7 @@ LEFT = (0, 1, 8)
 
 
 class ComparisonValues(Protocol):
-    """Protocol of the comparisons that this module shows: an object that returns itself as JSON-like values."""
+    """Protocol of the comparisons shown here: any object whose ``to_json`` returns JSON-like values."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -74,7 +74,7 @@ def _distance(difference: dict[str, Any]) -> tuple[str, str]:
 
 
 def verdict(comparison: Any) -> str:
-    """Return one line that says whether hardware, golden model and ONNX Runtime agree, with the latencies."""
+    """Return one line of text: whether hardware, golden model and ONNX Runtime agree, with the latencies in cycles."""
     values = sum(row.hardware.compared for row in comparison.rows if row.hardware is not None)
     ours = (
         f"every one of {values:,} values of the hardware's layers equals the golden model"

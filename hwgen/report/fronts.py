@@ -1,4 +1,4 @@
-"""Writer of an exploration's Pareto fronts as text tables and as a picture."""
+"""Writer of an exploration's Pareto fronts (best trade-offs between two costs) as text tables and as a picture."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ COLUMNS = {
     "cycles": "cycles per frame when nothing stalls the layer",
     "busy": "the layer's cycles as a share of the slowest layer's cycles",
 }
-"""Meanings of the columns in a plan's table, by column name in order, for templates that are not in `OWN`."""
+"""Meanings (texts) of the columns in a plan's table, by column name in order, for templates that are not in `OWN`."""
 
 UNDER_TABLE = (
     "Per cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. Per layer: DSP, LUT.",
@@ -50,7 +50,7 @@ UNDER_OWN: Mapping[str, tuple[str, ...]] = {
 
 
 def of(template: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return the meanings of the columns in a template's plan table, by name, and the lines below that table."""
+    """Return two values for a template's plan table: the columns' meanings by name, and the lines below the table."""
     return OWN.get(template, COLUMNS), UNDER_OWN.get(template, UNDER_TABLE)
 
 

@@ -21,7 +21,7 @@ HEAD = ("layer", "kind", "output")
 
 
 def table(plan: Plan) -> str:
-    """Return a plan as text: a table with a line per layer, meanings of columns, cycles, and use of the board."""
+    """Return a plan as text: a line per layer, the columns' meanings, cycles, and use of the board."""
     lines: list[str] = []
     for (names, under), groups in groupby(plan.groups, key=lambda group: legend.of(group.template.name)):
         table_rows: list[tuple[str, ...]] = [(*HEAD, *names)]
@@ -34,7 +34,7 @@ def table(plan: Plan) -> str:
 
 
 def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
-    """Return the report of a plan in Markdown: the plan's table, and the hardware's input and output tensors.
+    """Return a plan's Markdown report as text: the plan's table, and the hardware's input and output tensors.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def _lut_products(plan: Plan) -> list[str]:
 
 
 def summary(plan: Plan) -> list[str]:
-    """Return the lines below a plan's table: cycles, use of the board, off-chip bytes per frame, notes."""
+    """Return the lines of text below a plan's table: cycles, use of the board, off-chip bytes per frame, notes."""
     lines = []
     with_marks = (group for group in plan.groups if "DSP" in legend.of(group.template.name)[0])
     chosen = {layer.macs_per_dsp for group in with_marks for layer in group.layers}

@@ -35,7 +35,7 @@ def summary(table: SweepTable, where: str) -> str:
 
 
 def counts(table: SweepTable) -> str:
-    """Return a line with a sweep's numbers of plans requested, found, not buildable and refused."""
+    """Return one line of text with a sweep's numbers of plans: requested, found, not buildable and refused."""
     unbuilt = [row for row in table.planned if row["obstacle"] is not None]
     refused = len(table.rows) - len(table.planned)
     texts = [f"{len(table.rows):,} plans requested", f"{len(table.planned):,} found"]
@@ -55,7 +55,7 @@ def title(table: SweepTable, model: str) -> str:
 
 
 def rows(table: SweepTable, which: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return the rows of a table of plans: titles, and for each plan in ``which`` its varied options and figures."""
+    """Return rows of cells for a table of plans: titles, then each plan's options that vary, and its figures."""
     options = [name for name in table.swept if len({row[f"asked_{name}"] for row in table.rows}) > 1]
     boards = ["board"] if len({row["board"] for row in table.rows}) > 1 else []
     head = [*boards, *(f"--{name.replace('_', '-')}" for name in options), "interval", "latency", "frames/s"]

@@ -1,1 +1,1 @@
-"""Exact schedule of an accelerator: the cycle of each transfer, FIFO depths and line-buffer rows."""
+"""Exact schedule of an accelerator: the cycle of each beat's transfer, FIFO depths, and line buffer rows."""

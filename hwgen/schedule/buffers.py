@@ -50,7 +50,7 @@ FIRST_STEP = 64
 
 
 def ample_rows(window: Window, width: int, folds: int) -> int:
-    """Return the number of line-buffer rows beyond which more rows gain no throughput.
+    """Return the number of line buffer rows above which more rows bring no more throughput.
 
     The rows hold the last windows of a frame and the first windows of the next frame at once, the beats that arrive
     while the layer computes windows in the padding, and the beats in flight while the buffer releases a row.
@@ -105,7 +105,7 @@ def sizes_of(config: AcceleratorConfig, frames: int | None = None) -> Sizes:
 
 
 def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Sizes:
-    """Return the result of `sizes_of`, from schedules of all map rows, or of only ``kept`` strips of rows."""
+    """Return `sizes_of`'s result, from schedules of all map rows, or only ``kept`` strips (runs of rows) of them."""
     if frames is None:
         if kept is None:
             check_events(config, MIN_SETTLED_FRAMES)  # refuse early: a schedule of three frames can take long already
@@ -165,13 +165,13 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
 
 
 def _paces(schedule: Schedule) -> Times:
-    """Return, by stream, the largest average cycles per frame that keep the throughput of the whole accelerator."""
+    """Return, per stream, the most cycles per frame on average that keep the whole accelerator's throughput."""
     interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
     return np.maximum(schedule.paces(), interval)
 
 
 class _Trials(Schedule):
-    """Schedule of an accelerator with endless FIFOs, for trials of smaller FIFO depths and fewer line-buffer rows.
+    """Schedule of an accelerator with endless FIFOs, to try smaller FIFO depths and fewer line buffer rows.
 
     If rows are left out, a late event does not end a trial. Another schedule, with the first frame only, then ends
     most of the trials that fail.
@@ -184,7 +184,7 @@ class _Trials(Schedule):
         self.mark()
 
     def meets(self, deadline: Times, latest: Times, index: int, **size: int) -> bool:
-        """Reduce a FIFO's depth or a line buffer's rows, and return whether each frame ends by its deadline.
+        """Reduce a FIFO's depth or a line buffer's rows; return whether each frame still ends by its deadline.
 
         The schedule may be left unfinished.
 
@@ -230,7 +230,7 @@ class _Trials(Schedule):
 
 
 class _Deadlines:
-    """Latest allowed cycle of each event of a schedule, such that every frame ends by its deadline."""
+    """Latest cycle of each scheduled event (transfer, computation start) that lets all frames meet their deadline."""
 
     def __init__(self, schedule: _Trials, deadline: Times):
         self._schedule, self._deadline = schedule, deadline
@@ -252,11 +252,11 @@ class _Deadlines:
         return worth
 
     def depth_bound(self, fifo: int) -> int:
-        """Return a lower bound of a FIFO's depth: with less, some scheduled event would miss its deadline."""
+        """Return a lower bound of a FIFO's depth in beats; with less, some event would miss its deadline."""
         return self._schedule.credits_used(fifo, self._latest)
 
     def are_met(self, fifo: int, depth: int) -> bool:
-        """Reduce a FIFO's depth and return whether all events meet their deadlines; can leave the schedule unsolved."""
+        """Reduce a FIFO's depth; return whether all events meet their deadlines (if not, maybe unsolved)."""
         on_time = self._schedule.meets(self._deadline, self._latest, fifo, depth=depth)
         if not on_time:
             self._wasted += self._schedule.moved
@@ -266,7 +266,7 @@ class _Deadlines:
 def _minimum_depth(
     schedule: _Trials, fifo: int, floor: int, target: Times, deadlines: _Deadlines, paces: Times
 ) -> bool:
-    """Reduce one FIFO to the smallest depth that costs no time; return whether that depth is final.
+    """Reduce one FIFO to the smallest depth that costs no time; return whether this depth is surely final.
 
     A bisection runs between a lower bound and the depth in use. The lower bound is the depth that lets all events be in
     time if no other event moves. It is usually sufficient, so it is the first trial.
@@ -335,7 +335,7 @@ def _minimum_depth(
 
 
 def _costs_nothing(schedule: Schedule, on_time: bool, target: Times, paces: Times) -> bool:
-    """Return whether no frame loses time against its target after the previous frame, and no stream falls behind."""
+    """Return whether no frame ends later than its target, and no stream takes more cycles than its pace."""
     if not on_time:
         return False
     slips = schedule.frame_ends[1:] - target[1:]

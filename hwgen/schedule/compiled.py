@@ -20,7 +20,7 @@ MAX_INTERPRETED_EVENTS, MAX_INTERPRETED_S = 1 << 17, 3.0
 
 
 class _Compiled:
-    """Function that Numba compiles to machine code at its first call from Python or from another compiled function.
+    """Wrapper of a function that Numba compiles to machine code when it is first called.
 
     Machine code is kept on disk for the next process, if there is a folder for that.
 
@@ -42,7 +42,7 @@ class _Compiled:
 
     @cached_property
     def machine_code(self) -> Callable[..., Any]:
-        """The function wrapped in Numba's ``njit``, which compiles it when it is first called."""
+        """Function wrapped in Numba's ``njit``, which compiles it at its first call."""
         from numba import njit
         from numba.core.options import DefaultOptions
 
@@ -66,7 +66,7 @@ class _Compiled:
 
 
 class _CompiledLater(_Compiled):
-    """Function that is interpreted while calls are short, unless its machine code is on disk.
+    """Wrapper of a function that Python runs as long as calls are short, unless machine code is on disk.
 
     The first argument is the array of all events' times, or a tuple that begins with it.
     """

@@ -44,7 +44,7 @@ _WAITS = ("wait_computed", "wait_stored")
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTiming:
-    """Latencies and cycles per beat of a memory that never stalls and answers in order.
+    """Timing of the engine's memory: read and write latencies in cycles, and cycles per beat; it never stalls.
 
     No memory answers in the cycle of the request: a latency of 0 counts as 1.
 
@@ -94,7 +94,7 @@ class MemoryTiming:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineCycles:
-    """Cycles of one run of a program on the engine: load, computation, drain and store of each job, and each burst.
+    """Cycles of one program run, for each job's load, computation, drain and store, and for each memory burst.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class EngineCycles:
 
 
 def _make_box_table(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
-    """Return boxes (rectangles of words in memory) as a table for `loops.split`, one row per box, sorted by job.
+    """Return boxes (rectangles of words in memory) as a table with a row per box, sorted by job, for `loops.split`.
 
     Each box is a tuple of columns over all jobs, in the order of `loops.BOX`. Later fields are 0.
     """
@@ -144,7 +144,7 @@ def _make_box_table(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) ->
 
 
 def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for boxes of words in memory, the number of bursts per box, and the beats and bytes of each burst."""
+    """Return three arrays: number of bursts of each box (words in memory), and beats and bytes of each burst."""
     counts = loops.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
     sizes = config.burst_words, LANES, config.word_beats, config.bus_words
@@ -152,21 +152,21 @@ def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return an array of the number of bytes of feature maps that each job reads from memory."""
+    """Return an array with the bytes of feature maps that each job reads from memory."""
     boxes = _make_box_table([_map_box(jobs)], len(jobs))
     counts, _, sizes = bursts_of(config, boxes)
     return _sums(counts, sizes)
 
 
 def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the sums of consecutive parts of ``values``; ``counts`` holds the number of values in each part."""
+    """Return an array of the sums of consecutive parts of ``values``, whose lengths are in ``counts``."""
     ends = np.cumsum(counts)
     before = np.append(0, np.cumsum(values, dtype=np.int64))
     return before[ends] - before[ends - counts]
 
 
 def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | int, ...]:
-    """Return the boxes (rectangles of words) of feature maps that jobs load: one array over all jobs per field.
+    """Return the boxes (rectangles of words) of maps that jobs load, as one array over jobs per field.
 
     With ``kept``, the boxes are in the map memory, otherwise in off-chip memory.
     """
@@ -177,7 +177,7 @@ def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | i
 
 
 def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return a table of the loads' memory reads, three rows (rectangles of words) per job: map, weights, parameters.
+    """Return a table of the memory reads of loads: rows for map, weights and parameters of each job.
 
     A box without words has no bursts.
     """
@@ -196,7 +196,7 @@ def _kept_load_boxes(jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _memory_bits(jobs: Sequence[Job]) -> np.ndarray:
-    """Return, for each job, bits that tell which memory its input and output maps are in (`loops.BOX_AT_PORT` etc.).
+    """Return, per job, bits that say whether its input and output maps are off chip or in map memory.
 
     A job without outputs keeps the memory of the previous job.
     """
@@ -222,7 +222,7 @@ def _fetch_boxes(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Bursts of one unit that uses the engine's memory port or its map memory, and its bytes per job."""
+    """Memory accesses of one engine unit (fetch, load or store): its bursts, and its bytes per job."""
 
     beats: np.ndarray
     jobs: np.ndarray
@@ -231,7 +231,7 @@ class _Unit:
 
     @classmethod
     def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
-        """Divide the boxes that one unit transfers into bursts, and return these, marked as first or last of a job.
+        """Return a unit's bursts, divided from the boxes it transfers, and marked as first or last of a job.
 
         A job that moves nothing has one burst of zero beats.
         """
@@ -250,7 +250,7 @@ class _Unit:
         return cls(beats.astype(np.int32), owners.astype(np.int32), marks.astype(np.uint8), moved)
 
     def with_kept(self, config: EngineConfig, is_kept: np.ndarray) -> _Unit:
-        """Return the store unit's bursts, with the beats of outputs that some jobs write to the map memory.
+        """Return a copy of the store unit's bursts with the beats of outputs that go to the map memory.
 
         A word is one beat there.
         """
@@ -258,7 +258,7 @@ class _Unit:
 
 
 class EngineSchedule:
-    """Exact cycles of a program's jobs on an engine, with a given memory timing.
+    """Exact schedule of a program's jobs on an engine, for a given timing of its memory.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ class EngineSchedule:
         self._finish_latency, self._read_latency = finish.latency, read_latency(config)
 
     def run(self) -> EngineCycles:
-        """Compute all memory bursts and array cycles of the engine's program, and return the cycles of the run.
+        """Compute all memory bursts and array cycles of the program; return the run's cycles (`EngineCycles`).
 
         Raises
         ------
@@ -347,13 +347,13 @@ def group_steps(part: Compute) -> int:
 
 
 def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
-    """Return chosen fields of one section (load, compute, drain or store) of each job, int64 ``(fields, jobs)``."""
+    """Return chosen fields of one part (load, compute, drain, store) of each job, int64 ``(fields, jobs)``."""
     parts = map(attrgetter(part), jobs)
     return np.array([*map(attrgetter(*names), parts)], np.int64).reshape(len(jobs), len(names)).T
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays by job: the number of pixel groups in all folds, and the array cycles that each group takes.
+    """Return two arrays by job: number of pixel groups over all folds, and array cycles per group.
 
     A pixel group has one output pixel per lane of the array.
     """
@@ -362,7 +362,7 @@ def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class CoreSchedule:
-    """Exact cycles of the engine's compute core (array and drain), computed from the cycles of its inputs.
+    """Exact schedule of the compute core (array and drain), computed from the cycles of its inputs.
 
     The core's inputs can depend on its earlier outputs. Therefore the schedule advances from event to event, a few for
     each pixel group, and its user reports the inputs meanwhile::
@@ -417,7 +417,7 @@ class CoreSchedule:
         self.tables = loops.core_of(sizes, table)
 
     def _times(self, row: int) -> np.ndarray:
-        """Return the known cycles of one type of event of the core (such as job computed), one entry per job."""
+        """Return an array of the known cycles of one type of core event, such as job computed, one per job."""
         return self.tables.times[row, : self.tables.known[row]]
 
     def _state_entry(self, name: str) -> int:
@@ -426,12 +426,12 @@ class CoreSchedule:
 
     @property
     def computed(self) -> np.ndarray:
-        """First cycle when the core counts each computed job as computed. The last entries can be in the future."""
+        """Array of the first cycle when each job counts as computed. The last entries can be in the future."""
         return self._times(loops.COMPUTED)
 
     @property
     def drained(self) -> np.ndarray:
-        """First cycle when the core counts each drained job as drained, with all its outputs finished.
+        """Array of the first cycle when each job counts as drained, with all its outputs finished.
 
         The last entries can be in the future.
         """
@@ -443,25 +443,25 @@ class CoreSchedule:
         return self.tables.groups[: self._state_entry("num_groups")]
 
     def offer_compute(self, cycle: int) -> None:
-        """Record that the next job is valid at the input of the array, starting at cycle ``cycle``.
+        """Record that, as of cycle ``cycle``, the next job is valid at the array's input.
 
         If the array has not accepted the previous job by then, the offer begins when it has.
         """
         loops.offer(self.tables, loops.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
-        """Record that the next job is valid at the input of the drain, starting at cycle ``cycle``.
+        """Record that, as of cycle ``cycle``, the next job is valid at the drain's input.
 
         If the drain has not accepted the previous job by then, the offer begins when it has.
         """
         loops.offer(self.tables, loops.DRAIN, cycle)
 
     def load(self, cycle: int) -> None:
-        """Record that the operands of one more job count as loaded, starting at cycle ``cycle``."""
+        """Record that, as of cycle ``cycle``, one more job's operands are loaded."""
         loops.count(self.tables, loops.LOADED, cycle)
 
     def store(self, cycle: int) -> None:
-        """Record that the results of one more job count as stored, starting at cycle ``cycle``."""
+        """Record that, as of cycle ``cycle``, one more job's results are stored."""
         loops.count(self.tables, loops.STORED, cycle)
 
     @property

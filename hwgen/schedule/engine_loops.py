@@ -20,7 +20,7 @@ from hwgen.schedule.compiled import compiled, compiled_in_place, inner
 NEVER = 1 << 60
 
 Records = Any
-"""Array of records, whose fields the types of NumPy do not know."""
+"""Type of a NumPy array of records (structured array); NumPy's type hints don't know the fields."""
 
 # The compute core.
 
@@ -33,7 +33,7 @@ COMPUTE, DRAIN = range(2)
 
 
 def _record(*names: str, kind: type = np.int64) -> np.dtype:
-    """Return the NumPy type of a record with the given integer fields, int64 by default."""
+    """Return a structured NumPy dtype with the given integer fields, int64 by default."""
     return np.dtype([(name, kind) for name in names])
 
 
@@ -60,7 +60,7 @@ _SUMS = _record("complete", "released", "first_beat", "last_beat")
 
 
 class CoreSizes(NamedTuple):
-    """Sizes of the engine's compute core, and latencies in cycles.
+    """Sizes of the compute core (slots, lanes ..), and its latencies in cycles.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class CoreSizes(NamedTuple):
 
 
 class CoreTables(NamedTuple):
-    """State and result arrays of the compiled loops that compute the cycles of the engine's compute core.
+    """State and results of the compiled loops that compute the core's cycles, as NumPy arrays.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class CoreTables(NamedTuple):
 
 
 def core_of(sizes: CoreSizes, jobs: np.ndarray) -> CoreTables:
-    """Return the state and result arrays of the compute core before its first cycle, for jobs of type `CORE_JOB`."""
+    """Return the compute core's state and result arrays before cycle 0, for jobs of dtype `CORE_JOB`."""
     groups = jobs["groups"]
     core = CoreTables(
         sizes=sizes,
@@ -248,7 +248,7 @@ def _hold_drain(core: CoreTables, cycle: int) -> None:
 
 @inner
 def _next_drain(core: CoreTables) -> int:
-    """Return the cycle when the drain selects its pixel group's last sum, or else the cycle before the next group.
+    """Return the cycle when the drain selects its pixel group's last sum, or the cycle before its next group.
 
     The result is `NEVER` if the cycle is unknown. A job without sums counts as drained in the cycle after the result.
     """
@@ -303,7 +303,7 @@ def _advance_drain(core: CoreTables, cycle: int) -> None:
 
 @inner
 def _end_group(core: CoreTables, cycle: int) -> None:
-    """End the drain of a pixel group whose last sum is selected in ``cycle``, which frees its accumulator slot."""
+    """End the drain of a pixel group whose last sum is selected in ``cycle``; its accumulator slot becomes free."""
     state = core.state[0]
     latency, group = core.sizes.drain_latency, state.num_released
     core.sums[group].released = cycle
@@ -382,7 +382,7 @@ FIRST_OF_JOB, LAST_OF_JOB, FIRST_OF_BOX = 1, 2, 4
 
 @inner
 def _is_skipped(box: Any, team: int, row: int) -> bool:
-    """Return whether a row that a team of cores would load is outside the map, so that it is a burst without words."""
+    """Return whether a row that a team of cores would load lies outside the map (a burst without words)."""
     index = box.top + team * box.advance + row
     return box.height > 0 and (index < 0 or index >= box.height)
 
@@ -494,7 +494,7 @@ DONE, STUCK = range(2)
 
 
 class PortSizes(NamedTuple):
-    """Sizes of the engine's memory port, and timing of the memory in cycles.
+    """Sizes of the engine's memory port (bursts, outstanding ..), and the memory's timing in cycles.
 
     Attributes
     ----------
@@ -522,7 +522,7 @@ class PortSizes(NamedTuple):
 
 
 class PortTables(NamedTuple):
-    """State and result arrays of the compiled loops that compute the bursts on the engine's memory port.
+    """State and results of the compiled loops that compute the memory port's bursts, as NumPy arrays.
 
     Attributes
     ----------
@@ -569,14 +569,14 @@ def _append_port_time(port: PortTables, row: int, cycle: int) -> None:
 
 @inner
 def _next_read_or_write(port: PortTables, writes: int) -> int:
-    """Return the first cycle when fewer than the maximum of reads (``writes`` 0) or writes (1) are outstanding."""
+    """Return the first cycle with room for one more outstanding read (``writes`` 0) or write (1)."""
     outstanding, ended = port.sizes.outstanding, port.channels[writes].ended
     return port.over[writes, ended % outstanding] + 1 if ended >= outstanding else 0
 
 
 @inner
 def _offer_parts(port: PortTables, core: CoreTables) -> None:
-    """Record the cycles when arrived jobs become valid at the load unit, the array, the drain and the store unit."""
+    """Record when fetched jobs become valid at the load unit, the array, the drain and the store unit."""
     for part in range(4):
         while True:
             job = port.known[_OFFERED + part]
@@ -706,7 +706,7 @@ def _load_ready(port: PortTables, core: CoreTables, user: int) -> int:
 
 @inner
 def _request(port: PortTables, user: int, offered: int, first: int, taken: int, met: int) -> None:
-    """Record when the store or load unit requests the port for its next burst, if the burst's job has been offered."""
+    """Record when a load or store unit requests the port for its next burst, once the burst's job is valid there."""
     unit = port.units[user]
     burst = unit.next
     job, marks = port.bursts[burst].job, port.bursts[burst].marks
@@ -721,7 +721,7 @@ def _request(port: PortTables, user: int, offered: int, first: int, taken: int, 
 
 @inner
 def _occupy(port: PortTables, channel: int, now: int, beats: int) -> None:
-    """Record the first free cycle of the port after a burst that is granted in cycle ``now``, and the credit left.
+    """Record when the port is free again after a burst granted in cycle ``now``, and the bandwidth left over.
 
     If memory moves two beats per cycle, only the burst's own channel, reads (0) or writes (1), is occupied.
     """
@@ -785,7 +785,7 @@ def _grant(port: PortTables, core: CoreTables, user: int, now: int) -> None:
 
 @inner
 def _note_loaded(port: PortTables, core: CoreTables, by: int, cycle: int) -> None:
-    """Record that load unit ``by`` (0: port, 1: map memory) has loaded a job, and which jobs both units have loaded."""
+    """Record that load unit ``by`` (0: port, 1: map memory) has loaded a job, and which jobs both units have."""
     _append_port_time(port, _LOADED_BY + by, cycle)
     while core.known[LOADED] < min(port.known[_LOADED_BY], port.known[_LOADED_BY + 1]):
         job = core.known[LOADED]
@@ -816,7 +816,7 @@ def _grant_kept(port: PortTables, core: CoreTables, user: int, now: int) -> None
 
 @inner
 def _reaches_change(core: CoreTables, until: int) -> bool:
-    """Advance the compute core until a job is accepted, computed or drained before ``until``; return whether one is."""
+    """Advance the core to a job's acceptance, computation or drain before ``until``; return whether there is one."""
     computed, drained = core.known[COMPUTED], core.known[DRAINED]
     accepted, also = core.known[COMPUTE_ACCEPTED], core.known[DRAIN_ACCEPTED]
     while True:
@@ -871,7 +871,7 @@ def port_of(
     units: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
     boxes: np.ndarray | None = None,
 ) -> PortTables:
-    """Return the state and result arrays of the engine's memory port before its first cycle.
+    """Return the memory port's state and result arrays before cycle 0.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Scheduled events (transfers, computation starts) of each sort of layer, and the earlier events that they wait for.
+"""Events (transfers, computation starts) of each kind of layer, and the earlier events each one waits for.
 
 A layer accepts beats, starts output folds and stores beats in its FIFO. A Regroup after the FIFO can change the width
 of the beats. `LayerEvents` holds the waits that all layers share. Its subclasses state how a layer accepts beats, and
@@ -32,7 +32,7 @@ ENDLESS = 1 << 40
 
 @dataclass(frozen=True)
 class Origin:
-    """Cycles when a stream's beats become valid, as delays after the events of another sequence.
+    """Cycles when a stream's beats become valid, given as delays after events of another sequence.
 
     With ``q, r = divmod(beat, len(index))``, beat ``beat`` is valid ``delay[r]`` cycles after event ``index[r] + q *
     ahead`` of the sequence ``source``.
@@ -44,7 +44,7 @@ class Origin:
     delay: Times
 
     def of(self, beats: Times, in_frame: int) -> Origin:
-        """Return when chosen beats of each frame become valid, as an `Origin` with one entry per chosen beat.
+        """Return an `Origin` for chosen beats of each frame only: delays after the events that make them valid.
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class Origin:
         return Origin(self.source, index, in_frame // len(self.index) * self.ahead, self.delay[entries])
 
     def waited_for(self, target: Any, *, after: Times | int = 0) -> Wait:
-        """Return the constraint that event ``n`` of ``target`` follows beat ``n`` by ``after`` cycles or more.
+        """Return the constraint (`Wait`) that event ``n`` of ``target`` is ``after`` or more cycles after beat ``n``.
 
         ``target`` is the key of a sequence.
         """
@@ -67,7 +67,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Ports:
-    """Keys of the event sequences of a layer: accepted and offered input beats, computation starts, output beats.
+    """Keys of a layer's event sequences: input beats accepted and offered, computation starts, output beats.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Ports:
 
 
 class LayerEvents(ABC, Generic[Config]):
-    """Base class of one layer's scheduled events (accepted beats, computation starts) and constraints on their cycles.
+    """Base class of a layer's events (beats accepted, computation starts) and the constraints on their cycles.
 
     Indices and counts of events refer to one frame.
     """
@@ -104,13 +104,13 @@ class LayerEvents(ABC, Generic[Config]):
 
     @abstractmethod
     def waits(self, ports: Ports) -> list[Wait]:
-        """Return the timing constraints on the layer's input beats and computation starts, except for FIFO room.
+        """Return the constraints (`Wait`) on input beats and computation starts, except for room in FIFOs.
 
         Room in the output FIFOs is the constraint of `room`.
         """
 
     def room(self, ports: Ports, output: int, depth: int | None) -> Wait:
-        """Return the constraint that an output fold starts only when a FIFO of depth ``depth`` has room for its beats.
+        """Return the constraint that a pass over ``Tm`` channels starts only if a FIFO has room for its beats.
 
         ``output`` is the index of the FIFO among the layer's outputs. A depth of ``None`` is endless.
         """
@@ -129,25 +129,25 @@ class LayerEvents(ABC, Generic[Config]):
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return the internal event sequences, such as tile starts: by key, events per frame and minimum gap.
+        """Return further event sequences, such as tile starts: (events per frame, minimum gap) by key.
 
         The gap is the minimum distance of two consecutive events, in cycles.
         """
         return {}
 
     def beats(self, ports: Ports) -> tuple[Any, ...]:
-        """Return the keys of the layer's event sequences that consist of input beats.
+        """Return the keys of the layer's event sequences that consist of input beats, as a tuple.
 
         An early beat still waits for the previous beats.
         """
         return ports.taken
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the key of the sequence of the layer's computations, and the number of cycles that each one takes."""
+        """Return the key of the layer's sequence of computations, and the cycles that each computation takes."""
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any, output: int) -> Origin:
-        """Return when each beat becomes valid at an empty FIFO's output, relative to starts of output folds (`Origin`).
+        """Return when beats become valid at an empty FIFO's output, after starts of passes over ``Tm`` channels.
 
         ``output`` is the index of the FIFO among the layer's outputs.
         """
@@ -161,7 +161,7 @@ class LayerEvents(ABC, Generic[Config]):
         return Origin(starts, folds, len(config.fold_beats), offsets)
 
     def claimed(self, output: int, starts: slice) -> Times:
-        """Return, for each start of an output fold, the number of FIFO entries reserved by all starts up to it.
+        """Return, for each start of an output fold, an array of FIFO entries reserved by all starts up to it.
 
         An output fold is a set of output channels that are computed together. The range ``starts`` of output folds
         covers whole windows. ``output`` is the index of the FIFO among the layer's outputs.
@@ -173,12 +173,12 @@ class LayerEvents(ABC, Generic[Config]):
 
 
 def back_of(depth: int | None) -> int:
-    """Return the distance, in beats, from a beat to the earlier beat that must have left a FIFO of depth ``depth``."""
+    """Return how many beats earlier a beat must have left for the next one to fit a FIFO of depth ``depth``."""
     return (ENDLESS if depth is None else depth) + 1
 
 
 class LineEvents(LayerEvents[LayerConfig]):
-    """Scheduled events (transfers, computation starts) of a layer that reads its windows from a line buffer."""
+    """Events (transfers, computation starts) of a layer that reads its windows from a line buffer."""
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.window
@@ -225,7 +225,7 @@ class LineEvents(LayerEvents[LayerConfig]):
 
 
 class JoinEvents(LayerEvents[JoinLayerConfig]):
-    """Scheduled events of a layer without a line buffer, such as a join of two branches.
+    """Events (transfers, computation starts) of a layer without a line buffer, such as a join of branches.
 
     The events are transfers and computation starts. The layer accepts a beat in the cycle when its step starts.
     """
@@ -242,13 +242,13 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
         return waits
 
     def _fold_of_beat(self, port: int) -> Times:
-        """Return, for each beat of input ``port``, the index of the output fold whose start accepts the beat."""
+        """Return an array with the index of the output fold whose start takes each beat of input ``port``."""
         shape, index = self.config.join.read_cycles(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
 
 
 class CollectEvents(LayerEvents[CollectLayerConfig]):
-    """Scheduled events of a layer that stores all beats of a pixel before it computes or sends any of them.
+    """Events (transfers, computation starts) of a layer that collects a whole pixel before it computes.
 
     All beats of the next pixel but the last can arrive meanwhile.
     """
@@ -278,7 +278,7 @@ class CollectEvents(LayerEvents[CollectLayerConfig]):
 
 
 class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
-    """Scheduled events of a layer that slides a window over the channels of each pixel, such as LRN.
+    """Events (transfers, computation starts) of a layer that slides a window over channels, such as LRN.
 
     The window moves every few cycles. With each move the layer takes a channel, sends a channel, or does both.
     """
@@ -319,7 +319,7 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
 
 
 class ReorderEvents(LayerEvents[ReorderLayerConfig]):
-    """Scheduled events of a layer that sends its input beats in another order.
+    """Events (transfers, computation starts) of a layer that sends its input beats in another order.
 
     It reads one block of beats while it stores the next block.
     """
@@ -349,7 +349,7 @@ class ReorderEvents(LayerEvents[ReorderLayerConfig]):
 
 
 class ResampleEvents(LayerEvents[ResampleLayerConfig]):
-    """Scheduled events of a resampling layer, which reads fixed rows and columns of a map from a ring of input rows."""
+    """Events (transfers, computation starts) of a layer that reads fixed rows and columns from a ring of rows."""
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.resample
@@ -384,7 +384,7 @@ class ResampleEvents(LayerEvents[ResampleLayerConfig]):
 
 
 class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
-    """Scheduled events of a layer that sums up each channel of a whole feature map, such as a global average pool.
+    """Events (transfers, computation starts) of a layer that sums whole maps, such as a global average pool.
 
     It takes beats as they arrive, and the last pixels' beats as their outputs start.
     """
@@ -410,18 +410,18 @@ class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
 
 
 class RegroupEvents:
-    """Timing constraints of beats that pass a Regroup (width converter) between a FIFO and its reader."""
+    """Constraints on the cycles of beats that pass a width converter (Regroup) between FIFO and reader."""
 
     def __init__(self, config: RegroupConfig):
         self._counts, self._sizes, self._latency = len(config.counts), len(config.sizes), config.latency
         self._after, self._waiting = np.array(config.completing_beats), np.array(config.waiting)
 
     def entering(self, left: Any, taken: Any) -> Wait:
-        """Return the constraint that a beat enters a Regroup (width converter) after its reader took earlier beats."""
+        """Return the constraint that a beat enters a width converter only after its reader accepted earlier ones."""
         # Beats enter in order, so each beat waits for everything that the previous beats wait for.
         before = np.maximum.accumulate(-1 - self._waiting)
         return Wait(left, taken, before, self._sizes, data=False)
 
     def leaving(self, left: Any) -> Origin:
-        """Return when each output beat of a Regroup (width converter) is valid, relative to input beats (`Origin`)."""
+        """Return when a width converter's output beats are valid, as delays after its input beats (`Origin`)."""
         return Origin(left, self._after, self._counts, np.full(self._sizes, self._latency))

@@ -1,4 +1,4 @@
-"""Scheduled events of a layer that works tile by tile, with a reuse buffer and two tile buffers.
+"""Events (transfers, computation starts) of a layer that works tile by tile, with reuse and tile buffers.
 
 Every beat of a tile, kept or new, is a step of the reuse buffer. Steps follow each other at least a cycle apart;
 `hwgen.gateware.pyramid.timing` states what delays them. Only some steps are events here. ``offered`` holds the steps
@@ -22,7 +22,7 @@ from hwgen.schedule.settle import NO_WAIT, Times, Wait
 
 
 class PyramidEvents(LayerEvents[PyramidLayerConfig]):
-    """Scheduled events of a pyramid layer, which computes tile by tile from a reuse buffer and two tile buffers.
+    """Events (transfers, computation starts) of a layer that works tile by tile, from reuse and tile buffers.
 
     Windows wait until their tile is complete.
     """
@@ -77,7 +77,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return waits
 
     def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
-        """Return the constraints on the first beat that each tile of a layer stores, and on the tile's completion.
+        """Return constraints (`Wait`) on the first beat stored of each tile, and on the tile's completion.
 
         A tile waits for the previous tile and for its own input beats.
         """
@@ -121,7 +121,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _filled_before(self, tiles: Times) -> Times:
-        """Return, for each tile, the index of the last tile before it whose windows need input beats.
+        """Return an array with the index of the last earlier tile whose windows need input beats, per tile.
 
         A negative index is a tile of the previous frame.
         """
@@ -130,12 +130,12 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return np.concatenate([[filled[-1] - len(tiles)], filled])[before]
 
     def _distance_to(self, steps: Times, earlier: Times, of: Times) -> Times:
-        """Return the number of reuse-buffer steps from entries ``earlier`` of ``steps`` to the steps ``of``."""
+        """Return the number of reuse buffer steps (beats) from entries ``earlier`` of ``steps`` to ``of``."""
         return of - self._step(steps, earlier, self.config.reuse.cycles)
 
     @staticmethod
     def _step(steps: Times, entries: Times, frame_steps: int) -> Times:
-        """Return the reuse buffer's step ``steps[entry]`` of each entry, counted from the current frame's start.
+        """Return the reuse buffer's step (beat) ``steps[entry]`` of each entry, counted from the frame's start.
 
         A negative index is an entry of the previous frame.
         """
@@ -148,7 +148,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
 
 def _new_steps(config: PyramidLayerConfig) -> list[Times]:
-    """Return, for each pyramid (tile) of a frame, the reuse buffer's steps that take a new beat, not a kept one."""
+    """Return, for each tile of a frame, the reuse buffer's steps that accept a new beat, not a kept one."""
     source = config.window.input
     cuts: Sequence[Any] = list(product(config.tiles.rows.cut(1), config.tiles.columns.cut(source.pixels)))
     result = []

@@ -1,4 +1,4 @@
-"""Schedules of tall feature maps with fewer rows, and the proof that the rows that are left out change no result.
+"""Shortened schedules of tall maps, with a proof that the rows left out would change no result.
 
 Rows inside a map wait for each other in the same way, whatever their index. The schedule of a tall map is therefore
 mostly the same few rows again and again. A `RowCut` leaves the same share of rows out of the middle of every map of a
@@ -44,19 +44,19 @@ MULTIPLE = 12
 
 
 class UnsettledError(Exception):
-    """Error of a shortened schedule whose kept map rows do not prove the times of the rows that were left out."""
+    """Error: the map rows kept in a shortened schedule do not prove the times of those left out."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Map rows that a sequence of events covers, per frame and per strip; 0 per strip after a global pool."""
+    """Map rows that a sequence of events covers: per frame, and per strip (repeating run of rows)."""
 
     count: int
     strip: Fraction
 
 
 def rates(config: AcceleratorConfig) -> list[Fraction] | None:
-    """Return the map rows per strip (fewest that are whole numbers in all maps) of each input, then each layer.
+    """Return map rows per strip (shortest repeating run of rows) of each input, then of each layer, or ``None``.
 
     The number is 0 for the pixels that a global pool leaves. The result is ``None`` if rows of different maps do not
     belong together in a fixed ratio.
@@ -78,7 +78,7 @@ def rates(config: AcceleratorConfig) -> list[Fraction] | None:
 
 
 def _ratios(layer: LayerConfig) -> list[Fraction] | None:
-    """Return the output rows per input row of a layer, for each of its inputs, or ``None`` if no ratio is known."""
+    """Return a layer's output rows per input row, as a fraction for each input; ``None`` if not known."""
     if type(layer) is LayerConfig:
         return [Fraction(1, layer.window.stride[0])]
     if isinstance(layer, WholeMapLayerConfig):
@@ -92,7 +92,7 @@ def _ratios(layer: LayerConfig) -> list[Fraction] | None:
 
 @dataclass(frozen=True)
 class Strips:
-    """Numbers of events per frame and per strip of map rows of one sequence, and the first event that is left out."""
+    """Events of one sequence: number per frame, number per strip (run of map rows), first one left out."""
 
     events: int
     period: int
@@ -101,7 +101,7 @@ class Strips:
 
 @dataclass(frozen=True)
 class RowCut:
-    """Map rows left out of a schedule to save time: how many strips, and the events per strip of each sequence.
+    """Strips (repeating runs of map rows) that a shortened schedule leaves out, and events per strip.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class RowCut:
 
     @classmethod
     def of(cls, rows: Mapping[Any, Rows], counts: Mapping[Any, int], kept: int) -> RowCut | None:
-        """Return the cut that keeps about ``kept`` strips of rows per frame; ``None`` if hardly any can be left out.
+        """Return a cut that keeps about ``kept`` strips of rows per frame; ``None`` if few could be left out.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class RowCut:
         return self._cut_wait(index, wait, in_frame=in_frame)
 
     def _cut_wait(self, index: int, wait: Wait, *, in_frame: bool) -> Wait:
-        """Return a constraint without its entries for left-out strips of rows, and record its reach in `reaches`."""
+        """Return a constraint without its entries for strips left out, and note how far it reaches back."""
         target, source = self.strips[wait.target], self.strips[wait.source]
         step, first = target.period // wait.every, target.cut // wait.every
         entries = np.arange(first - self.zone * step, first + (self.missing + self.zone) * step)
@@ -206,7 +206,7 @@ class RowCut:
         return replace(wait, index=np.concatenate([wait.index[:first], after]), ahead=ahead, delay=delay)
 
     def proved(self, system: System, waits: Sequence[Wait], frames: int) -> ProvedTimes:
-        """Prove the times of the whole schedule from the solved system of the kept map rows, and return them.
+        """Return the times of the whole schedule, proved from the solved schedule of the kept rows.
 
         Parameters
         ----------
@@ -244,7 +244,7 @@ class RowCut:
         )
 
     def _reaches(self, system: System, waits: Sequence[Wait]) -> dict[int, tuple[Fraction, Fraction]]:
-        """Return how far back each constraint reaches, in strips of rows, with ``lead`` and ``back`` included."""
+        """Return how far back each constraint reaches, as (least, most) strips of rows, by its index."""
         found = {}
         for index, (low, high) in self.reaches.items():
             wait, (lead, back) = waits[index], system.limits(index)
@@ -255,7 +255,7 @@ class RowCut:
         return found
 
     def _gains(self, system: System, frames: int, zone: int, period: int) -> dict[Any, Times] | None:
-        """Return, per sequence and frame, the cycles that ``period`` strips take; ``None`` if they do not repeat."""
+        """Return the cycles that ``period`` strips of rows take, by sequence and frame; ``None`` unless they repeat."""
         gains = {}
         for key, strips in self.strips.items():
             if strips.period:
@@ -270,7 +270,7 @@ class RowCut:
     def _shifts(
         self, system: System, waits: Sequence[Wait], frames: int, gains: Mapping[Any, Times], period: int
     ) -> dict[Any, Times]:
-        """Return how many cycles later each sequence's events are in the whole schedule, after 0, 1 .. frames' cuts."""
+        """Return how many cycles later events are in the whole schedule, by sequence, after each frame's cut."""
         shifts = {key: np.append(0, np.cumsum(steps)) * (self.missing // period) for key, steps in gains.items()}
         for key in system.sequence_index:  # data waits lead from a sequence to one after it
             if key not in shifts:
@@ -281,7 +281,7 @@ class RowCut:
 
 @dataclass(frozen=True)
 class ProvedTimes:
-    """Proved times of a whole schedule, as shifts in cycles of the times of a schedule with fewer map rows.
+    """Times of a whole schedule, proved: the times of one with fewer map rows, each plus a shift in cycles.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ class ProvedTimes:
 
     @property
     def last_rows(self) -> dict[Any, int]:
-        """Index of each sequence's first event in the last frame's zone around the cut; later waits are unchanged."""
+        """Index of the first event of the last frame near the cut, by sequence; later waits are unchanged."""
         before = self.frames - 1
         strips = self.cut.strips
         return {
@@ -329,12 +329,12 @@ class ProvedTimes:
         }
 
     def is_local(self, key: Any, other: Any, events: int) -> bool:
-        """Return whether two sequences shift alike, and ``events`` events of ``other`` fit the repeating zone."""
+        """Return whether two sequences shift equally, and ``events`` events of ``other`` fit the repeating rows."""
         alike = bool((self.shifts[key] == self.shifts[other]).all())
         return alike and events <= self.limit * self.cut.strips[other].period
 
     def begin(self, target: Any) -> int:
-        """Return a sequence's event index, in the first frame, where times begin to repeat: a period before the cut."""
+        """Return the index of a sequence's event in the first frame where times begin to repeat, before the cut."""
         strips = self.cut.strips[target]
         return strips.cut - self.period * strips.period
 
@@ -342,7 +342,7 @@ class ProvedTimes:
 def _is_consistent(
     proof: ProvedTimes, system: System, waits: Sequence[Wait], reaches: Mapping[int, tuple[Fraction, Fraction]]
 ) -> bool:
-    """Return whether shifted times are the solution of the whole schedule: each event as early as possible.
+    """Return whether shifted times solve the whole schedule, with each event as early as possible.
 
     Parameters
     ----------
@@ -364,7 +364,7 @@ def _is_consistent(
 
 
 def _is_solved(proof: ProvedTimes, system: System, waits: Sequence[Wait], later: Mapping[int, int], key: Any) -> bool:
-    """Return whether each event of one sequence, in the whole schedule, happens as soon as all its waits permit.
+    """Return whether each event of a sequence happens, in the whole schedule, as soon as its waits permit.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ def _is_solved(proof: ProvedTimes, system: System, waits: Sequence[Wait], later:
 
 @compiled
 def _earliest_times(times, shift, gap, without_rows):
-    """Return the earliest times of a sequence's events if each one waits only for the previous event.
+    """Return an array of the earliest times of a sequence's events that each wait only for the previous one.
 
     ``without_rows`` is the number of events per frame of a sequence without rows, or else 0.
     """
@@ -411,7 +411,7 @@ def _earliest_times(times, shift, gap, without_rows):
 
 @compiled
 def _is_kept(causes, times, shift, source_times, source_shift, index, delays, wait, sizes, strictness):
-    """Return whether a constraint holds in the whole schedule, and raise the earliest times ``causes`` to it.
+    """Return whether a constraint holds in the whole schedule; raise the earliest times ``causes`` to what it asks.
 
     Times are for the kept rows. ``shift`` and ``source_shift`` are how many cycles later events are in the whole
     schedule, after 0, 1 .. cuts.

@@ -1,4 +1,4 @@
-"""Solver for the earliest cycles of hardware events (transfers, computation starts) that wait for each other.
+"""Solver for the earliest cycles of events (transfers, computation starts) that wait for each other.
 
 Events belong to *sequences*, such as the beats of one stream. An event happens a fixed number of cycles after the
 previous event of its sequence, or later. It also happens a number of cycles after certain events of other sequences, or
@@ -59,7 +59,7 @@ _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 @dataclass(frozen=True)
 class Wait:
-    """Constraint between two sequences of hardware events: ``target`` happens some cycles after ``source``, or later.
+    """Constraint between two sequences of events: ``target`` happens at least some cycles after ``source``.
 
     Every ``every``-th event of the target waits, the first included. For any ``n >= 0`` event ``every * (n + lead)`` of
     the target waits for event ``index[r] + q * ahead - back`` of the source, where ``q, r = divmod(n, len(index))``. It
@@ -102,11 +102,11 @@ class Wait:
 
 
 class StuckError(Exception):
-    """Error of a schedule that deadlocks: hardware events wait for each other in a circle."""
+    """Error: a schedule deadlocks, as events (transfers, computation starts) wait for each other in a circle."""
 
 
 class System:
-    """System of sequences of hardware events that wait for each other, with the earliest cycle of each event.
+    """System of event sequences (transfers, computation starts) that wait for each other; solved for earliest cycles.
 
     Parameters
     ----------
@@ -160,16 +160,16 @@ class System:
         return len(self._times)
 
     def times(self, key: Any) -> Times:
-        """Return the cycles of all scheduled events of a sequence, as a view."""
+        """Return an array (a view) of the cycles of all events of a sequence."""
         return self.part(key, self._times)
 
     def part(self, key: Any, times: Times) -> Times:
-        """Return one sequence's slice of an array of times of all scheduled events, as a view."""
+        """Return the slice (a view) of an array over all events that belongs to one sequence."""
         first, count = self._sequences[self.sequence_index[key], [_FIRST, _COUNT]]
         return times[first : first + count]
 
     def change(self, wait: int, *, lead: int | None = None, back: int | None = None) -> None:
-        """Tighten one constraint between events with a smaller ``lead`` or ``back``, such as a smaller FIFO depth.
+        """Tighten a constraint between events by a smaller ``lead`` or ``back``, as for a smaller FIFO.
 
         ``wait`` is the constraint's index among the waits of the system.
         """
@@ -230,7 +230,7 @@ class System:
         self._solved = False
 
     def solve(self, latest: Times | None = None) -> bool:
-        """Compute the cycle of each scheduled event, and return whether none exceeds its latest allowed cycle.
+        """Compute the cycle of each event; return whether none is later than its entry in ``latest``.
 
         If an event is later, the computation stops unfinished.
 
@@ -269,7 +269,7 @@ class System:
         return int(self._sequences[self.sequence_index[key], _LOW])
 
     def circle(self) -> list[Any]:
-        """Return the keys of sequences that wait for each other in a circle, each at its event `reached`."""
+        """Return the keys of sequences that wait for each other in a circle, each at its event number `reached`."""
         keys, found = list(self.sequence_index), []
         sequence = next(index for index, row in enumerate(self._sequences) if row[_LOW] < row[_COUNT])
         tables = self._sequences, self._waits, self._tables, self._into, self._cursors
@@ -289,7 +289,7 @@ class System:
     def latest(
         self, bounds: dict[Any, tuple[Times, Times]], *, data_only: bool, since: dict[Any, int] | None = None
     ) -> Times:
-        """Return the latest allowed cycle of each scheduled event, so that chosen events meet their deadlines.
+        """Return an array of the latest cycle of each event that lets chosen events still meet their deadlines.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ def _widen_times(latest: Times) -> Times:
 
 @_compiled
 def _take_back(times: Times, indices: Times, values: Times, used: int) -> None:
-    """Restore the first ``used`` recorded old times of events, the last recorded one first."""
+    """Restore the ``used`` recorded old times of events, in reverse order of recording."""
     for entry in range(used - 1, -1, -1):
         times[indices[entry]] = values[entry]
 
@@ -452,7 +452,7 @@ def _solve(system, bounds, journal):
 
 @_compiled
 def _blocking(sequences, waits, tables, into, cursors, sequence):
-    """Return the sequence and the index of the event, not computed yet, that delays a sequence's next event."""
+    """Return (sequence, event index) of an event, not yet computed, that a sequence's next event waits for."""
     for row in range(into[sequence], into[sequence + 1]):
         if cursors[row, _UNTIL] or cursors[row, _BEFORE]:
             continue
@@ -537,7 +537,7 @@ def _recompute_events(system, out_of, readers, bounds, journal):
 
 @_compiled
 def _mark_targets(sequences, waits, tables, cursors, row, moved_from, moved_to):
-    """Mark the target events of a constraint whose source events moved for recomputation; return whether any exists."""
+    """Mark the events that wait, by one constraint, for events that moved; return whether there are any."""
     target, every, lead = waits[row, _TARGET], waits[row, _EVERY], waits[row, _LEAD]
     begin = _first_waiting_event(waits, tables, cursors, row, moved_from)
     end = _first_waiting_event(waits, tables, cursors, row, moved_to)
@@ -589,7 +589,7 @@ def _first_waiting_event(waits, tables, cursors, row, source):
 
 @_compiled
 def _lower_latest(latest, sequences, waits, tables, delays, into):
-    """Lower ``latest`` to an upper bound of each event's latest allowed cycle, by constraints on data only.
+    """Lower each entry of ``latest`` to an upper bound of the event's latest allowed cycle, by data constraints.
 
     The computation goes backwards from the deadlines. Constraints on room do not count.
     """
@@ -642,7 +642,7 @@ def _lower_latest_exactly(latest, sequences, waits, tables, delays, into, out_of
 
 @_compiled
 def _first_with_latest(waits, tables, out_of, readers, left, sequence, begins):
-    """Return the first event of a sequence such that everything that waits for it, or later, has a latest cycle."""
+    """Return the first event of a sequence that, like later ones, only delays events with a known latest cycle."""
     low = 0
     for reader in range(out_of[sequence], out_of[sequence + 1]):
         row = readers[reader]

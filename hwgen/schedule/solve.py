@@ -70,7 +70,7 @@ CHUNK_EVENTS = 8_000
 
 @dataclass(frozen=True)
 class Cycles:
-    """Latency and initiation interval of an accelerator's schedule, in cycles.
+    """Latency (first input to last output of a frame) and interval between frames of an accelerator, in cycles.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ _EVENTS: dict[type[LayerConfig], type[layer_events.LayerEvents[Any]]] = {
 
 
 class Schedule:
-    """Exact cycles of all transfers and computation starts of a streaming accelerator's layers over several frames.
+    """Exact cycles of all transfers and computation starts of a streaming accelerator, over several frames.
 
     Depths and rows can change afterwards. A smaller depth or fewer rows only move events later, so the current times
     are a valid start for the next solution.
@@ -150,7 +150,7 @@ class Schedule:
         self._system = self._build(kept)
 
     def _build(self, kept: int | None) -> System:
-        """Make the system of event sequences and constraints of all layers, for all rows or ``kept`` strips of rows."""
+        """Return the system of all layers' event sequences and constraints, for all rows or ``kept`` strips of rows."""
         sequences: dict[Any, tuple[int, int]] = {}
         for layer_index, layer in enumerate(self._layers):
             for stream in self._streams_into[layer_index]:
@@ -182,7 +182,7 @@ class Schedule:
         return System({key: (counts[key] * self.frames, gap) for key, (_, gap) in sequences.items()}, self._waits)
 
     def _without_rows(self, counts: dict[Any, int], kept: int) -> dict[Any, int]:
-        """Leave rows of tall maps out of all constraints; return the events per frame that remain of each sequence.
+        """Leave rows of tall maps out of all constraints; return each sequence's remaining events per frame.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class Schedule:
         return self._cut is not None
 
     def _rows_of(self, key: Any, row_rates: Sequence[Fraction]) -> Rows:
-        """Return the map rows that a sequence of events covers, per frame and per strip, given all rows per strip."""
+        """Return the map rows that a sequence's events cover, per frame and per strip (run of rows left out)."""
         entries = len(self.config.input_links)
         if key[0] == "taken" and key[1] < entries:
             link = self.config.input_links[key[1]]
@@ -218,7 +218,7 @@ class Schedule:
         return Rows(self.config.layers[layer].output.height, row_rates[entries + layer])
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return a stream's event sequences (beats leaving a FIFO, accepted beats): by key, events per frame and gap.
+        """Return a stream's event sequences (beats leave a FIFO, are accepted): events per frame and gap, by key.
 
         Without a Regroup (width converter) the reader accepts the beats as they leave the FIFO: one sequence.
         """
@@ -237,7 +237,7 @@ class Schedule:
         )
 
     def _offers(self, stream_index: int) -> layer_events.Origin:
-        """Return when a stream after a FIFO has valid beats for its reader, relative to earlier events (`Origin`)."""
+        """Return when a stream has valid beats for its reader, as delays after earlier events (`Origin`)."""
         stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
             return regroup.leaving(("left", self._fifo_of(stream_index)))
@@ -287,17 +287,17 @@ class Schedule:
         return self._waits
 
     def times(self, key: Any) -> Times:
-        """Return the cycles of all events of one sequence. ``key`` is its key in `waits`."""
+        """Return an int64 array of the cycles of all events of one sequence. ``key`` is its key in `waits`."""
         return self._system.times(key)
 
     def own(self, layer: int) -> dict[Any, int]:
-        """Return, by key, the minimum distance in cycles between events of each of a layer's own event sequences."""
+        """Return the minimum distance in cycles of events, by key of each of a layer's own sequences."""
         ports, events = self._ports(layer), self._layers[layer]
         inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
 
     def beats(self, layer: int) -> tuple[Any, ...]:
-        """Return the keys of a layer's event sequences whose runs of adjacent events share one cause of delay.
+        """Return the keys of a layer's sequences where adjacent events are delayed by the same cause.
 
         An event of such a run merely follows the previous event. Its cause is whatever the first event of the run
         waited for.
@@ -310,7 +310,7 @@ class Schedule:
         return self._layers[layer].work(self._ports(layer))
 
     def source(self, layer: int, key: Any) -> int:
-        """Return the index of the layer (or accelerator input) that sends the beats of one of a layer's sequences.
+        """Return the index of the layer or accelerator input that sends the beats of a layer's sequence ``key``.
 
         For a sequence that takes no beats, the result is the source of the layer's first input.
         """
@@ -319,7 +319,7 @@ class Schedule:
         return self._streams[taken.get(key, streams[0])].source
 
     def neighbour(self, key: Any, *, before: bool) -> int:
-        """Return the index of the layer that sends (``before``) or reads the beats of an event sequence.
+        """Return the index of the layer that sends (``before``) or reads an event sequence's beats.
 
         An index beyond the layers is an end of the accelerator, as in a `Link`.
         """
@@ -331,17 +331,17 @@ class Schedule:
 
     @property
     def taken(self) -> list[Times]:
-        """Cycle of each beat that a stream's reader accepts, one array per stream."""
+        """Cycles when a stream's reader accepts its beats: one int64 array per stream."""
         return [self._system.times(("taken", index)) for index in range(len(self._streams))]
 
     @property
     def left(self) -> list[Times]:
-        """Cycle of each beat that leaves a FIFO, one array per FIFO."""
+        """Cycles when beats leave a FIFO: one int64 array per FIFO."""
         return [self._system.times(self._departures(index)) for index in range(len(self.config.links))]
 
     @property
     def starts(self) -> list[Times]:
-        """Cycle when each output fold (``Tm`` output channels of a window) starts, one array per layer.
+        """Cycles when output folds (passes over ``Tm`` channels) start: one int64 array per layer.
 
         An output fold is a set of output channels that are computed together.
         """
@@ -458,7 +458,7 @@ class Schedule:
 
     @property
     def _last_shift(self) -> int:
-        """Cycles to add to the last frame's times to get the times of the whole schedule, if rows are left out."""
+        """Cycles to add to the last frame's times of a shortened schedule (rows left out)."""
         assert self._proof is not None
         return int(self._proof.shifts["taken", self._streams_into[-1][0]][-1])
 
@@ -486,7 +486,7 @@ class Schedule:
         return used
 
     def _credits(self, fifo: int, starts: Times, left: Times, begin: int = 0, begin_left: int = 0) -> int:
-        """Return the largest number of a FIFO's credits in use, from the times of output folds and of leaving beats.
+        """Return the most credits of a FIFO (beats stored or in flight) in use, from starts and departures.
 
         ``begin`` output folds and ``begin_left`` beats came before these.
         """
@@ -502,11 +502,11 @@ class Schedule:
 
     @property
     def frame_ends(self) -> Times:
-        """Cycle of each frame's last output transfer; with several outputs, the latest of them."""
+        """Cycle of each frame's last output transfer (over all outputs), an int64 array."""
         return np.maximum.reduce([self._frame_ends(stream) for stream in self._streams_into[-1]])
 
     def _frame_ends(self, stream: int) -> Times:
-        """Return, for each frame, the cycle of the last beat that a stream's reader accepts."""
+        """Return an int64 array: the cycle when a stream's reader accepts each frame's last beat."""
         key = "taken", stream
         times = self._system.times(key)
         if self._proof is not None:
@@ -528,7 +528,7 @@ class Schedule:
 
     @property
     def _pattern_frames(self) -> int:
-        """Longest repeating pattern of longer and shorter frames, in frames, that the schedule can detect."""
+        """Number of frames in the longest repeating pattern of frame lengths that the schedule can detect."""
         return min(max((self.frames - 1) // 2, 1), MAX_PATTERN_FRAMES)
 
     def paces(self) -> Times:
@@ -541,7 +541,7 @@ class Schedule:
         return np.array([-(-(cycles[-1] - cycles[-1 - window]) // max(window, 1)) for cycles in ends])
 
     def falls_behind(self, paces: Times | int) -> bool:
-        """Return whether a stream takes more cycles per frame than its pace in the long run, which delays outputs.
+        """Return whether some stream takes, in the long run, more cycles per frame than its pace.
 
         A layer falls behind in one of two cases. Each of its last frames takes longer than the pace. Or its largest
         delay against the pace in the last frames exceeds the largest delay in as many frames before. At a pace of 49 a
@@ -572,7 +572,7 @@ def endless_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycl
 
 
 def _endless_cycles(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Cycles:
-    """Return the result of `endless_cycles`, from a schedule of all map rows, or of only ``kept`` strips of rows."""
+    """Return `endless_cycles`' result, from a schedule of all map rows or only ``kept`` strips (runs of rows)."""
     depths = [None] * len(config.links)
     cycles = Schedule(config, frames or 3, depths=depths, kept=kept).cycles
     if frames is None:
@@ -598,7 +598,7 @@ def check_events(config: AcceleratorConfig, frames: int) -> None:
 
 
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
-    """Return each layer's number of scheduled events (beats accepted and stored, output folds) in ``frames`` frames."""
+    """Return, for ``frames`` frames, a list of each layer's number of scheduled events (transfers, starts)."""
     return [
         frames * (sum(layer.input_beats) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers
@@ -606,7 +606,7 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
 
 
 def with_few_rows(config: AcceleratorConfig, frames: int | None, compute: Callable[[int | None], T]) -> T:
-    """Run ``compute`` on schedules cut to few map rows until one proves the omitted rows' times; return its result.
+    """Return ``compute``'s result from a schedule cut to few map rows that proves the times of the rest.
 
     Parameters
     ----------
@@ -651,7 +651,7 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
 
 
 def _steady_cycles(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Cycles:
-    """Return the result of `steady_cycles`, from schedules of all map rows, or of only ``kept`` strips of rows."""
+    """Return `steady_cycles`' result, from schedules of all map rows or only ``kept`` strips (runs of rows)."""
     covered, limit = 3, min(frames or MAX_FRAMES, MAX_FRAMES)
     while True:
         covered = min(covered, limit)
@@ -663,7 +663,7 @@ def _steady_cycles(config: AcceleratorConfig, frames: int | None, kept: int | No
 
 
 def has_settled(schedule: Schedule) -> bool:
-    """Return whether the interval of a solved schedule has not changed for `enough_frames`, and can't change later."""
+    """Return whether the interval of a solved schedule has been equal for `enough_frames` and stays so."""
     cycles = schedule.cycles
     enough = enough_frames(schedule.config, cycles)
     distances = np.diff(schedule.frame_ends)[1 - enough :]

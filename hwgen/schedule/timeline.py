@@ -42,7 +42,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class TimelineWindow:
-    """Part of a schedule, divided into bins of cycles: cycles of each layer in each state, and FIFO fill levels.
+    """Part of a schedule in bins of cycles: cycles of each layer in each state, and FIFO fill in beats.
 
     Parameters
     ----------
@@ -99,15 +99,15 @@ class Timeline:
 
     @cached_property
     def max_credits(self) -> list[int]:
-        """List of each FIFO's largest number of credits in use (beats stored or in flight) over the whole run."""
+        """Most credits of each FIFO (beats stored or in flight) in use during the whole run, as a list."""
         return [self._schedule.credits_used(index) for index in range(len(self.config.links))]
 
     def frame(self, bins: int) -> TimelineWindow:
-        """Return the window from cycle 0 to the first frame's last output transfer, in at most ``bins`` bins."""
+        """Return the `TimelineWindow` from cycle 0 to the end of the first frame, in at most ``bins`` bins."""
         return self.window(0, int(self._schedule.frame_ends[0]) + 1, bins)
 
     def steady(self, bins: int) -> TimelineWindow | None:
-        """Return the window of one steady interval, in at most ``bins`` bins; ``None`` if no interval is steady.
+        """Return the `TimelineWindow` of one interval in the steady state, or ``None`` if none is steady.
 
         The interval ends where the first layer has finished its last frame, so that all layers are at work.
         """
@@ -128,7 +128,7 @@ class Timeline:
         )
 
     def _fill(self, fifo: int, edges: Times) -> Times:
-        """Return the largest number of credits in use (beats stored or in flight) of a FIFO, for each bin of cycles."""
+        """Return an array over bins of the most credits of a FIFO (beats stored or in flight) in use."""
         link = self.config.links[fifo]
         layer = self.config.layers[link.source]
         starts, left = self._schedule.starts[link.source], self._schedule.left[fifo] + layer.credit_delay
@@ -148,7 +148,7 @@ class Timeline:
 
 
 class _Layer:
-    """Runs of cycles that one layer computes without a gap, and the cause of the wait before each run."""
+    """Runs of cycles when one layer works without a gap, and why it waits before each run."""
 
     def __init__(self, schedule: Schedule, layer: int):
         key, steps = schedule.work(layer)
@@ -164,7 +164,7 @@ class _Layer:
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:
-        """Return, for each state of the layer, the number of cycles in it between successive ``edges``.
+        """Return, by state, an array of the layer's cycles in the state between successive ``edges``.
 
         States that do not occur are left out.
         """
@@ -183,12 +183,12 @@ class _Layer:
 
     @staticmethod
     def _sum_before(values: Times, runs: Times) -> Times:
-        """Return, for each entry of ``runs``, the sum of the first so many entries of ``values``."""
+        """Return the sum of the first ``runs`` entries of ``values``, for each entry of ``runs``."""
         return np.append(0, np.cumsum(values))[runs]
 
 
 class _Causes:
-    """Analysis of why events of one layer were delayed: for input, for room in a FIFO, or for its own buffer."""
+    """Analysis of why a layer's events are delayed: for input, for room in a FIFO, or by its own buffer."""
 
     def __init__(self, schedule: Schedule, layer: int):
         self._schedule, self._layer = schedule, layer
@@ -229,7 +229,7 @@ class _Causes:
         return self
 
     def _binding_causes(self, wait: Wait, events: Times) -> tuple[Times, Times]:
-        """Return, by event, whether it is as early as a constraint permits, and the index of the event it waits for."""
+        """Return two arrays over events: a constraint delays the event, and index of the event it waits for."""
         entry_index, rest = np.divmod(events, wait.every)
         entry_index = entry_index - wait.lead
         periods, entries = np.divmod(np.maximum(entry_index, 0), len(wait.index))
@@ -240,7 +240,7 @@ class _Causes:
         return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
     def _attribute_delays(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
-        """Set the state of delays that no constraint explains; return earlier events to trace instead, as requests.
+        """Set the state of delays that no constraint explains; return (key, events, indices) to trace instead.
 
         An event in a run of events at the smallest distance has the cause of the first event of the run.
         """
@@ -254,7 +254,7 @@ class _Causes:
         return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
     def _heads(self, key: Any) -> Times:
-        """Return the indices of a sequence's events that do not follow the previous event at the minimum distance."""
+        """Return the indices of events that come later than the minimum distance after the previous one."""
         if key in self._heads_of:
             return self._heads_of[key]
         times = self._schedule.times(key)
@@ -267,11 +267,11 @@ class _Causes:
         return self._heads_of[key]
 
     def _is_release(self, wait: Wait) -> bool:
-        """Return whether a constraint waits for buffer space that is released some cycles after a fold's start."""
+        """Return whether a constraint waits for buffer space, freed some cycles after an output fold starts."""
         return wait.source == ("starts", self._layer) and bool(np.max(wait.delay) > 0)
 
     def _state(self, wait: Wait) -> State:
-        """Return the state of a layer that a constraint delays: waiting for input, for room or for its own buffer."""
+        """Return the `State` of a layer that a constraint delays: waits for input, for room, or for its own buffer."""
         if wait.source in self._own:
             return State(BUFFER)
         return State(INPUT if wait.data else ROOM, self._schedule.neighbour(wait.source, before=wait.data))
@@ -354,7 +354,7 @@ MIN_BUFFERS = 4
 
 
 def with_fewer_rows(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
-    """Return a copy of an accelerator for a map of fewer rows, to save time; ``None`` if few rows could be saved.
+    """Return an accelerator for a map of fewer rows, to save time; ``None`` if that would not save much.
 
     ``None`` as well if a layer works in tiles, or the layers do not form a chain.
 

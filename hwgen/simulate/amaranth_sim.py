@@ -27,7 +27,7 @@ def _as_value(value) -> Value:
 
 
 class Amaranth(Simulator):
-    """Simulator that runs the Amaranth component itself, not its Verilog, in Amaranth's own simulator."""
+    """Simulator that runs the Amaranth component itself, without Verilog, in Amaranth's own simulator."""
 
     def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
         return _simulate(job, accelerator(job.config, component=job.options.component, taps=job.options.taps))
@@ -37,7 +37,7 @@ SIMULATOR = Amaranth()
 
 
 def _simulate(job: SimulationJob, component: wiring.Component) -> Raw:
-    """Simulate a component in Amaranth's simulator, with the events of each cycle as in `SimulationJob`."""
+    """Return the result of simulating a component in Amaranth's simulator, cycle by cycle as in `SimulationJob`."""
     bench = _Bench(job, component)
     results: list[Raw] = []
 

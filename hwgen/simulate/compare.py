@@ -21,7 +21,7 @@ AT_A_TIME = 16
 
 
 class Runtime(Protocol):
-    """Protocol of a runner that computes a model's maps with ONNX Runtime (`RuntimeLayers` in `hwgen.network.onnx`).
+    """Protocol of an object that computes a model's outputs and layers' maps with ONNX Runtime.
 
     ``roundings`` has bounds on the difference between float32 sums and exact sums, by layer.
     """
@@ -36,7 +36,7 @@ class Runtime(Protocol):
 
 @dataclass
 class Tally:
-    """Counts of a layer's compared values and of the values that differ from the golden model's, over all frames.
+    """Comparison counts of one layer over all frames: values compared, and values unlike the golden model's.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:
-    """Result of comparing one layer's values in ONNX Runtime, and in the hardware, with the golden model's.
+    """Comparison of one layer's values in ONNX Runtime, and in hardware, with the golden model's.
 
     ``runtime`` is ``None`` if ONNX Runtime has no tensor for the layer. ``hardware`` is ``None`` if the hardware has no
     stream or map with the layer's values.
@@ -103,7 +103,7 @@ class LayerRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """Simulated values of the hardware's layers: the pixels of a layer's stream, or a layer's maps from memory.
+    """Simulated values by layer: pixels of the layer's stream, or the layer's map from memory.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Seen:
     orders: Mapping[str, Order] = field(default_factory=dict)
 
     def compare(self, layer: str, expected: np.ndarray, begin: int) -> tuple[int, Mismatch | None] | None:
-        """Compare a layer's values, starting at frame ``begin``, with ``expected``; return their number and a mismatch.
+        """Compare a layer's values from frame ``begin`` with ``expected``; return their number and a mismatch.
 
         The mismatch is the first one, or ``None``. The result is ``None`` if the hardware has no values of the layer.
         """
@@ -137,7 +137,7 @@ def layer_by_layer(
     runtime: Runtime,
     model_inputs: Sequence[np.ndarray],
 ) -> tuple[list[LayerRow], list[np.ndarray]]:
-    """Compare ONNX Runtime and the hardware to the golden model by layer; return ONNX Runtime's outputs too.
+    """Return comparisons of ONNX Runtime and hardware with the golden model by layer; and ONNX Runtime's outputs.
 
     If the network has layers in fixed point, ONNX Runtime's values are compared with the golden model's for ONNX
     Runtime's own integers at the inputs of the layer.
@@ -186,7 +186,7 @@ def _without_roundings(found: np.ndarray, expected: np.ndarray, rounding: np.nda
 
 
 def _row(layer: Op, theirs: Mapping[str, Tally], ours: Mapping[str, Tally]) -> LayerRow:
-    """Return the comparison result of one layer, from the counts by layer name of ONNX Runtime and the hardware."""
+    """Return the `LayerRow` of one layer, from counts by layer of ONNX Runtime and of the hardware."""
     return LayerRow(
         layer=layer.name,
         kind=layer.kind,
@@ -198,7 +198,7 @@ def _row(layer: Op, theirs: Mapping[str, Tally], ours: Mapping[str, Tally]) -> L
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Result of comparing one model output of ONNX Runtime, and of the hardware, with the golden model's.
+    """Comparison of one model output in ONNX Runtime, and in hardware, with the golden model's.
 
     The values have the form and type of the ONNX model's output.
 

@@ -46,7 +46,7 @@ _LIBRARIES = {0: (), 1: (), 2: ("-llz4", "-lz")}
 
 @dataclass(frozen=True)
 class Tools:
-    """Compiler, Verilator's folder and options that compile a simulator.
+    """Tools that compile a simulator: g++, Verilator's folder, options.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Tools:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags of g++ that all files share: language standard, include folders and macros."""
+        """Options of g++ for every file: language standard, include folders and macros."""
         include = self.root / "include"
         macros = {"VERILATOR": 1, "VL_TIME_CONTEXT": 1, "VM_TRACE": int(self.waves > 0)}
         macros |= {"VM_TRACE_VCD": int(self.waves == 1), "VM_TRACE_FST": int(self.waves == 2), "VM_TRACE_SAIF": 0}
@@ -80,7 +80,7 @@ class Tools:
 
     @property
     def key(self) -> str:
-        """Digest of everything but the sources that objects depend on: compiler, flags and versions."""
+        """Digest (text) of compiler, flags and versions, which object files depend on besides their source."""
         return digest.of(self.compiler, self.flags, FAST, RUNTIME, self.versions)
 
 
@@ -98,7 +98,7 @@ def prepare(tools: Tools) -> Path:
 
 
 def _shared(key: str, make: Callable[[Path], list[Path]]) -> Path:
-    """Return the folder of a cache entry that all simulators share; ``make`` writes its files if it is missing."""
+    """Return the folder of a cache entry shared by all simulators; ``make`` writes its files if missing."""
     if (entry := cache.find("runtimes", key, sums=False)) is not None:
         return entry
     with cache.locked("runtimes", key):
@@ -109,7 +109,7 @@ def _shared(key: str, make: Callable[[Path], list[Path]]) -> Path:
 
 
 def _compile_runtime(tools: Tools, folder: Path) -> list[Path]:
-    """Compile Verilator's runtime as one file, because headers take most of the time of each file."""
+    """Compile Verilator's runtime as a single file, for speed; return the paths of the files made."""
     names = (*_LIBRARY, *_OF_WAVES[tools.waves])
     lines = [f'#include "{tools.root / "include" / name}.cpp"\n' for name in names]
     (folder / "runtime.cpp").write_text("".join(lines))
@@ -119,7 +119,7 @@ def _compile_runtime(tools: Tools, folder: Path) -> list[Path]:
 
 
 def _prelude_options(tools: Tools, files: int) -> list[str]:
-    """Return the options of g++ that include Verilator's precompiled header, for a design of ``files`` C++ files.
+    """Return g++ options that include Verilator's precompiled header; empty if too few files gain from it.
 
     The header is compiled if the cache lacks it and there are many files; there are no options for a few.
     """
@@ -139,7 +139,7 @@ def _compile_prelude(tools: Tools, folder: Path) -> list[Path]:
 
 
 def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> list[Path]:
-    """Compile a design's C++ files, except those in the cache, and return the paths of the object files.
+    """Return the object files (paths) of a design's C++ files, compiled unless in the cache.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def _join_sources(sources: Mapping[str, str], others: Sequence[str]) -> dict[str
 
 
 def _components(files: Mapping[str, str], others: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names of the C++ files of each component; the smallest components become part of `_DESIGN`."""
+    """Return names of C++ files by Verilog component; the smallest components are part of `_DESIGN`."""
     components: dict[str, list[str]] = {_DESIGN: []}
     for name in files:
         components.setdefault(_component(name, others), []).append(name)
@@ -282,7 +282,7 @@ _TOP = ", TOP{this, namep}\n"
 
 
 def _minimise_includes(sources: Mapping[str, str]) -> dict[str, str]:
-    """Return Verilator's files by name, changed so that each one includes only the headers that it needs.
+    """Return Verilator's sources by file name, changed to include only the headers that each needs.
 
     The files are returned unchanged if they don't have the form that this module knows.
     """
@@ -306,7 +306,7 @@ def _minimise_includes(sources: Mapping[str, str]) -> dict[str, str]:
 
 
 def _replace_members(text: str, instances: Mapping[str, str]) -> str:
-    """Return the header of Verilator's class that holds all components, with references in place of the members."""
+    """Return the header, as text, of Verilator's class of all components, with references as members."""
     text = _INSTANCE.sub(r"    \1& \2;", text.replace(_NAME, "const char* name() const;"))
     for kind in set(instances.values()):
         text = text.replace(f'#include "{kind}.h"\n', f"class {kind};\n")
@@ -314,7 +314,7 @@ def _replace_members(text: str, instances: Mapping[str, str]) -> str:
 
 
 def _allocate_members(text: str, instances: Mapping[str, str]) -> str:
-    """Return the source of Verilator's class that holds all components, with a constructor that allocates each one."""
+    """Return the source, as text, of Verilator's class of all components, which allocates each one."""
     made = [f", TOP(*new {instances['TOP']}{{this, namep}})"]
     made += [f", {name}(*new {kind})" for name, kind in instances.items() if name != "TOP"]
     text = text.replace(_TOP, "\n    ".join(made) + "\n")
@@ -336,7 +336,7 @@ def _include_lines(text: str, instances: Mapping[str, str], headers: Mapping[str
 
 
 def _run_in_parallel(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
-    """Call functions that run programs, one per processor at a time, and return their results in order."""
+    """Return results, in order, of functions that run programs, one per processor at a time."""
     with work.pool(programs=True) as pool:
         return work.run(pool, _called, runs, what=what, unit="file")
 

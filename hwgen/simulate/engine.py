@@ -1,4 +1,4 @@
-"""Simulation of an engine that runs a program, with Verilator and a model of its memory."""
+"""Simulation in Verilator of an engine that runs a program, with a model of its off-chip memory."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def run(
     say: Callable[[str], None] = lambda step: None,
     tick: Callable[[int], None] = lambda moved: None,
 ) -> EngineRun:
-    """Simulate an engine that runs a program once or several times; return its cycles, traffic and final memory.
+    """Return the result (cycles, traffic, final memory) of simulating an engine that runs a program.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def compiled(
 
 
 def _region_bytes(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, int]]:
-    """Return the numbers of bytes read and written in each memory region, as pairs, from the simulator's output."""
+    """Return (bytes read, bytes written) of each memory region, from the simulator's printed answers."""
     read, written = (
         [int(value) for value in answers.get(f"region_{name}", ())][-count:] for name in ("read", "written")
     )

@@ -1,4 +1,4 @@
-"""Simulation of an engine that computes a network's frames, run by run, and search for the first layer that differs."""
+"""Simulation of an engine that computes frames, run by run, and search for the first layer that differs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from hwgen.simulate.engine import EngineMemory
 from hwgen.simulate.job import check_cluster, check_waves
 
 Frames = Sequence[np.ndarray]
-"""Frames ``(n, C, H, W)`` of each input of a program."""
+"""Type of a program's input frames: an array ``(n, C, H, W)`` for each input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Predicted cycles, from ``start`` to ``done``, and predicted bytes read and written, of one run of a program."""
+    """Predicted cycles (``start`` to ``done``), bytes read and bytes written in one run of a program."""
 
     cycles: int
     read: int
@@ -41,7 +41,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameRuns:
-    """Combined result of an engine's runs: output maps of all frames, cycles of each run, and total traffic.
+    """Result of an engine's runs together: output maps of all frames, cycles per run, total traffic.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class FrameRuns:
 
 
 def predict(program: Program, timing: MemoryTiming) -> Prediction:
-    """Return the exact cycles and the bytes read and written in one run of a program, for a memory that never stalls.
+    """Return the exact `Prediction` (cycles, bytes) of one run of a program with a memory that never stalls.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def run_frames(
     wave_file: Path | None = None,
     cluster: str | None = None,
 ) -> FrameRuns:
-    """Simulate, in Verilator, an engine that computes frames in one or several runs, and combine the results.
+    """Return the combined result of simulating, in Verilator, an engine that computes frames run by run.
 
     Each run computes ``program.batch`` frames and starts with a fresh memory. If the last run has fewer frames, the
     missing frames are empty.
@@ -172,7 +172,7 @@ def locate(
     memory: EngineMemory,
     first: Mismatch,
 ) -> Mismatch:
-    """Simulate the wrong frame again with all maps kept in memory; return the first wrong layer's first difference.
+    """Return the first wrong layer's first difference, after simulating the wrong frame with all maps kept.
 
     A program that keeps all maps computes the frame, and each map is compared with the golden model's map. If no map
     differs, or the engine does not end, the result is ``first``.
@@ -206,7 +206,7 @@ def locate(
 def maps_of(
     verilog: Mapping[str, bytes], schedule: ProgramSchedule, frame: Sequence[np.ndarray], memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """Simulate an engine on a frame with all maps kept in memory; return the maps ``(C, H, W)`` by layer name.
+    """Return the maps ``(C, H, W)`` by layer name of one simulated frame, with all maps kept in memory.
 
     The frame has one map ``(C, H, W)`` for each input of the network.
     A layer whose results go on to another layer on their way to memory has no map. A program of several frames
@@ -238,7 +238,7 @@ def _words(image: bytes, location: MapLocation) -> np.ndarray:
 def all_maps(
     verilog: Mapping[str, bytes], schedule: ProgramSchedule, frames: Frames, memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """Simulate an engine on frames with all maps kept in memory; return the maps ``(n, C, H, W)`` by layer name.
+    """Return the maps ``(n, C, H, W)`` by layer name of simulated frames, with all maps kept in memory.
 
     ``frames`` has the frames of each input.
     """
@@ -247,7 +247,7 @@ def all_maps(
 
 
 def _shares(frames: Frames, batch: int, count: int) -> list[tuple[list[int], list[Frames]]]:
-    """Divide frames into engine runs, and runs into at most ``count`` shares: run indices, and each run's frames."""
+    """Return at most ``count`` shares of the frames for parallel simulation: run indices, and each run's frames."""
     runs = [[values[first : first + batch] for values in frames] for first in range(0, len(frames[0]), batch)]
     shares = np.array_split(np.arange(len(runs)), max(1, min(count, len(runs))))
     return [(share.tolist(), [runs[index] for index in share]) for share in shares]
@@ -267,7 +267,7 @@ def _on_this_machine(
     jobs: int | None,
     wave_file: Path | None,
 ) -> list[list[_Run]]:
-    """Simulate all frames on this machine, and return the results of the runs of each parallel simulation."""
+    """Return lists of run results, one per parallel simulation of all frames on this machine."""
     verilator.SIMULATOR.check_tools()
     one, tell = predict(program, memory.timing), listener()
     engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not in each worker
@@ -292,7 +292,7 @@ def _on_cluster(
     jobs: int | None,
     cluster: str,
 ) -> list[list[_Run]]:
-    """Simulate all frames on a cluster, and return the results of the runs of each parallel simulation."""
+    """Return lists of run results, one per parallel simulation of all frames on a cluster."""
     with work.pool(cluster) as pool:
         shares = _shares(frames, program.batch, jobs or pool.count * work.SHARES)
         shared = (dict(verilog), program, memory)
@@ -320,7 +320,7 @@ def _run_share(
     wave_file: Path | None = None,
     tick: Callable[[int, int], None] = lambda index, moved: None,
 ) -> list[_Run]:
-    """Simulate one share of an engine's runs, one after the other, and return each run's result.
+    """Return the results of one share of an engine's runs, simulated one after the other.
 
     ``tick`` receives a run's index and the number of bytes moved so far.
     """
@@ -344,7 +344,7 @@ def _run_share(
 
 
 def _image(program: Program, frames: Frames) -> bytes:
-    """Return the memory contents before a run: the program and the frames; missing frames at the end are zeros."""
+    """Return memory's bytes before a run: program, then frames; missing frames at the end are zeros."""
     image = bytearray(program.size)
     image[: len(program.image)] = program.image
     for region, values in zip(program.inputs, frames, strict=True):

@@ -28,7 +28,7 @@ class Icarus(Simulator):
         _programs()
 
     def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
-        """Simulate emitted Verilog in its test bench, and refuse unknown bits in the values of outputs.
+        """Return the result of emitted Verilog in its test bench; refuse unknown bits in output values.
 
         Raises
         ------
@@ -148,7 +148,7 @@ def _call(command: list[str], folder: Path, top: str) -> None:
 
 
 def _watch(command: list[str], folder: Path, job: SimulationJob) -> str:
-    """Run an Icarus simulation, report progress by the size of its results file, and return the printed text.
+    """Return the text that an Icarus simulation prints, and report progress while it runs.
 
     A failure shows in the results file.
     """

@@ -1,4 +1,4 @@
-"""Options of a simulation, and the description of one simulation run (job), which every simulator accepts."""
+"""Options of a simulation, and description of one run (job) for any simulator."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Options:
                 raise InputError(f"frames of waves must be FIRST:END with 0 <= FIRST < END, not {first}:{end}")
 
     def draws(self, outputs: int, inputs: int = 1) -> stimuli.Stalls:
-        """Return the parameters of the random stalls of ``inputs`` input sources and ``outputs`` output sinks.
+        """Return the random stalls (parameters) of ``inputs`` input sources and ``outputs`` output sinks.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class Options:
         return stimuli.Stalls.make(self.stalls, self.seed, outputs, inputs)
 
     def shares(self, frames: int, default: int = 1) -> int:
-        """Return the number of parallel simulations that share ``frames`` frames; ``default`` if ``jobs`` is ``None``.
+        """Return how many parallel simulations share ``frames`` frames; ``default`` if ``jobs`` is ``None``.
 
         The number is 1 if the options or the simulator exclude parallel simulations.
         """
@@ -238,12 +238,12 @@ class SimulationJob:
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """Input streams of the design, each with name, beat format and pixel order."""
+        """Input stream ports of the design (name, beat format, pixel order), as a tuple."""
         return input_ports(self.config)
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """Output streams of the design, each with name, beat format and pixel order."""
+        """Output stream ports of the design (name, beat format, pixel order), as a tuple."""
         return output_ports(self.config)
 
     @cached_property
@@ -253,10 +253,10 @@ class SimulationJob:
 
     @cached_property
     def reads(self) -> tuple[np.ndarray, ...]:
-        """Bytes that memory reads for each beat of a frame: an array ``(beats,)`` for each input."""
+        """Bytes that each input beat of a frame takes in memory: an array ``(beats,)`` per input."""
         return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.inputs)
 
     @cached_property
     def writes(self) -> tuple[np.ndarray, ...]:
-        """Bytes that memory writes for each beat of a frame: an array ``(beats,)`` for each output."""
+        """Bytes that each output beat of a frame takes in memory: an array ``(beats,)`` per output."""
         return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.outputs)

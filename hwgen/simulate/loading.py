@@ -89,12 +89,12 @@ class LoadingConfig:
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Beat format of the stream from each of the accelerator's layers to its first reader, in layer order."""
+        """Beat formats of each layer's output stream (to its first reader), in layer order."""
         return self.inner.taps
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Order of the output pixels in the stream from each of the accelerator's layers, in layer order."""
+        """Pixel orders of each layer's output stream, in layer order."""
         return self.inner.tap_orders
 
     @property
@@ -109,7 +109,7 @@ class LoadingConfig:
 
     @cached_property
     def words(self) -> list[int]:
-        """Words of the weights packet that the module sends to the accelerator, as 32-bit integers."""
+        """Words of the weight packet that the module sends, as a list of 32-bit integers."""
         return [word for (word,) in iter_unpack("<I", self.load)]
 
     def component(self) -> Loading:

@@ -82,7 +82,7 @@ class Memory:
         return self.latency > 0 or self.rate > 0
 
     def beat_cycles(self, size: int, sides: int = 2) -> int:
-        """Return the maximum number of cycles until a beat has moved, if one beat of each other side moves before it.
+        """Return the most cycles until a beat has moved, if one beat of each other stream moves first.
 
         The result is 0 without a limit of the bandwidth.
 
@@ -97,7 +97,7 @@ class Memory:
 
 
 class TrafficModel:
-    """Model of the traffic between the off-chip memory and an accelerator in a run, advanced cycle by cycle.
+    """Cycle-by-cycle model of a run's memory traffic: which beats the accelerator may take, from latency and bandwidth.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class TrafficModel:
 
     @property
     def arrived(self) -> list[int]:
-        """Number of beats that memory has delivered so far for each input, which the input's source can send."""
+        """Number of beats that memory has delivered so far, as a list over inputs."""
         return self._moved[:-1]
 
     @property
@@ -201,7 +201,7 @@ class TrafficModel:
 
     @property
     def _writes_now(self) -> bool:
-        """Whether the current beat is a write to memory, not a read."""
+        """Whether the beat that is moving is a write to memory, not a read."""
         return self._side == len(self._reads)
 
     @property

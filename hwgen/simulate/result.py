@@ -1,4 +1,4 @@
-"""Raw result that any simulator returns, the checks of a raw result, and the checked result of a simulation."""
+"""Raw result of any simulator, the checks on it, and the checked result of a simulation."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Raw:
 
     @classmethod
     def of(cls, answers: Mapping[str, Sequence[str]], **seen: Any) -> Raw:
-        """Make the unchecked result of a simulation from the lines, each a key and a value, that the simulator wrote.
+        """Return a simulation's unchecked result, made from lines (a key, values) that the simulator wrote.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ _LISTS = {"frame_ends": "frame_end", "written_ends": "frame_written", "busy": "b
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Checked result of a simulation: output maps, cycles and bytes.
+    """Checked result of a simulation: output maps, cycles of transfers, bytes moved and speed.
 
     Cycles are counted from the release of reset.
 
@@ -185,7 +185,7 @@ class Run:
 
 
 def conclude(job: SimulationJob, raw: Raw, simulator: str) -> Run:
-    """Check a simulator's raw result by the rules for every design, and convert its output beats to maps.
+    """Return the checked result of a simulation, with output beats converted to maps, from a raw result.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _to_maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.
 
 
 def join(runs: Sequence[Run]) -> Run:
-    """Combine the results of parallel simulations, each with its share of the frames.
+    """Return one result for all frames from the results of parallel simulations.
 
     Cycles and bytes are added up. ``wall_s`` is the longest.
 

@@ -31,7 +31,7 @@ _DEFAULTS = Options()
 
 
 def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
-    """Simulate an accelerator that receives frames back to back, and return the checked result.
+    """Return the checked result of simulating an accelerator that receives frames back to back.
 
     An accelerator that begins without weights loads them first.
 
@@ -71,7 +71,7 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
 
 
 def _with_load(config: Config, options: Options) -> tuple[Config, Options]:
-    """Return configuration and options of a module that loads an accelerator's weights first, if it begins without."""
+    """Return configuration and options of a module that first loads weights, if the accelerator starts without."""
     if options.component is not None or not isinstance(config, AcceleratorConfig) or config.first_load is None:
         return config, options
     return LoadingConfig(config, config.first_load), replace(options, component=Loading)
@@ -107,7 +107,7 @@ def _count_frames(config: Config, frames: Sequence[np.ndarray]) -> int:
 
 
 def _make_job(config: Config, frames: Sequence[np.ndarray], options: Options, index: int, bar: _Bar) -> SimulationJob:
-    """Return the job of one simulation: its share of each input's frames, packed into beats."""
+    """Return the job (`SimulationJob`) of one simulation, with its share of each input's frames as beats."""
     return SimulationJob(
         config=config,
         payloads=[
@@ -138,7 +138,7 @@ def _idle(config: Config, options: Options) -> int:
 
 
 def _raws(config: Config, options: Options, jobs: Sequence[SimulationJob], cluster: work.TaskPool | None) -> list[Raw]:
-    """Compile the simulator, run all jobs here or on a cluster, and return the raw result of each in order."""
+    """Compile the simulator, run all jobs here or on a cluster, and return their raw results in order."""
     used = simulator(options.simulator)
     if not entry(options.simulator).reads_verilog:
         return [used.run(job, {}, "") for job in jobs]
@@ -161,7 +161,7 @@ def _raws(config: Config, options: Options, jobs: Sequence[SimulationJob], clust
 
 
 def _sources(config: Config, options: Options, used: Simulator, say: Callable[[str], None]) -> Mapping[str, bytes]:
-    """Generate the files that a simulator reads, by name: Verilog with the waves' decoders, and memory files."""
+    """Return the files that a simulator reads, by name: Verilog (with decoders for waves) and memory files."""
     top, beside = identifier(config.name), options.beside
     watched = _streams_to_show(config, options)
     content = files(config, component=options.component, taps=options.taps or bool(watched), say=say)
@@ -174,7 +174,7 @@ def _sources(config: Config, options: Options, used: Simulator, say: Callable[[s
 
 
 def _streams_to_show(config: Config, options: Options) -> Sequence[waves.Watched]:
-    """Return the layers' output streams that waves show decoded; none without waves, or with existing Verilog.
+    """Return the layers' output streams that waves decode; none without waves or with existing Verilog.
 
     A simulator that records no choice of layers shows no decoded streams either.
     """
@@ -183,7 +183,7 @@ def _streams_to_show(config: Config, options: Options) -> Sequence[waves.Watched
 
 
 def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: SimulationJob) -> Raw:
-    """Simulate one job with given files and top module, and return the raw result; picklable for workers."""
+    """Return the raw result of one job, simulated with given files and top module; picklable."""
     return used.run(job, content, top)
 
 
@@ -210,7 +210,7 @@ def _run_share(
     top: str,
     share: tuple[Sequence[np.ndarray], int, int],
 ) -> Raw:
-    """Simulate one share of the frames in a worker of a cluster, and return the raw result."""
+    """Return the raw result of one share of the frames, simulated in a cluster's worker."""
     payloads, frames, idle = share
     job = SimulationJob(config=config, payloads=payloads, frames=frames, options=options, idle=idle)
     return simulator(options.simulator).run(job, content, top)
@@ -238,7 +238,7 @@ class _Bar:
 
 
 def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DEFAULTS) -> Run:
-    """Simulate the accelerators of several fusion groups, which run one after the other, and combine their results.
+    """Return one result of simulating the accelerators of several fusion groups, which run one after the other.
 
     Each frame passes all groups before the next frame begins. A group begins when the previous group has written its
     last byte. The cycles of the groups thus add up, with the memory's latencies. A single group receives its frames
@@ -297,7 +297,7 @@ def _group_options(options: Options, config: Config, wave_file: Path | None) -> 
 
 
 def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
-    """Combine the simulation results of fusion groups, which compute each frame one after the other, into one result.
+    """Return one result from the results of fusion groups that compute each frame one after the other.
 
     ``start_up`` has the number of cycles after reset that pass before each group can begin. A later group's start-up
     cycles have passed when its turn comes, so only the first group's start-up cycles delay the frames.

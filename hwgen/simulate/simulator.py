@@ -1,4 +1,4 @@
-"""Base classes of the simulators, also of simulators that compile C++, and look-up of a simulator by name."""
+"""Base classes of simulators, also of those that compile C++, and look-up of a simulator by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Simulator(ABC):
         return
 
     def sources(self, files: Mapping[str, bytes], top: str) -> Mapping[str, bytes]:
-        """Convert emitted files, given by name, to the form that the simulator reads; by default change nothing."""
+        """Return emitted files, by name, in the form that the simulator reads; by default unchanged."""
         return files
 
     def build(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> object:

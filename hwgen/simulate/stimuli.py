@@ -1,4 +1,4 @@
-"""Conversion of frames into stream beats and back, and random stalls of sources and sinks, for all simulators."""
+"""Conversion of frames to stream beats and back, and random stalls of sources and sinks, for any simulator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def payload_words(beat: BeatFormat) -> int:
 
 
 def dtype(beat: BeatFormat) -> np.dtype:
-    """Return the smallest NumPy type that holds the values in a stream's beats.
+    """Return the smallest NumPy dtype that holds the values in a stream's beats.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def pixel_sequence(height: int, width: int, order: Order) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Return the number of pixels in each beat that carries a given channel of a frame, an array ``(steps,)``."""
+    """Return the number of pixels in each beat with a given channel of a frame, as an array ``(steps,)``."""
     rows = [
         [min(first + beat.pixels, end) - max(first, begin) for first in firsts]
         for (begin, end), firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
@@ -72,7 +72,7 @@ def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
 
 @lru_cache(maxsize=4)  # large maps, large arrays
 def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Return the position of each map value among all values in a frame's beats, by channel and pixel, ``(C, N)``.
+    """Return each map value's position among all values in a frame's beats, an array ``(channels, pixels)``.
 
     Pixels are in the order of the stream.
     """
@@ -88,7 +88,7 @@ def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
 
 
 def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
-    """Pack integer frames into the payloads of a stream that carries them.
+    """Return integer frames ``(n, C, H, W)`` as the payloads of a stream, uint32 words ``(beats, words)``.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
 
 
 def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Unpack stream payloads into the pixels of complete frames, in stream order, and the ``last`` flags.
+    """Return the pixels of complete frames, in stream order, and the ``last`` flags, from stream payloads.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Parameters of the random stalls of the sources and sinks of a simulated design's streams.
+    """Random stalls of a simulated design's sources and sinks: (generator state, threshold) of each.
 
     Every source and sink draws a random number per cycle from its own generator (xorshift32, Marsaglia 2003), and
     stalls if the upper 24 bits are below a threshold. A source that has raised ``valid`` keeps it until the transfer.
@@ -243,7 +243,7 @@ class Stalls:
 
     @classmethod
     def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1, inputs: int = 1) -> Stalls:
-        """Return random stalls from a seed and probabilities per cycle: of the sources, then of all or each sink.
+        """Return random stalls from a seed and probabilities per cycle, for sources, then for all sinks or each.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class Stalls:
 
 
 def draws(pair: tuple[int, int]) -> Iterator[bool]:
-    """Yield, cycle by cycle, whether a simulated source or sink stalls, from its generator's state and threshold."""
+    """Yield, per cycle, a boolean: a simulated source or sink stalls; from generator state and threshold."""
     state, threshold = pair
     while True:
         state ^= state << 13 & 0xFFFFFFFF

@@ -130,14 +130,14 @@ def _key(letter: str, index: int, count: int) -> str:
 
 @dataclass(frozen=True)
 class _StreamValues:
-    """Values that the test bench's template reads for one input or output stream of the module under test."""
+    """Names, file name, seed and stall threshold that the test bench's template reads for one data stream."""
 
     port: Port
     index: int
     key: str
     """Prefix of the stream's variables in the test bench."""
     label: str
-    """Name of the stream in the test bench's messages."""
+    """Name of the stream in messages of the test bench."""
     file: str
     """Name of the test bench's file with the stream's payloads."""
     seed: str
@@ -234,13 +234,13 @@ def _stream_values(
 
 
 def _spans(spans: Sequence[tuple[int, ...]]) -> str:
-    """Return spans of rows or columns as a Verilog concatenation of 32-bit constants, the first span lowest."""
+    """Return spans of rows or columns as a Verilog concatenation of 32-bit constants, first span lowest."""
     words = (", ".join(f"{'-' * (value < 0)}32'sd{abs(value)}" for value in span) for span in reversed(spans))
     return "{\n" + ",\n".join(f"        {span}" for span in words) + "}"
 
 
 def patience(config: Config, stalls: Sequence[float] | None = None, waits: int = 0) -> int:
-    """Return the number of cycles without a transfer after which a simulated accelerator must be in a deadlock.
+    """Return the cycles without a transfer after which a simulated accelerator must be deadlocked.
 
     The bound is twice the sum of the cycles that each layer needs for a frame, plus 2,000 and the words of a load of
     weights. A layer with a shallow FIFO needs more cycles than steps, because each beat waits for the credit of an

@@ -138,7 +138,7 @@ def _tools(wave_file: Path | None) -> cpp.Tools:
 
 
 def _compile(key: str, files: Mapping[str, bytes], top: str, tools: cpp.Tools) -> Path:
-    """Compile a design's simulator into the cache, and return the folder of its cache entry."""
+    """Compile a design's simulator into the cache; return the folder (path) of its cache entry."""
     runtime = cpp.prepare(tools)
     with processes.workplace(kept.folder() / "simulators", remedy="set HWGEN_CACHE to a folder with room") as work:
         components = "".join(f'no_inline -module "{name}"\n' for name in separate_modules(files["design.v"], top))
@@ -163,7 +163,7 @@ def _verilate(work: Path, top: str, tools: cpp.Tools) -> None:
 
 
 def fst_lacks(compiler: str) -> dict[str, str]:
-    """Return the headers that ``.fst`` waves need and a C++ compiler doesn't find, with the Debian package of each."""
+    """Return headers that ``.fst`` waves need but the C++ compiler lacks, mapped to their Debian package."""
     lacking = {}
     for header, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
         probe = [compiler, "-E", "-x", "c++", "-include", header, os.devnull]
@@ -204,7 +204,7 @@ def _root() -> Path:
 
 @cache
 def _processor() -> str:
-    """Return the processor's architecture and features, which code compiled with ``-march=native`` depends on.
+    """Return a text with the processor's architecture and features, which ``-march=native`` depends on.
 
     They are part of a cache entry's key, because machines can share a cache.
     """
@@ -230,7 +230,7 @@ _COMMENT = re.compile(rb"^ *//.*\n", re.MULTILINE)
 
 
 def without_contents(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
-    """Return emitted files by name, with all words of memories moved from ``TOP.v`` to files of their own.
+    """Return emitted files by name, with the memories' words moved from ``TOP.v`` to their own files.
 
     Comments are removed from ``TOP.v`` as well.
     """

@@ -30,7 +30,7 @@ LANES = 64
 
 @dataclass(frozen=True)
 class Watched:
-    """Output stream of a layer whose values the waveforms show decoded.
+    """Output stream of a layer that waveforms show decoded: layer, instance, beat format and order.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Watched:
 
     @property
     def signals(self) -> dict[str, tuple[int, bool]]:
-        """Signals of the stream's waveform decoder, by name: width in bits, and whether the signal is signed.
+        """Signals of the stream's waveform decoder: name, mapped to width in bits and whether it is signed.
 
         Row, column and channel exist only for a stream in row-major order.
         """
@@ -85,7 +85,7 @@ class Watched:
 
 
 def streams(config: Any) -> tuple[Watched, ...]:
-    """Return the output stream of each of an accelerator's layers; empty for the config of another component."""
+    """Return the output streams of an accelerator's layers, as `Watched`; empty for other configurations."""
     path = ""
     if isinstance(config, LoadingConfig):
         config, path = config.inner, config.path
@@ -113,7 +113,7 @@ def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Wat
 
 
 def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -> list[str]:
-    """Return the scopes that Verilator records for chosen layers: clock, reset, each layer's instance and decoder.
+    """Return Verilator scope names to record: clock, reset, instance and decoder of each chosen layer.
 
     Everything inside a scope is recorded. The list is empty if the whole design is recorded.
     """
@@ -130,7 +130,7 @@ def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -
 
 
 def with_decoders(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) -> dict[str, bytes]:
-    """Return an accelerator's files (with ``taps``), with a waveform decoder of each layer's stream in the Verilog."""
+    """Return an accelerator's files with waveform decoders of its layers' streams added to the Verilog."""
     text = files[f"{top}.v"].decode(errors="surrogateescape")
     end = text.index("endmodule", text.index(f"module {top} ("))
     lines = [
@@ -144,7 +144,7 @@ def with_decoders(files: Mapping[str, bytes], top: str, watched: Sequence[Watche
 
 
 def _module(name: str, watched: Watched) -> str:
-    """Return the Verilog module that decodes a stream's beats into frame, position and values for waves."""
+    """Return a Verilog module that decodes a stream's beats into frame, position and values, for waves."""
     beat = watched.beat
     lines = [
         f"module {name} (input wire clk, input wire rst, input wire valid, input wire [{beat.data_bits}:0] payload);",

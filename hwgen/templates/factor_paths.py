@@ -114,7 +114,7 @@ class LayerOrder:
 
     @cached_property
     def _alike(self) -> list[int]:
-        """Index per layer: the first layer that must have the same ``Tp``, because layers join their maps.
+        """List with, per layer, the index of the first layer that must have the same ``Tp`` as maps are joined.
 
         Branches that meet are known to be equal before they meet, so that few combinations are examined.
         """

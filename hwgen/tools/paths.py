@@ -124,7 +124,7 @@ def _path_end_name(steps: Sequence[tuple[str, str]], nets: Sequence[str], device
 
 
 def _cell(name: str, pins: str, device: Device) -> str:
-    """Return the name of the register or memory that a Yosys cell implements, for a table of critical paths.
+    """Return the source name of the register or memory that a Yosys cell implements, for a table of critical paths.
 
     The cell's type or pin is added where the cell is not plain.
     """

@@ -64,7 +64,7 @@ class Folder:
 
     @classmethod
     def of(cls, path: Path, board: str | None = None) -> Folder:
-        """Read the top module, board and clock of a design from its result folder.
+        """Return the `Folder` read from a design's result folder: its top module, board and clock.
 
         Parameters
         ----------
@@ -207,7 +207,7 @@ def require(flow: NextpnrFlow) -> None:
 
 
 def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routing, bytes | None]:
-    """Synthesise, place and route a design or one component, and make the bitstream if the design has pins.
+    """Return a `Routing` of a design or component by nextpnr, and bitstream bytes if the design has pins.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routin
 
 
 def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> tuple[str, bytes]:
-    """Return the name and Verilog of a module that surrounds a component with registers, for routing only it.
+    """Return a pair: name and Verilog of a module that surrounds a component with registers, to route it by itself.
 
     Raises
     ------
@@ -321,7 +321,7 @@ def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> t
 
 
 def _dotted(module: str, layers: Sequence[str]) -> str:
-    """Convert a Verilog module's name, without the top's prefix, to a component's name, such as ``conv1.window``."""
+    """Return a component's name, such as ``conv1.window``, for a Verilog module's name without the top's prefix."""
     for layer in layers:
         (instance,) = instance_names([layer])
         if module.startswith(f"{instance}_"):
@@ -413,5 +413,5 @@ def _register_output(netlist: dict[str, Any], name: str) -> str | None:
 
 
 def _plan_name(net: str, component: str) -> str:
-    """Convert a net's name in the netlist to the plan's names: layer, component and signal."""
+    """Return a net's name in the plan's words (layer, component and signal), from its netlist name."""
     return re.sub(r"^part\.", f"{component}.", net.removeprefix("link.accelerator."))

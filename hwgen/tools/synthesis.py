@@ -78,7 +78,7 @@ def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
 
 
 class ComponentGroup(Protocol):
-    """Protocol of a named group of hardware components: a layer of an accelerator, or a unit of the engine."""
+    """Protocol of a layer of an accelerator, or a unit of the engine: a name, and its component configurations."""
 
     @property
     def name(self) -> str: ...
@@ -88,7 +88,7 @@ class ComponentGroup(Protocol):
 
 
 class SynthesisCircuit(Protocol):
-    """Protocol of the configuration of a circuit that Yosys synthesises component by component."""
+    """Protocol of a circuit's configuration that Yosys synthesises component by component: ports, guards, layers."""
 
     @property
     def input_ports(self) -> Sequence[Port]: ...
@@ -212,7 +212,7 @@ def _cells(name: str, measured: Resources, estimate: Resources, shown: Iterable[
 def synthesise(
     config: SynthesisCircuit, *, device: Device = DEFAULT, with_paths: bool = False, pool: work.TaskPool | None = None
 ) -> Synthesis:
-    """Synthesise every component of a circuit with Yosys, in parallel runs, and return the results.
+    """Return a `Synthesis`: every component of a circuit synthesised with Yosys, in parallel runs.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def synthesise(
 def measure_run(
     with_paths: bool, device: Device, configs: Sequence[ComponentConfig]
 ) -> list[tuple[Resources, LogicPath | None]]:
-    """Synthesise components in one run of Yosys; return the resources and, on request, the critical path of each."""
+    """Return a pair per component from one run of Yosys: resources, and on request the critical path."""
     if not with_paths:
         return [(resources, None) for resources in measure(configs, device)]
     return list(zip(*measure_paths(configs, device), strict=True))
@@ -289,7 +289,7 @@ def max_runs() -> int:
 
 
 def _divide_among_runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
-    """Divide components among Yosys runs by their estimated LUTs and flip-flops, and return a list of keys per run.
+    """Return a list of component keys per Yosys run, divided by their estimated LUTs and flip-flops.
 
     A run has several small components, because Yosys takes seconds to start, or one large one, because memory is
     scarce.
@@ -332,7 +332,7 @@ def require(device: Device = DEFAULT, *, with_paths: bool = False) -> None:
 
 
 def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a script of Yosys commands in a folder; raise ToolError if it fails or exceeds the time limit.
+    """Return the completed process of a Yosys script run in a folder; failure or time-out raises ToolError.
 
     Raises
     ------
@@ -348,7 +348,7 @@ def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def measure(configs: Sequence[ComponentConfig], device: Device = DEFAULT) -> list[Resources]:
-    """Synthesise several components in one run of Yosys, and return the resources of each.
+    """Return the resources (LUTs, flip-flops ..) of each component, from one run of Yosys.
 
     Raises
     ------
@@ -361,7 +361,7 @@ def measure(configs: Sequence[ComponentConfig], device: Device = DEFAULT) -> lis
 def measure_paths(
     configs: Sequence[ComponentConfig], device: Device = DEFAULT
 ) -> tuple[list[Resources], list[LogicPath | None]]:
-    """Synthesise several components in one run of Yosys, and return the resources and critical path of each.
+    """Return two lists from one run of Yosys: each component's resources, and each one's critical path.
 
     Raises
     ------
@@ -373,7 +373,7 @@ def measure_paths(
 
 
 def cells(components: Sequence[wiring.Component], device: Device = DEFAULT) -> list[Counter[str]]:
-    """Synthesise components in one run of Yosys, and return the number of netlist cells of each by type.
+    """Return a counter of netlist cells by type for each component, from one run of Yosys.
 
     One run of Yosys synthesises all components, without optimisation across their ports.
 
@@ -389,7 +389,7 @@ def cells(components: Sequence[wiring.Component], device: Device = DEFAULT) -> l
 def cells_and_paths(
     components: Sequence[wiring.Component], device: Device = DEFAULT
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
-    """Synthesise components in one run of Yosys, and return the netlist cells by type and the critical path of each.
+    """Return two lists with an entry per component, from one run of Yosys: netlist cells by type, critical paths.
 
     The path is None for a component that consists of wires.
 
@@ -404,7 +404,7 @@ def cells_and_paths(
 def _run_yosys(
     components: Sequence[wiring.Component], device: Device, *, with_paths: bool
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
-    """Run Yosys once on several components, and return the netlist cells by type and the critical path of each."""
+    """Return two lists with an entry per component, from one run of Yosys: netlist cells by type, critical paths."""
     require()
     side_by_side = SideBySide(components)
     modules = {name: f"top_{name}" for name in side_by_side.names}

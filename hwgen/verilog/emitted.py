@@ -23,7 +23,7 @@ ENGINE = "engine"
 
 
 Factory = Callable[..., wiring.Component]
-"""Function that makes an accelerator component: ``factory(config)`` or ``factory(config, taps=True)``."""
+"""Function that makes the accelerator's Amaranth component: ``factory(config)`` or ``factory(config, taps=True)``."""
 
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
@@ -48,7 +48,7 @@ def files(
     device: Device = DEFAULT,
     say: Callable[[str], None] = lambda step: None,
 ) -> dict[str, bytes]:
-    """Return the contents of an accelerator's Verilog and memory files by name, from the cache if possible.
+    """Return an accelerator's Verilog and memory files as bytes by file name, from the cache if possible.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def files(
 
 
 def engine_files(config: EngineConfig, device: Device = DEFAULT) -> dict[str, bytes]:
-    """Return the contents of an engine's Verilog and memory files by name, ``engine.v`` first.
+    """Return an engine's Verilog and memory files as bytes by file name, ``engine.v`` first.
 
     They are for one device family, and come from the cache if they were written before.
 

@@ -95,7 +95,7 @@ class Expressions:
     # Signals
 
     def operand(self, sig: Sig, width: int | None = None) -> ExpressionText:
-        """Return a netlist signal as a Verilog operand, zero-extended to ``width`` bits."""
+        """Return a netlist signal as the text of a Verilog operand, zero-extended to ``width`` bits."""
         missing = 0 if width is None else width - width_of(sig)
         if is_const(sig):
             return ExpressionText(const(value_of(sig), max(width_of(sig) + missing, 1)))
@@ -123,7 +123,7 @@ class Expressions:
         return texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
 
     def condition(self, sig: Sig, patterns: tuple[str, ...]) -> ExpressionText:
-        """Return a Verilog condition: a signal matches one of several patterns of ``0``, ``1`` and ``-`` (any bit)."""
+        """Return Verilog text: true if a signal matches one of several patterns of ``0``, ``1`` and ``-`` (any bit)."""
         matches = [self._matches(sig, pattern) for pattern in patterns]
         if len(matches) == 1:
             return matches[0]
@@ -165,7 +165,7 @@ class Expressions:
     # Nodes
 
     def right_side(self, node: Sig | Multiplexer, width: int) -> str:
-        """Return a netlist node as the right side of a Verilog assignment to ``width`` bits."""
+        """Return a netlist node as text for the right side of a Verilog assignment to ``width`` bits."""
         if isinstance(node, Multiplexer):
             return self._choice(node).text
         if len(node) == 1 and not node[0].is_const and self._inline(node[0].wire):
@@ -185,7 +185,7 @@ class Expressions:
         return ExpressionText("".join(parts) + self.node(choice.other).text, "?")
 
     def node(self, node: Sig | Multiplexer) -> ExpressionText:
-        """Return a netlist node, a signal or a multiplexer, as a Verilog expression."""
+        """Return a netlist node, a signal or a multiplexer, as the text of a Verilog expression."""
         return self._choice(node) if isinstance(node, Multiplexer) else self.operand(node)
 
     def _choice_condition(self, choice: Multiplexer) -> ExpressionText | None:
@@ -209,7 +209,7 @@ class Expressions:
     # Operators
 
     def result(self, cell: Cell) -> str:
-        """Return a netlist operator as the right side of a Verilog assignment that is as wide as its result.
+        """Return a netlist operator as text for the right side of an assignment to a wire as wide as its result.
 
         Raises
         ------
@@ -243,7 +243,7 @@ class Expressions:
         return f"$signed({self.operand(sig).text})"
 
     def _operator_text(self, cell: Cell, *, alone: bool = False) -> ExpressionText | None:
-        """Return an operator as a Verilog expression for any context; ``None`` if operands need sign extension.
+        """Return an operator as Verilog text that is right in any context; ``None`` if operands need sign extension.
 
         With ``alone`` the expression is the whole right side of an assignment. Verilog then extends the operands of a
         sum by one bit, and the operands of a product to the width of the result.
@@ -327,7 +327,7 @@ def _sign_extended(sig: Sig, width: int) -> Sig:
 
 
 def selected(name: str, declared: int, low: int, width: int) -> str:
-    """Return Verilog that selects bits of a signal or a word: ``name``, ``name[4]`` or ``name[7:4]``.
+    """Return the text of a Verilog bit selection of a signal or word: ``name``, ``name[4]`` or ``name[7:4]``.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def selected(name: str, declared: int, low: int, width: int) -> str:
 
 
 def _split_pattern(bits: str) -> list[str]:
-    """Split a bit pattern into runs of dashes (any bit) and runs of other characters."""
+    """Return a bit pattern as a list of texts, alternately only dashes (any bit) and only other characters."""
     runs: list[str] = []
     for bit in bits:
         if runs and (runs[-1][-1] == "-") == (bit == "-"):

@@ -32,7 +32,7 @@ CLOCKS = ("aclk", "aresetn", "clk", "rst")
 
 
 class Elaborated(Elaboratable):
-    """Proxy of an Amaranth component that keeps the `Fragment` from its elaboration."""
+    """Proxy of an Amaranth component that keeps the `Fragment` (Amaranth's hierarchy) from its elaboration."""
 
     def __init__(self, component: wiring.Component) -> None:
         self._component = component
@@ -68,7 +68,7 @@ def _components(fragment: Any, path: str) -> Iterator[tuple[str, Elaboratable]]:
 
 
 def outputs(fragment: Any) -> dict[str, frozenset[str]]:
-    """Return the names of output ports of each instantiated module that Amaranth does not write, by module name."""
+    """Return, by the name of each instantiated foreign module, the set of its output ports' names."""
     foreign: dict[str, frozenset[str]] = {}
     for child, *_ in fragment.subfragments:
         foreign |= outputs(child)
@@ -81,7 +81,7 @@ def outputs(fragment: Any) -> dict[str, frozenset[str]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeparateModule:
-    """Module in a design whose Verilog is written separately from the other modules'.
+    """Base class of a design's modules whose Verilog is written separately from the other modules' and reused.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _partial_names(
     partial: Mapping[str, Mapping[str, Sequence[SignalPart]]],
     members: Mapping[str, _Member],
 ) -> dict[str, str]:
-    """Return names for a module's ports that carry part of a signal, by wire."""
+    """Return, by wire, a Verilog name for each module port that carries part of a signal."""
     names = {}
     for wire in ports:
         same = [name for name, member in members.items() if member.direction == wire.port]
@@ -279,7 +279,7 @@ def _array(shape: Any) -> str:
 
 
 def _head(name: str, component: Elaboratable | None) -> list[str]:
-    """Return the comment lines above a Verilog module: what the module is, its parameters, and its latency.
+    """Return the comment lines above a Verilog module: its component's first sentence, parameters, latency in cycles.
 
     A layer is described by its operation and sizes (`Layer.about`), another component by its first sentence.
     """

@@ -130,7 +130,7 @@ def _content(this: memory.Memory, width: int) -> bytes | None:
 def _memory_module(
     name: str, reads: list[str], writes: int, attributes: Mapping[str, Any], *, initialised: bool
 ) -> str:
-    """Return the Verilog of a memory module with these ports, and with width and depth as parameters.
+    """Return the Verilog text of a memory module with given ports, and with width and depth as parameters.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def _memory_module(
 
 
 def memory_files(design: Design, platform: WriterPlatform) -> dict[int, str]:
-    """Return the names of the files with memory contents, by file index, made from the instances' paths."""
+    """Return the names of the memory contents' files, by file index, made from the memory instances' paths."""
     paths = {}
     for module in design.values():
         for cell in module.cells:

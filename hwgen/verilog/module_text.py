@@ -72,7 +72,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Face:
-    """Outside view of a Verilog module: its name, port names and comments.
+    """Outside view of a Verilog module: its name, the Verilog names of its ports, and its comment lines.
 
     Parameters
     ----------
@@ -97,14 +97,14 @@ class Face:
 
 @dataclass
 class _Drivers:
-    """Verilog right sides that drive a wire, by the wire's name or its selected bits, with lines to write before."""
+    """Right sides (Verilog text) that drive a wire or its selected bits, by name, with lines to write before them."""
 
     values: dict[str, str]
     before: list[str] = field(default_factory=list)
 
 
 class ModuleText:
-    """Writer of the Verilog text of one module.
+    """Writer of one module's Verilog text, from its netlist and its outside view (names and comments).
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ class ModuleText:
 
     @cached_property
     def _readers(self) -> dict[str, list[Cell]]:
-        """Operators that read each wire, by the wire's RTLIL name."""
+        """Operators (RTLIL cells) that read each wire, as a list by the wire's RTLIL name."""
         readers: dict[str, list[Cell]] = {}
         for cell in self._net.operators.values():
             for port, sig in cell.ports.items():
@@ -303,7 +303,7 @@ class ModuleText:
     # Text
 
     def lines(self) -> list[str]:
-        """Return the lines of the module's Verilog text."""
+        """Return the lines of the module's Verilog text, from ``module`` to ``endmodule``."""
         self._seen = {}
         clocked = [self._clock(clock) for clock in self._net.clocks]
         memories = [line for memory in self._net.memories for line in self._memory(memory)]
@@ -373,7 +373,7 @@ class ModuleText:
     # Logic
 
     def _logic(self) -> list[str]:
-        """Return Verilog declarations and assignments of wires, each after the wires that it depends on."""
+        """Return lines of Verilog that declare and assign wires, each after the wires that it depends on."""
         net = self._net
         texts: dict[str, _Drivers] = {}
         needs: dict[str, list[str]] = {}
@@ -457,7 +457,7 @@ class ModuleText:
         return f"{function}({self._express.operand(test).text})"
 
     def _call(self, choice: Multiplexer) -> str | None:
-        """Return a Verilog function call for a multiplexer with many arms on one signal; ``None`` for others.
+        """Return the text of a function call for a multiplexer with many arms on one signal; ``None`` for others.
 
         Equal multiplexers of a module share a function.
         """
@@ -594,7 +594,7 @@ class ModuleText:
         return wrapped(f"        {self._enabled(cell.ports['EN'])}{text}")
 
     def _write(self, name: str, stored: int, cell: Cell) -> list[str]:
-        """Return Verilog statements of a memory's write port, which write the enabled bits of a word."""
+        """Return lines of Verilog for a memory's write port, which write the enabled bits of a word."""
         enable, data = cell.ports["EN"], cell.ports["DATA"]
         bits = [cut(enable, index, 1) for index in range(width_of(enable))]
         lines, low = [], 0
@@ -657,7 +657,7 @@ def _attributes(wire: Wire) -> str:
 
 
 def _table(node: Sig | Multiplexer) -> tuple[Sig, list[tuple[tuple[str, ...], int]], int] | None:
-    """Return a choice among constants as a look-up table; ``None`` for any other node.
+    """Return a choice among constants as a tuple: tested signal, (patterns, constant) rows, default; else ``None``.
 
     The table has the tested signal, rows of patterns with their constants, and the constant for all other values.
     """
@@ -682,7 +682,7 @@ def _width(node: Sig | Multiplexer) -> int:
 def _function(
     name: str, num_inputs: int, bits: int, width: int, rows: Sequence[tuple[str, ...]], values: Sequence[str]
 ) -> list[str]:
-    """Return the Verilog lines of a function that selects a constant or one of its inputs by an index.
+    """Return lines of a Verilog function that selects, by an index, a constant or one of its inputs.
 
     Parameters
     ----------
@@ -714,7 +714,7 @@ def _function(
 
 
 def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return wires sorted so that each follows the wires that it reads, and the wires that break cycles.
+    """Return two lists of wire names: all wires, each after the wires it reads, and the wires that break cycles.
 
     A cycle of wires is possible without a cycle of bits. A wire that breaks a cycle must be declared early.
     """
@@ -741,7 +741,7 @@ def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) ->
 
 
 def wrapped(line: str) -> list[str]:
-    """Return a Verilog statement as lines of at most `COLUMNS` columns, broken after a colon, a comma or a space."""
+    """Return one Verilog statement as a list of lines of at most `COLUMNS` columns, broken between its words."""
     space = " " * (len(line) - len(line.lstrip()) + 4)
     lines = []
     while len(line) > COLUMNS:
@@ -763,7 +763,7 @@ def _break(line: str, indent: int) -> int:
 
 
 def filled(words: Iterable[str], indent: int) -> list[str]:
-    """Return short Verilog statements as lines of at most `COLUMNS` columns, several per line."""
+    """Return short Verilog statements as a list of lines of at most `COLUMNS` columns, several statements per line."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= COLUMNS:

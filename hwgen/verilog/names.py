@@ -18,7 +18,7 @@ _UNNAMED = re.compile(r"\\port\$\d+\$\d+")
 
 @dataclass(frozen=True)
 class SignalPart:
-    """Bits of a named signal, or one of its fields, that a wire carries.
+    """Bits of a named signal or one of its fields that a wire carries: names, lowest bit, and widths in bits.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def is_partial(wire: str) -> bool:
 
 
 def carried_parts(design: Design) -> dict[str, dict[str, list[SignalPart]]]:
-    """Return what unnamed ports carry: parts of signals by module, for each port's RTLIL name.
+    """Return, by module and by RTLIL name of each unnamed port, the list of parts of signals that the port carries.
 
     A port has the same RTLIL name in all modules that it passes.
     """
@@ -68,7 +68,7 @@ def carried_parts(design: Design) -> dict[str, dict[str, list[SignalPart]]]:
 
 
 def _ports(module: Module) -> dict[str, str]:
-    """Return the RTLIL names of the unnamed ports at a module and at its instances, by the wire that each carries."""
+    """Return a dict from wires that unnamed ports of the module or its instances carry to the ports' RTLIL names."""
     ports = {wire: wire for wire in module.wires if is_partial(wire)}
     for cell in module.cells:
         for port, sig in cell.ports.items():
@@ -78,7 +78,7 @@ def _ports(module: Module) -> dict[str, str]:
 
 
 def _parts(wire: str, right: Sig, ports: Mapping[str, str]) -> Iterator[tuple[str, SignalPart]]:
-    """Yield each unnamed port that shares bits with a wire, with the part of the wire's signal that these bits are."""
+    """Yield pairs: an unnamed port that shares bits with a wire, and the part of the wire's signal that it carries."""
     signal, *fields = (step.partition("$")[0] for step in wire.removeprefix("\\").split("."))
     size, low = sum(chunk.width for chunk in right), 0
     for chunk in right:

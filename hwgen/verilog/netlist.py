@@ -30,7 +30,7 @@ class Multiplexer:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Driver of ``width`` bits of a wire, starting at bit ``low``: a signal or a multiplexer."""
+    """Part of a wire, ``width`` bits from bit ``low``, with the signal or multiplexer that drives them."""
 
     low: int
     width: int
@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Statements that assign all registers of a netlist on one clock edge.
+    """Statements that assign all of a netlist's registers on one edge (rising or falling) of one clock signal.
 
     The clock is ``signal``. Later statements take precedence.
     """
@@ -61,7 +61,7 @@ class StoredMemory:
 
 @dataclass(frozen=True)
 class Netlist:
-    """Netlist of one module, arranged for the Verilog writer.
+    """Netlist of one module arranged for the Verilog writer: operators, other logic, clocks, memories, instances.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class Netlist:
 
     @cached_property
     def uses(self) -> Counter[str]:
-        """Number of times that the module reads each wire, by the wire's name."""
+        """Number of reads of each wire in the module, as a counter by the wire's RTLIL name."""
         return Counter(chunk.wire for sig in self._signals_read() for chunk in sig if chunk.wire)
 
     def _signals_read(self) -> Iterator[Sig]:
@@ -178,7 +178,7 @@ _READ = ("DATA", "$memrd_v2")
 
 
 def node_sigs(node: Sig | Multiplexer) -> Iterator[Sig]:
-    """Yield the signals of a netlist node: the signal itself, or a multiplexer's tests and the signals of its arms."""
+    """Yield all signals of a netlist node: the signal itself, or a multiplexer's tested signals and arms."""
     if isinstance(node, Multiplexer):
         for test, _, arm in node.arms:
             yield test
@@ -217,7 +217,7 @@ def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]
 
 
 class _Arrangement:
-    """RTLIL module while it is simplified step by step to a netlist for the Verilog writer."""
+    """Mutable state of one RTLIL module while it is simplified, step by step, to a `Netlist`."""
 
     def __init__(self, module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> None:
         self.module = module
@@ -434,14 +434,14 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _number(cell: Cell, port: str) -> int:
-    """Return the value of an operator's constant operand, negative if the operator is signed and its top bit is set."""
+    """Return a constant operand as an integer, negative if the operator is signed and the top bit is set."""
     sig = cell.ports[port]
     value, width = value_of(sig), width_of(sig)
     return value - (1 << width) if cell.parameters["A_SIGNED"] and width and value >> (width - 1) else value
 
 
 def _decided(cell: Cell) -> bool | None:
-    """Return a comparison's result if it is the same for all values of its operands; otherwise ``None``."""
+    """Return a comparison's result as a bool if it is equal for all values of its operands; otherwise ``None``."""
     ranges = []
     for port in "AB":
         sig = cell.ports[port]
@@ -648,7 +648,7 @@ def _merged(group: list[Switch]) -> Switch:
 
 
 def pieces(body: Body) -> tuple[Piece, ...]:
-    """Return the drivers of a wire as pieces of adjacent bits, from the statements that assign the wire."""
+    """Return a wire's drivers as a tuple of pieces (adjacent bits with one driver), from statements that assign it."""
     bounds = sorted({bound for low, width in _assigned(body) for bound in (low, low + width)})
     result: list[Piece] = []
     for low, high in pairwise(bounds):
@@ -662,7 +662,7 @@ def pieces(body: Body) -> tuple[Piece, ...]:
 
 
 def _assigned(body: Body) -> Iterator[tuple[int, int]]:
-    """Yield the lowest bit and the width of each part of a wire that statements assign."""
+    """Yield pairs in bits, (lowest bit, width), for each part of a wire that statements assign."""
     for statement in body:
         if isinstance(statement, Assign):
             yield statement.left[0].low, width_of(statement.left)
@@ -672,7 +672,7 @@ def _assigned(body: Body) -> Iterator[tuple[int, int]]:
 
 
 def _node(body: Body, low: int, width: int, before: Sig | Multiplexer) -> Sig | Multiplexer:
-    """Return the driver (signal or multiplexer) of some bits of a wire after statements, given the one before."""
+    """Return the driver (signal or multiplexer) of some bits of a wire, once statements apply to the one ``before``."""
     for each in body:
         if isinstance(each, Assign):
             start = each.left[0].low

@@ -61,7 +61,7 @@ class PrimitivePlatform:
 
 
 def text_of(primitive: Primitive[Any], device: Device) -> str:
-    """Return the Verilog of a primitive's module: simulation form, and form in the device's cells if there is one."""
+    """Return a primitive's Verilog text: the simulation form, and a form in the device's cells if there is one."""
     _, writer = behaviour(primitive)
     lines = writer.lines()
     body = lines.index(");") + 1
@@ -76,7 +76,7 @@ def text_of(primitive: Primitive[Any], device: Device) -> str:
 
 
 def behaviour(primitive: Primitive[Any]) -> tuple[str, ModuleText]:
-    """Return the RTLIL text and the Verilog writer of a primitive's behavioural form, without device cells."""
+    """Return a pair for a primitive's form without device cells: RTLIL text, and the module's Verilog writer."""
     name = primitive.module_name
     fragment = Fragment.get(primitive, None)
     ports = [(port, signal, None) for port, (_, signal) in _ports(primitive).items()]
@@ -90,7 +90,7 @@ def behaviour(primitive: Primitive[Any]) -> tuple[str, ModuleText]:
 
 
 def _instance(component: ConfiguredComponent[Any], name: str, **clocks: Any) -> Instance:
-    """Return an Amaranth instance of the module of a primitive, or of a component with a simulation model."""
+    """Return an Amaranth `Instance` of the module of a primitive, or of a component with a simulation model."""
     ports: dict[str, Any] = {f"{direction}_{port}": signal for port, (direction, signal) in _ports(component).items()}
     return Instance(f"{_MARK}{name}", **clocks, **ports)
 
@@ -99,7 +99,7 @@ _MODULES = "modules.json"
 
 
 def _modelled_files(component: Modelled[Any], device: Device) -> dict[str, bytes]:
-    """Return the Verilog of a component with a simulation model and of its primitives, as a JSON file by name."""
+    """Return one JSON file (bytes by name): Verilog of a component with a simulation model, and its primitives'."""
     platform = PrimitivePlatform(device)
     circuit, model = (form(component, make(), platform)[1].lines() for make in (component.circuit, component.model))
     text = "\n".join(["`ifdef SYNTHESIS", *circuit, "`else", *model, "`endif"])
@@ -107,7 +107,7 @@ def _modelled_files(component: Modelled[Any], device: Device) -> dict[str, bytes
 
 
 def form(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform) -> tuple[str, ModuleText]:
-    """Return RTLIL text and Verilog writer of one form, model or circuit, of a component's module."""
+    """Return a pair for one form (model or circuit) of a component's module: RTLIL text, and Verilog writer."""
     name = component.module_name
     clock: Any = ClockDomain("sync")
     circuit.domains.sync = clock
@@ -120,7 +120,7 @@ def form(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform)
 
 
 def _ports(primitive: ConfiguredComponent[Any]) -> dict[str, tuple[str, Any]]:
-    """Return direction (``i`` or ``o``) and signal of each port of a component, by port name."""
+    """Return pairs (``i`` or ``o``, Amaranth signal), one per port of a component, by port name."""
     return {
         "__".join(map(str, path)): ("i" if member.flow == In else "o", Value.cast(value))
         for path, member, value in primitive.signature.flatten(primitive)

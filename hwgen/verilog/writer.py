@@ -24,7 +24,7 @@ from hwgen.verilog.primitives import named_modules
 
 
 def convert(component: wiring.Component, name: str, *, head: str = "", device: Device = DEFAULT) -> dict[str, bytes]:
-    """Write an Amaranth component as Verilog; return the contents of its Verilog and memory files by name.
+    """Return an Amaranth component as Verilog and memory files: bytes by file name.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def convert(component: wiring.Component, name: str, *, head: str = "", device: D
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Disable garbage collection in the body of a ``with`` statement; large designs take a third less time."""
+    """Context manager that disables garbage collection in its block; large designs then take a third less time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -95,7 +95,7 @@ _PATHLESS = (_nir.Top, _nir.FlipFlop, _nir.SyncReadPort, _nir.Instance)
 
 @contextmanager
 def checked_by_cell() -> Iterator[None]:
-    """Replace Amaranth's slow check for combinational cycles by a faster one, in the body of a ``with`` statement.
+    """Context manager that makes Amaranth check for combinational cycles by cells, which is faster than by bits.
 
     The cells of a netlist form a graph, and a netlist whose graph of cells has no cycle has no cycle of bits either.
     Amaranth's own check, which follows each bit and takes much longer, decides the rest, such as a signal whose bits
@@ -133,5 +133,5 @@ def _has_cycle(netlist: Any) -> bool:
 
 
 def _node(net: Any) -> int:
-    """Return the node of the dependency graph, a cell or a late-connected net, that drives a net."""
+    """Return an integer for the node of the dependency graph that drives a net: a cell, or a net connected late."""
     return net if net.is_late else net >> 16

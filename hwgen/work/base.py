@@ -33,7 +33,7 @@ class TaskPool(Executor, ABC):
 
     @abstractmethod
     def share(self, value: Any) -> Any:
-        """Return a reference to ``value``, to be passed to tasks in its place, so that a worker receives it once."""
+        """Return a reference that tasks receive in place of ``value``, so that a worker receives it only once."""
 
     @abstractmethod
     def stop(self) -> None:

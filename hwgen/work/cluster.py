@@ -40,7 +40,7 @@ _LOOK = 0.5
 
 @contextmanager
 def connected(address: str) -> Iterator[TaskPool]:
-    """Connect to the Dask cluster at an address for the ``with`` block, and yield a pool of its workers.
+    """Context manager that yields a pool of the workers of the Dask cluster at an address.
 
     The address ``local:N`` starts a cluster with N workers on this machine.
 
@@ -78,7 +78,7 @@ def connected(address: str) -> Iterator[TaskPool]:
 
 @contextmanager
 def _silence_client() -> Iterator[None]:
-    """Silence the log of Dask's client in the ``with`` block, as hwgen reports its errors in one line instead.
+    """Context manager that silences the log of Dask's client, as hwgen reports its errors in one line instead.
 
     The client's event loop runs in its own thread. It also logs through tornado and asyncio, whose records from other
     threads are kept.
@@ -200,7 +200,7 @@ def _receive_bytes(connection: socket.socket, count: int, end: float) -> bytes:
 
 @contextmanager
 def _start_cluster(workers: int) -> Iterator[str]:
-    """Start a Dask cluster on this machine for the ``with`` block, and yield its address.
+    """Context manager that starts a Dask cluster on this machine and yields its address.
 
     The cluster's temporary files are removed at the end.
     """
@@ -223,7 +223,7 @@ def _start_cluster(workers: int) -> Iterator[str]:
 
 @contextmanager
 def _replace_connection_errors(address: str) -> Iterator[None]:
-    """Replace connection errors in the ``with`` block by a one-line ToolError that names the cluster's address."""
+    """Context manager that turns connection errors into a ToolError, one line with the cluster's address."""
     try:
         yield
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:

@@ -47,7 +47,7 @@ class _OnThisMachine(TaskPool):
 
     @abstractmethod
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Run a task and return its result; subclasses run it in the calling thread, or in a worker process."""
+        """Return the result of a task, run in the calling thread or in a worker process by subclasses."""
 
     @abstractmethod
     def _kill_workers(self) -> None:
@@ -186,7 +186,7 @@ class _Worker:
 T = TypeVar("T")
 
 SHARES = 2
-"""Number of parts that divisible work is cut into per concurrent task of a cluster."""
+"""Number of parts of divisible work per task that a cluster can run at once."""
 
 MAX_LOSSES = 3
 """Number of losses of one task (its worker ended) that make the whole work fail."""
@@ -211,7 +211,7 @@ def check_count(count: int | None, what: str = "jobs") -> None:
 
 @contextmanager
 def pool(cluster: str | None = None, count: int | None = None, *, programs: bool = False) -> Iterator[TaskPool]:
-    """Open a pool of workers, on this machine or on a cluster, for the tasks of the ``with`` block.
+    """Context manager that yields a pool of workers for tasks, on this machine or on a Dask cluster.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def run(
     done: Callable[[int, Any], None] = lambda index, result: None,
     ended: Callable[[], None] = lambda: None,
 ) -> list[T]:
-    """Run ``function(*shared, task)`` for each task in a pool, and return the results in the order of the tasks.
+    """Return the results of ``function(*shared, task)`` for each task in order, computed in a pool.
 
     Parameters
     ----------

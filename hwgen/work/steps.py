@@ -50,7 +50,7 @@ class _DeferredPool:
         shared: Sequence[Any],
         report_left: Callable[[int], None],
     ) -> list[T]:
-        """Run tasks in the pool, and return the results; after each, ``report_left`` gets the number of tasks left."""
+        """Return the tasks' results, run in the pool; ``report_left`` gets the number of tasks left after each."""
         left = itertools.count(len(tasks) - 1, -1)
         try:
             if self._pool is None:
@@ -74,7 +74,7 @@ _POOL: ContextVar[_DeferredPool | None] = ContextVar("place", default=None)
 
 @contextmanager
 def beside(cluster: str | None = None, count: int | None = None) -> Iterator[None]:
-    """Let searches in the ``with`` block run their steps in parallel, in an outer block's pool if there is one.
+    """Context manager for searches that run their steps in parallel, in an outer block's pool if there is one.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
 def spread(
     function: Callable[..., T], tasks: Sequence[Any], *, shared: Sequence[Any] = (), what: str = "", unit: str = "task"
 ) -> list[T]:
-    """Run ``function(*shared, task)`` for each task, first in this process, then in a pool; return the results.
+    """Return the results of ``function(*shared, task)`` in order, run here at first, then in a pool if it takes long.
 
     The pool is opened by `beside`.
 

@@ -105,7 +105,7 @@ _CONTROLS = ("CLK0", "CE0", "RST0")
 
 
 def with_output_registers(module: dict[str, Any]) -> None:
-    """Return a module of Yosys' JSON netlist with the product registers of its MULT18X18D moved into the multipliers.
+    """Move, in a module of Yosys' JSON netlist, product registers into the MULT18X18D multipliers.
 
     Yosys leaves them in fabric, where a path to a register crosses the multiplier and the wires after it. A register
     inside ends the path at the multiplier.

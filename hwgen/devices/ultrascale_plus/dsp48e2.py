@@ -120,7 +120,7 @@ def _signed_operand(port: str, operand: SliceOperand) -> str:
 
 
 def _registers(port: str, operand: SliceOperand) -> dict[str, int]:
-    """Return the DSP48E2 parameters for the number of an operand's registers, by name.
+    """Return DSP48E2 parameters (numbers by name) for how many registers an operand has.
 
     The cascade output that is not used has as many.
     """
@@ -128,7 +128,7 @@ def _registers(port: str, operand: SliceOperand) -> dict[str, int]:
 
 
 def _enables(port: str, operand: SliceOperand) -> dict[str, str]:
-    """Return the DSP48E2 clock enable pins of an operand's registers, by name: a single register is the second."""
+    """Return DSP48E2 clock enable pins of an operand's registers (Verilog by pin): a single register is the second."""
     return {
         f"CE{port}1": f"1'b{int(operand.registers == 2)}",
         f"CE{port}2": f"1'b{int(operand.registers >= 1)}",
@@ -136,7 +136,7 @@ def _enables(port: str, operand: SliceOperand) -> dict[str, str]:
 
 
 def _connections(values: dict[str, str | int] | dict[str, str]) -> list[str]:
-    """Return the Verilog lines that connect an instance's named parameters or ports."""
+    """Return lines of Verilog that connect an instance's parameters or ports by name."""
     lines = [f"        .{name}({value})" for name, value in values.items()]
     return [f"{line}," for line in lines[:-1]] + lines[-1:]
 

@@ -10,7 +10,7 @@ from hwgen.devices.device import Adders
 
 @dataclass(frozen=True)
 class CarryCell:
-    """Description of a device family's carry cell: name, number of bits, and pins.
+    """Description of a device family's carry cell: its name, its number of bits, and its first and later carry pins.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class CarryChains(Adders):
     cell: CarryCell
 
     def ternary(self, bits: int, negative: Sequence[bool]) -> list[str]:
-        """Return the Verilog of a three-input adder: each bit's LUT computes the majority and parity of three inputs.
+        """Return lines of Verilog: a three-input adder with one LUT per bit for majority and parity.
 
         The majority is a carry of the next bit. The carry chain adds majorities and parities::
 
@@ -80,7 +80,7 @@ class CarryChains(Adders):
         ]
 
     def booth_row(self, bits: int, multiplicand_bits: int) -> list[str]:
-        """Return the Verilog of a Booth row: a LUT per bit selects the bit of the multiple and adds the addend's bit.
+        """Return lines of Verilog: a Booth row, which adds a multiple (-2 to 2) of one number to another.
 
         The LUT reads the digit's three bits, two bits of the multiplicand and the addend's bit. A negative multiple is
         inverted, and the chain's carry input adds 1. In a slice the carry input takes the place of the lowest addend's
@@ -124,7 +124,7 @@ class CarryChains(Adders):
         ]
 
     def _chain(self, bits: int, carry_in: str, generated: str) -> list[str]:
-        """Return the Verilog of a carry chain for ``sum``, from the signals ``propagate`` and ``generated``.
+        """Return lines of Verilog: a carry chain for ``sum``, from the signals ``propagate`` and ``generated``.
 
         ``propagate`` is the sum without carry, ``generated`` an addend.
         """

@@ -1,4 +1,4 @@
-"""Proof method ``algebra``: two words of a pipeline are equal because both are the same polynomial over input bits.
+"""Proof method ``algebra``: two pipeline words are equal because both are the same polynomial in input bits.
 
 The method follows registers back through the pipeline, and writes every word as a polynomial. It knows when a sum
 fits its word, from the range of the polynomial, so that widths are checked as well. It proves sums of hundreds of
@@ -34,7 +34,7 @@ _SCRIPT = (
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove an obligation whose assertions are equations that hold after ``structure["cycles"]`` cycles.
+    """Return a verdict: proved if assertions, equations after ``structure["cycles"]`` cycles, hold as polynomials.
 
     ``structure["held"]`` names accumulators, with the number of past cycles to follow each. What is not proved after
     some seconds is simulated with random inputs: the polynomials of a wrong circuit can grow and grow. The computation
@@ -54,7 +54,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def _reason(obligation: Obligation, folder: Path, end: float) -> str:
-    """Return why polynomials do not prove the assertions by the CPU time ``end``; empty if they do."""
+    """Return a text why polynomials do not prove the assertions within CPU time ``end``; empty if they do."""
     parameters = obligation.structure
     try:
         words = Words.read(folder / f"{PROOF}.json", PROOF, parameters["cycles"], end, parameters.get("held", {}))

@@ -1,4 +1,4 @@
-"""Refutation by chance: random runs of an obligation's wrapper, which NumPy simulates word by word.
+"""Refutation by chance: random runs of an obligation's wrapper, simulated word by word in NumPy.
 
 Most faults of arithmetic show at once. A method that only proves asks here before it spends all of its time. Words stay
 whole, so that hundreds of products take seconds, while just the translation into gates takes minutes.
@@ -39,7 +39,7 @@ _RUNS = 256
 _MORE_CYCLES = 8
 """Number of cycles of a random run from the first cycle with checked assertions."""
 _DRAWS = 4
-"""Number of draws of a cycle's random inputs before a run that breaks an assumption is over."""
+"""Number of draws of one cycle's random inputs until a run that breaks an assumption is given up."""
 _SECONDS = 30.0
 """Maximum CPU seconds that a random simulation takes."""
 _FACTS = {"$assert", "$assume"}
@@ -49,13 +49,13 @@ _OTHERS = {"$dff", "$anyseq", "$anyconst", *_FACTS}
 _LINE = re.compile(r"wrappers\.v:(\d+)")
 
 Bits = np.ndarray
-"""Words of all runs as an array of truth values: a row for each bit, the lowest first, and a column for each run."""
+"""Type of one word in all random runs: a boolean array with a row per bit, lowest first, a column per run."""
 Rule = Callable[..., Bits]
-"""Function that simulates cells of a type: from parameters, output width, and the words at ports A, B and S."""
+"""Type of a function that simulates a cell: from parameters, output width, and words at ports A, B and S."""
 
 
 def refutation(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> tuple[int, str] | None:
-    """Return cycle and description of an assertion that fails in a random run; ``None`` if none is found.
+    """Return cycle and text of an assertion that fails in a random run; ``None`` if none is found.
 
     Invariants, which only help a proof, are left out.
     """
@@ -125,7 +125,7 @@ class RandomRuns:
 
     @property
     def facts(self) -> list[tuple[int, str]]:
-        """Line of the wrapper and cell type, ``$assert`` or ``$assume``, of each assertion and assumption."""
+        """Assertions and assumptions, in order, as (wrapper line, cell type ``$assert`` or ``$assume``)."""
         return [
             (int(line[1]), cell["type"])
             for cell in self._cells.values()
@@ -133,11 +133,11 @@ class RandomRuns:
         ]
 
     def words(self, bits: Sequence[int]) -> Bits:
-        """Return the current words of some nets in all runs."""
+        """Return the current values of some nets in all runs, a boolean array (bits, runs)."""
         return self._values[self._rows(bits)]
 
     def failing(self) -> int | None:
-        """Return the wrapper's line of an assertion that fails now in a run that kept all assumptions, if any."""
+        """Return the wrapper line of an assertion that fails now in some run; ``None`` if none does."""
         for cell in self._cells.values():
             line = _LINE.search(cell["attributes"].get("src", "")) if cell["type"] == "$assert" else None
             if line and (self._are_lawful & self._broken(cell)).any():
@@ -150,7 +150,7 @@ class RandomRuns:
         self._draw()
 
     def _sorted(self, drivers: Mapping[Any, str]) -> list[tuple[Rule, list[np.ndarray], np.ndarray, Any]]:
-        """Return the combinational cells in topological order, with rule, input rows, output rows and parameters."""
+        """Return the combinational cells in topological order, each as (rule, input rows, output rows, parameters)."""
         logic = {name: cell for name, cell in self._cells.items() if cell["type"] in _LOGIC}
         before = {
             name: {
@@ -205,7 +205,7 @@ class RandomRuns:
         self._are_lawful &= ~wrong
 
     def _word(self, width: int) -> Bits:
-        """Return a random word per run; every fourth one is a smallest or largest number, signed or unsigned."""
+        """Return random words, one per run; every fourth is the smallest or largest number, signed or unsigned."""
         word = self._rng.integers(0, 2, (width, _RUNS)).astype(bool)
         low, sign = self._rng.integers(0, 2, (2, _RUNS)).astype(bool)
         word[:, ::4] = low[::4]
@@ -235,13 +235,13 @@ def _resized(bits: Bits, width: int, *, signed: bool) -> Bits:
 
 
 def _numbers(bits: Bits) -> np.ndarray:
-    """Return the signed numbers that the words of all runs represent, as a 64-bit integer array."""
+    """Return the signed numbers that all runs' words stand for, as an int64 array."""
     words = _resized(bits, _MAX_BITS, signed=True)
     return np.packbits(words, axis=0, bitorder="little").T.copy().view("<i8")[:, 0]
 
 
 def _words(numbers: np.ndarray, width: int) -> Bits:
-    """Return the lowest ``width`` bits of integers, booleans: a row per bit, lowest first, a column per integer."""
+    """Return the lowest ``width`` bits of integers as booleans: a row per bit, lowest first, a column per number."""
     parts = np.ascontiguousarray(numbers, "<i8").view(np.uint8).reshape(-1, 8).T
     return np.unpackbits(parts, axis=0, bitorder="little", count=width).astype(bool)
 
@@ -252,7 +252,7 @@ def _are_signed(parameters: Mapping[str, Any]) -> bool:
 
 
 def _arithmetic(operation: Callable[..., np.ndarray]) -> Rule:
-    """Return the rule of arithmetic cells, whose result depends only on the operands' bits within its width."""
+    """Return the simulation rule (function) of arithmetic cells with results that wrap at their width."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed = _are_signed(parameters)
@@ -262,7 +262,7 @@ def _arithmetic(operation: Callable[..., np.ndarray]) -> Rule:
 
 
 def _bitwise(operation: Callable[..., Bits]) -> Rule:
-    """Return the rule of cells that apply an operation to each bit of their operands."""
+    """Return the simulation rule (function) of cells that work bit by bit."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed = _are_signed(parameters)
@@ -272,7 +272,7 @@ def _bitwise(operation: Callable[..., Bits]) -> Rule:
 
 
 def _compared(operation: Callable[..., np.ndarray]) -> Rule:
-    """Return the rule of cells that compare two words with an operation."""
+    """Return the simulation rule (function) of cells that compare two words."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed, most = _are_signed(parameters), max(map(len, operands)) + 1  # unsigned words stay above 0
@@ -287,7 +287,7 @@ def _ordered(operation: Callable[..., np.ndarray]) -> Rule:
 
 
 def _reduced(operation: Callable[..., np.ndarray]) -> Rule:
-    """Return the rule of cells that reduce all bits of a word, or of two words, to one bit."""
+    """Return the simulation rule (function) of cells that reduce one or two words to one bit."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         return _resized(operation(*operands)[None], width, signed=False)
@@ -296,13 +296,13 @@ def _reduced(operation: Callable[..., np.ndarray]) -> Rule:
 
 
 def _select_words(parameters: Mapping[str, Any], width: int, first: Bits, others: Bits, selects: Bits) -> Bits:
-    """Return the output words of a multiplexer: the first input's, or the OR of the selected inputs'."""
+    """Return a multiplexer's output words: the first input's, or the OR of the selected ones."""
     words = others.reshape(len(selects), width, -1)
     return np.where(selects.any(axis=0), (words & selects[:, None]).any(axis=0), first)
 
 
 def _shifted(direction: int, *, fills: bool = False, both: bool = False) -> Rule:
-    """Return the rule of cells that shift words, right, or left if ``direction`` is -1.
+    """Return the simulation rule (function) of cells that shift words right, or left with ``direction`` -1.
 
     ``fills`` says whether signs of signed words are shifted in, and ``both`` whether an amount can be negative.
     """

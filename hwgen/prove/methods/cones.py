@@ -1,4 +1,4 @@
-"""Logic cones of a sequential circuit: an output after some cycles as a function of earlier inputs."""
+"""Logic cones of a sequential circuit: an output after some cycles, as a function of earlier inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FALSE, TRUE = 0, 1
 
 @dataclass(frozen=True)
 class Circuit:
-    """Sequential circuit of AND gates and registers in AIGER's numbering; registers start with 0.
+    """Sequential circuit of AND gates and registers (AIGER numbering); registers start at 0.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Circuit:
         return cls(nexts, {out >> 1: (one, other) for out, one, other in take(gates)}, failing, kept)
 
     def failures(self, cycles: int) -> Iterator[tuple[Cone, int]]:
-        """Yield a cone and its literal per assertion: true if it fails after ``cycles`` cycles that keep all rules."""
+        """Yield (cone, literal) per assertion: true if it fails after ``cycles`` cycles that keep all assumptions."""
         whole = Cone()
         rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in self.rules]
         literals = whole.unrolled(self, [*((bad, cycles) for bad in self.bad), *rules])
@@ -59,7 +59,7 @@ class Circuit:
 
 @dataclass
 class Cone:
-    """Combinational circuit of AND gates over variables, without duplicate gates.
+    """Combinational circuit of AND gates over variables, where equal gates are one; nodes are AIGER literals.
 
     Node 0 is the constant 0. The operands of a gate come before it. Nodes without operands are variables.
     """
@@ -73,7 +73,7 @@ class Cone:
         return 2 * (len(self.operands) - 1)
 
     def both(self, one: int, other: int) -> int:
-        """Return the literal of the AND of two literals; the gate is added if it is new."""
+        """Return the literal (AIGER) of the AND of two literals, with a new gate if there is none yet."""
         one, other = min(one, other), max(one, other)
         if one == FALSE or one ^ 1 == other:
             return FALSE
@@ -85,7 +85,7 @@ class Cone:
         return self._known[one, other]
 
     def unrolled(self, circuit: Circuit, roots: Sequence[tuple[int, int]]) -> list[int]:
-        """Return the values of a sequential circuit's literals in given cycles, as literals over earlier inputs."""
+        """Return the values of a circuit's literals in given cycles, as this cone's literals over earlier inputs."""
         values: dict[tuple[int, int], int] = {}
         stack = [(literal >> 1, cycle) for literal, cycle in roots]
         while stack:
@@ -110,7 +110,7 @@ class Cone:
         return [values[literal >> 1, cycle] ^ literal & 1 for literal, cycle in roots]
 
     def conjuncts(self, literal: int) -> set[int]:
-        """Return the literals whose AND equals a literal, after expanding all non-inverted AND gates."""
+        """Return a set of literals whose AND equals a literal, by expanding all AND gates not inverted."""
         parts, stack = set(), [literal]
         while stack:
             part = stack.pop()
@@ -122,7 +122,7 @@ class Cone:
         return parts
 
     def simplified(self, literal: int) -> tuple[Cone, int]:
-        """Return a new cone of one literal, with variables replaced by the values that the literal implies.
+        """Return a new cone of one literal, and the literal in it, with variables that it implies replaced.
 
         Nodes are numbered in the order of a walk from the literal, so that cones of the same structure are equal.
         """
@@ -136,7 +136,7 @@ class Cone:
                 return cone, literal
 
     def _rebuilt(self, literal: int, fixed: Mapping[int, int]) -> tuple[Cone, int]:
-        """Return a new cone of one literal with the variables in ``fixed`` constant: 0 if their entry is 1, else 1."""
+        """Return a new cone of one literal, and the literal in it, with the variables ``fixed`` constant."""
         cone, values = Cone(), {node: TRUE ^ inverted for node, inverted in fixed.items()} | {0: FALSE}
         stack = [literal >> 1]
         while stack:

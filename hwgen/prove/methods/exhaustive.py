@@ -1,4 +1,4 @@
-"""Proof method ``exhaustive``: evaluates an assertion about a pipeline for every value of the inputs it depends on.
+"""Proof method ``exhaustive``: an assertion on a pipeline is evaluated for all values of the inputs it depends on.
 
 A pipeline without feedback forgets its past. After ``cycles`` cycles, its outputs are functions of inputs in these
 cycles, whatever its registers held before. The method lets all registers of the module start with any value, writes the
@@ -50,7 +50,7 @@ _SCRIPT = (
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove or refute an obligation whose assertions must hold after ``structure["cycles"]`` cycles.
+    """Return the verdict on assertions after ``structure["cycles"]`` cycles, evaluated for all inputs.
 
     The evaluation takes at most as many CPU seconds as are left, whatever else the machine does.
     """
@@ -89,7 +89,7 @@ def refuted(engine: str, obligation: Obligation, wrapped: Wrapped, folder: Path,
 
 
 def _decided(cone: Cone, literal: int, deadline: float) -> str:
-    """Return ``proved`` if a literal is never true, ``refuted`` if it can be, or why neither is known."""
+    """Return ``proved`` if a literal is never true, ``refuted`` if it can be, else a text why neither is known."""
     variables = cone.operands[1:].count(None)
     if is_true_by_chance(cone, literal):
         return "refuted"
@@ -102,7 +102,7 @@ def _decided(cone: Cone, literal: int, deadline: float) -> str:
 
 
 def is_true_by_chance(cone: Cone, literal: int) -> bool:
-    """Return whether a cone's literal is true for one of many random values of its variables."""
+    """Return whether a cone's literal is true for one of many random values of the variables."""
     if literal >> 1 == 0:
         return literal != FALSE
     rng = np.random.default_rng(0)
@@ -148,7 +148,7 @@ def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
 
 
 class _Plan:
-    """Evaluation order of a cone's gates, which notes when each intermediate value is no longer needed."""
+    """Order of evaluation of a cone's gates that reuses the memory of values no longer needed."""
 
     def __init__(self, cone: Cone, root: int) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""Proof method ``induction``: assertions hold at first, and after each step if they held before; solved by Yices.
+"""Proof method ``induction``: assertions hold at first, and after a step if they held before; Yices decides.
 
 The solver is Yices 2. It works on words, which suits sums of counters. It proves one fact at a time, from all facts in
 the cycles before, so that each query has only the logic that this fact depends on. The method never refutes: a step
@@ -27,7 +27,7 @@ _ASSERTION = re.compile(r"^; yosys-smt2-assert (\d+) .*wrappers\.v:(\d+)", re.MU
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove an obligation by induction over one step, or over ``structure["cycles"]`` steps; never refute it."""
+    """Return a verdict by induction over one step, or ``structure["cycles"]`` steps: proved or undecided."""
     to_formulas(obligation, wrapped, folder, deadline.left)
     formulas = (folder / f"{PROOF}.smt2").read_text(encoding="utf-8")
     lines = {int(index): int(line) for index, line in _ASSERTION.findall(formulas)}
@@ -82,6 +82,6 @@ def _is_false(assertions: Iterable[int], cycle: int) -> Iterator[str]:
 
 
 def _reason(answers: list[str], facts: list[str]) -> str:
-    """Return why the solver's answers prove nothing: the first assertion that is not inductive, or that it gave up."""
+    """Return a text why the solver's answers prove nothing: the first assertion that isn't inductive or decided."""
     refuted = next((position for position, answer in enumerate(answers) if answer == "sat"), None)
     return "the solver gave up" if refuted is None else f"not inductive: {facts[refuted % len(facts)]}"

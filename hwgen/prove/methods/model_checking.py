@@ -1,4 +1,4 @@
-"""Proof method ``pdr``: ABC proves or refutes an obligation's assertions on a circuit of AND gates.
+"""Proof method ``pdr``: ABC decides an obligation's assertions on a circuit of AND gates.
 
 ABC merges registers that are equal in all runs (``scorr``), and searches for an inductive invariant (``pdr``,
 property-directed reachability). If that takes long, or if induction gave up, random runs (``sim3``) and all short ones
@@ -36,7 +36,7 @@ _RUNS = ("sim3 -F 64 -W 16 -N 1 -T 1", f"bmc3 -F 30 -T {_SECONDS}")
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove or refute an obligation with ABC; a refutation's trace has a time limit of its own."""
+    """Return ABC's verdict on an obligation; a refutation's trace has its own time limit."""
     to_gates(obligation, wrapped, folder, deadline.left)
     if reason := mismatch(num_bad((folder / f"{PROOF}.aig").read_bytes()), obligation):
         return Verdict("undecided", _ENGINE, reason)
@@ -49,7 +49,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def _decision(obligation: Obligation, folder: Path, deadline: Deadline) -> str:
-    """Return what ABC prints when it decides about the assertions, or gives up.
+    """Return the text that ABC prints as it decides the assertions or gives up.
 
     If induction came first, runs that refute are searched at once: its invariants did not suffice, and a false one
     fails soon.

@@ -1,4 +1,4 @@
-"""Dependencies between the bits of a Yosys netlist: within one cycle, or over all cycles."""
+"""Dependencies between bits of a Yosys netlist: within one cycle, or over any number of cycles."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class BitDependencies:
         return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module])
 
     def bits(self, port: str) -> list[Any]:
-        """Return the netlist bits of a port of the module or of an instance (``INSTANCE.PORT``), lowest first.
+        """Return the netlist bits of a port (of the module, or ``INSTANCE.PORT``) as a list, lowest first.
 
         ``PORT[HIGH:LOW]`` selects a slice of them.
         """
@@ -83,7 +83,7 @@ class BitDependencies:
         }
 
     def after_reset(self, register: str, reset: str) -> str:
-        """Return a register's value after a cycle with ``reset`` high, in binary digits, ``x`` if not reset.
+        """Return a register's value after a cycle of ``reset``, as binary digits, or ``x`` if it isn't reset.
 
         A bit is reset if a multiplexer that ``reset`` selects sets it to a constant.
         """
@@ -100,7 +100,7 @@ class BitDependencies:
         return "".join(value if value in ("0", "1") else "x" for value in reversed(values))
 
     def support(self, bits: Iterable[Any], *, registers: bool) -> set[Any]:
-        """Return all bits that ``bits`` depend on: in the same cycle, or with ``registers`` in any cycle."""
+        """Return the set of all bits that ``bits`` depend on: in the same cycle, or, with ``registers``, in any."""
         edges = self._ever if registers else self._now
         seen, ahead = set(bits), list(bits)
         while ahead:

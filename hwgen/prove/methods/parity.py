@@ -1,4 +1,4 @@
-"""Proof method ``parity``: both sides of an assertion have the same algebraic normal form over earlier inputs' bits.
+"""Proof method ``parity``: both sides of an assertion have the same XOR of products of earlier inputs' bits.
 
 The algebraic normal form is a sum, modulo 2, of products of bits (Zhegalkin, 1927). Each function of bits has exactly
 one, so that two functions are equal if and only if their sums are. An exclusive or adds sums, which suits checksums:
@@ -24,12 +24,12 @@ __all__ = ["MAX_TERMS", "check", "parity"]
 MAX_TERMS = 1 << 20
 _ENGINE = "sums modulo 2"
 _ONE = 0
-"""Product of no variables, which is 1; a product is a number whose set bits are its variables. A product is a number
+"""Product of no variables, which is 1; products are integers whose set bits are their variables. A product is a number
 whose bits are its variables."""
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Prove or refute an obligation whose assertions must hold after ``structure["cycles"]`` cycles.
+    """Return the verdict on assertions after ``structure["cycles"]`` cycles, by algebraic normal forms.
 
     As with `hwgen.prove.methods.exhaustive`, all registers of the module start with any value. The sums take at most
     as many CPU seconds as are left.
@@ -50,7 +50,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[int] | None:
-    """Return the products (bit masks) whose XOR an AIG literal is; ``None`` if they are too many, or too late.
+    """Return the products (bit masks) whose XOR equals an AIG literal; ``None`` if too many or too late.
 
     A product is a number: bit n is set if the variable of node n is a factor. The result is ``None`` if a gate needs
     too many products, or if the time is past ``deadline``, of ``time.thread_time``.
@@ -86,7 +86,7 @@ def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[in
 
 
 def _exclusive(cone: Cone, node: int) -> tuple[int, int] | None:
-    """Return the two literals whose exclusive or a gate computes; ``None`` if it computes no exclusive or."""
+    """Return the two literals whose XOR a gate computes; ``None`` if it computes none."""
     gate = cone.operands[node]
     if gate is None or not (gate[0] & gate[1] & 1):
         return None
@@ -97,7 +97,7 @@ def _exclusive(cone: Cone, node: int) -> tuple[int, int] | None:
 
 
 def _product(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
-    """Return the product of two sums modulo 2, as a set of products; a term that occurs twice is 0.
+    """Return the product of two XORs of products, as a set of products; one that occurs twice drops out.
 
     A term that occurs an even number of times is 0.
     """

@@ -1,4 +1,4 @@
-"""Polynomials over bits, which describe words exactly for the proof method ``algebra``, and their ranges of values.
+"""Polynomials over bits, with their value ranges, which describe words exactly in the proof method ``algebra``.
 
 A bit is 0 or 1, so that its square is itself, and every polynomial is linear in each bit. Coefficients are multiples of
 ``2**-64``: the upper bits of a word are the word, less its lower bits, divided by a power of two.
@@ -16,7 +16,7 @@ import numpy as np
 __all__ = ["ONE", "Monomial", "Polynomial"]
 
 Monomial = frozenset[int]
-"""Product of bits, as the set of their indices."""
+"""Type of a product of bits: the set of the bits' indices."""
 
 FRACTION = 64
 #: Coefficient that stands for 1.
@@ -31,7 +31,7 @@ MAX_FACTOR_BITS = 12
 
 @dataclass(frozen=True)
 class Polynomial:
-    """Polynomial over bits, whose value is known exactly or up to multiples of a power of two.
+    """Integer polynomial over bits, whose value is known exactly, or modulo a power of two.
 
     Parameters
     ----------
@@ -85,11 +85,11 @@ class Polynomial:
         return Polynomial({monomial: value for monomial, value in terms.items() if value})
 
     def modulo(self, modulus: int) -> Polynomial:
-        """Return the same polynomial, with its value known only up to multiples of ``modulus / ONE``."""
+        """Return the same polynomial, with a value known only modulo ``modulus / ONE``."""
         return Polynomial(self.terms, _coarser(self.modulus, modulus))
 
     def remainders(self, modulus: int) -> Iterator[Polynomial]:
-        """Yield exact polynomials whose values differ from this one's by multiples of ``modulus / ONE``.
+        """Yield exact polynomials that may equal this one's value modulo ``modulus / ONE``.
 
         Their coefficients are remainders: first those with the coefficients' signs, then the remainders nearest to 0.
         """
@@ -108,7 +108,7 @@ class Polynomial:
 
     @property
     def range(self) -> tuple[int, int]:
-        """Bounds of the polynomial's integer value over all values of the bits, exact if few bits are in products."""
+        """Lower and upper bound of the integer value over all values of the bits; exact if products are few."""
         low = high = self.terms.get(_NO_BITS, 0)
         for group in _groups(self.terms):
             smallest, largest = _range_of_group(group)
@@ -117,7 +117,7 @@ class Polynomial:
 
 
 def _exact(product: int) -> int:
-    """Return a scaled product of two coefficients; raise ArithmeticError if it is not a multiple of ``2**-64``.
+    """Return a scaled product of two coefficients; ArithmeticError if it is not a multiple of ``2**-64``.
 
     Raises
     ------
@@ -130,12 +130,12 @@ def _exact(product: int) -> int:
 
 
 def _coarser(one: int, other: int) -> int:
-    """Return the modulus that a sum is known up to, from the moduli of two addends; 0 means exact."""
+    """Return the modulus (an integer) of a sum, the smaller of its two addends' moduli; 0 stands for an exact value."""
     return min(one, other) if one and other else one or other
 
 
 def _groups(terms: Mapping[Monomial, int]) -> Iterator[dict[Monomial, int]]:
-    """Yield groups of terms that share no bit, so that the range of a sum is the sum of the groups' ranges."""
+    """Yield groups of terms that share no bit, so that the groups' value ranges add up."""
     joined = {bit for monomial in terms if len(monomial) > 1 for bit in monomial}
     groups: list[tuple[Monomial, dict[Monomial, int]]] = []
     for monomial, coefficient in terms.items():
@@ -169,7 +169,7 @@ def _range_of_group(terms: Mapping[Monomial, int]) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 14)
 def _range_of_terms(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> tuple[int, int]:
-    """Return bounds of the value of terms (indices of bits, coefficient) over ``count`` bits, exact if feasible."""
+    """Return bounds of the value of terms (bit indices, coefficient) over ``count`` bits, exact if feasible."""
     values = [value for _, value in terms]
     if sum(map(abs, values)) < 1 << 62:
         first = _two_sides(terms, count)
@@ -181,7 +181,7 @@ def _range_of_terms(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) 
 
 
 def _two_sides(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> list[int] | None:
-    """Return the smaller side of a division of the bits in two such that no term has two bits of one side.
+    """Return the smaller of two sets of bits such that no term has two bits of one set; ``None`` if impossible.
 
     Return ``None`` if there is no such division.
     """

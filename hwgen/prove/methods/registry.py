@@ -13,7 +13,7 @@ from hwgen.prove.wrapper import Wrapped
 __all__ = ["METHODS", "Method"]
 
 Method = Callable[[Obligation, Wrapped, Path, Deadline], Verdict]
-"""Function of a proof method: ``method(obligation, wrapped, folder, deadline)``, which may write into ``folder``."""
+"""Type of a proof method, ``method(obligation, wrapped, folder, deadline)``, which returns a `Verdict`."""
 
 #: Proof methods by the name that obligations use. To add one, write a new file, and a line here.
 METHODS: dict[str, Method] = {

@@ -71,7 +71,7 @@ def _script(obligation: Obligation, connect: str, top: str, memories: str, outpu
 
 
 def translate(script: str, obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
-    """Run Yosys: write an obligation's assertions with the commands ``script``, and its cover, if any, as AIGER.
+    """Write, by Yosys, an obligation's assertions with the commands ``script``, and its cover, if any, as AIGER.
 
     The commands name the wrapper ``{top}``, and ``{connect}`` connects the seen signals. The cover's file is
     ``cover_reached.aig``. An obligation without assumptions and without a cover can't hold vacuously, and no cover is
@@ -85,19 +85,19 @@ def translate(script: str, obligation: Obligation, wrapped: Wrapped, folder: Pat
 
 
 def is_covered(obligation: Obligation, folder: Path, deadline: Deadline) -> bool:
-    """Return whether a run reaches the obligation's cover, as `translate` wrote it, or it needs no cover."""
+    """Return whether some run reaches the obligation's cover (example state), or none is needed."""
     return not (obligation.assumes or obligation.cover) or is_reached(obligation, folder, deadline)
 
 
 def asserted_facts(wrapped: Wrapped, folder: Path) -> list[str]:
-    """Return the descriptions of the facts that a circuit's outputs assert, from the map that Yosys wrote with it."""
+    """Return the texts of the facts that a circuit's outputs assert, in order, from Yosys' map of outputs."""
     document = json.loads((folder / f"{PROOF}.ywm").read_text(encoding="utf-8"))
     lines = [re.search(r"wrappers\.v:(\d+)", path[-1]) for path in document["asserts"]]
     return [wrapped.fact_at(int(line[1])) if line else "" for line in lines]
 
 
 def num_bad(content: bytes) -> int:
-    """Return the number of assertions (bad-state literals) in an AIGER file.
+    """Return the number of assertions (bad state literals) in an AIGER file.
 
     The first line is ``aig M I L O A B C``, and B is the number. Fields at the end that are 0 can be missing.
     """
@@ -106,7 +106,7 @@ def num_bad(content: bytes) -> int:
 
 
 def mismatch(bad: int, obligation: Obligation) -> str:
-    """Return why a circuit with ``bad`` assertions does not match the obligation; empty if it has all of them."""
+    """Return a text why a circuit with ``bad`` assertions lacks some of the obligation's; empty if it has all."""
     expected = len({**obligation.invariants, **obligation.asserts})
     if expected == 0:
         return "the obligation asserts nothing"
@@ -114,7 +114,7 @@ def mismatch(bad: int, obligation: Obligation) -> str:
 
 
 def is_reached(obligation: Obligation, folder: Path, deadline: Deadline) -> bool:
-    """Return whether ABC finds a run from the reset state that reaches the obligation's cover.
+    """Return whether ABC finds a run from reset to the obligation's cover (example state).
 
     All searches end at the deadline. Each of them ends after `_SECONDS` at the latest.
 

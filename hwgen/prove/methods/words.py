@@ -1,4 +1,4 @@
-"""Words of a Yosys netlist as polynomials over bits: what adders, multipliers and selections compute per cycle.
+"""Words of a Yosys netlist as polynomials over bits: what adders, multipliers and multiplexers compute.
 
 A *word* is the output of one cell in one cycle, or one bit of it, if the cell works by bits. A *variable* is a bit
 of a word, or a bit that no rule here computes: an input's, another cell's, or a register's from too long ago. In
@@ -38,7 +38,7 @@ from hwgen.prove.methods.polynomial import FRACTION, ONE, Monomial, Polynomial
 __all__ = ["Reading", "Word", "Words"]
 
 Bit = int | str
-"""Bit in Yosys' JSON netlist: the number of a net, or a constant ``0``, ``1`` or ``x``."""
+"""Type of a bit in Yosys' JSON netlist: a net's number, or a constant ``0``, ``1`` or ``x``."""
 #: Maximum number of terms of a polynomial. Longer ones are not computed, and their words' bits are variables.
 MAX_TERMS = 1 << 13
 #: Maximum number of terms of a polynomial whose range is always computed.
@@ -51,7 +51,7 @@ _FOLLOWED = {"$dff"} | _ARITHMETIC | _SELECTIONS | _BITWISE | _CONDITIONS
 
 
 class Word(NamedTuple):
-    """Output of a netlist cell in a cycle, 0 or negative; or one bit of it, ``index``, if the cell works bit by bit."""
+    """Output of a netlist cell in a cycle (0 or negative), or one bit of it if the cell works bit by bit."""
 
     cell: str
     cycle: int
@@ -59,7 +59,7 @@ class Word(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Number that a word's bits represent: the value of a polynomial, and bounds of the number."""
+    """Number that a word stands for (signed or unsigned): polynomial with that value, and bounds."""
 
     value: Polynomial
     low: int
@@ -67,7 +67,7 @@ class Reading(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """Replacement of a word's lowest bits by a polynomial: weights of the bits, factor, remaining coefficients."""
+    """Replacement of a word's lowest bits by a polynomial: bit weights, factor, coefficients that remain."""
 
     weights: Sequence[int]
     factor: int
@@ -137,22 +137,22 @@ class Words:
 
     @property
     def assertions(self) -> list[Mapping[str, Any]]:
-        """Connections (nets by port) of the netlist's ``$assert`` cells."""
+        """Nets by port of each of the netlist's ``$assert`` cells, as a list."""
         return [cell["connections"] for cell in self._cells.values() if cell["type"] == "$assert"]
 
     @property
     def readings(self) -> Mapping[Word, Mapping[bool, Reading]]:
-        """Computed readings (polynomial and bounds) of each word, unsigned (``False``) and signed (``True``)."""
+        """Numbers that words stand for, by word: unsigned (``False``) and signed (``True``), with bounds."""
         return self._readings
 
     @property
     def lowest(self) -> Mapping[tuple[Word, int], Mapping[bool, Reading]]:
-        """Computed readings (polynomial and bounds) of words' lowest bits, by word and number of bits."""
+        """Numbers that words' lowest bits stand for, by (word, number of bits), with bounds."""
         return self._lower
 
     @property
     def variables(self) -> Mapping[Monomial, tuple[Bit, int]]:
-        """Net and cycle of each variable of the polynomials; each use of a net ``x`` is a variable of its own."""
+        """Net and cycle of each variable of the polynomials; every use of a net ``x`` is its own variable."""
         return {
             variable: (self._cells[key[0].cell]["connections"]["Y"][key[0].index or key[1]], key[0].cycle)
             if isinstance(key[0], Word)
@@ -161,7 +161,7 @@ class Words:
         }
 
     def holds(self, bit: Bit) -> bool:
-        """Return whether a bit is true in every run, as an equation or an "or" of equations of words."""
+        """Return whether a bit is 1 in every run, proved as an equation of words or an "or" of equations."""
         if bit == "1":
             return True
         name, index = self._drivers.get(bit, ("", 0))
@@ -173,7 +173,7 @@ class Words:
         return cell_type == "$eq" and self.are_equal(connections["A"], connections["B"])
 
     def are_equal(self, one: Sequence[Bit], other: Sequence[Bit]) -> bool:
-        """Return whether two numbers of equal width, given as nets, are proved equal in every run."""
+        """Return whether two numbers of equal width, given as nets, are equal in every run, by polynomials."""
         if len(one) != len(other):
             return False
         modulus = ONE << len(one)
@@ -184,7 +184,7 @@ class Words:
     # Numbers
 
     def polynomial(self, bits: Sequence[Bit], *, signed: bool) -> Polynomial:
-        """Return the number that some nets represent in cycle 0, lowest first, as a polynomial.
+        """Return the number that nets (lowest first) stand for in cycle 0, as a polynomial over bits.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Words:
         return self._number(bits, signed=signed, cycle=0)
 
     def _origin(self, bit: Bit, cycle: int) -> tuple[Bit, int]:
-        """Return the net and cycle that a bit comes from through registers, as far back as they are followed."""
+        """Return the (net, cycle) that a bit comes from through registers, as far back as is followed."""
         while cycle > self._oldest and cycle >= self._ends.get(bit, cycle) and bit in self._drivers:
             name, index = self._drivers[bit]
             cell = self._cells[name]
@@ -247,7 +247,7 @@ class Words:
         return self._by_bits[name]
 
     def _inputs(self, word: Word) -> list[Word]:
-        """Return the words that a word is directly computed from."""
+        """Return the list of words that a word is directly computed from."""
         cell = self._cells[word.cell]
         connections = cell["connections"]
         if word.index is not None and cell["type"] in _BITWISE:
@@ -259,7 +259,7 @@ class Words:
         return self._words_of(bits, word.cycle)
 
     def _variable(self, key: Any) -> Monomial:
-        """Return the variable of a word's bit (word and position), or of a net in a cycle."""
+        """Return the variable (`Monomial`) of a word's bit, or of a net in a cycle."""
         if key not in self._variables:
             self._variables[key] = variable = frozenset((len(self._variables),))
             if isinstance(key[0], Word):
@@ -314,7 +314,7 @@ class Words:
         return low, high
 
     def _reading_of(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> Reading:
-        """Return polynomial and bounds of the number that bits represent in a cycle; their words must be computed."""
+        """Return the `Reading` (polynomial, bounds) of the number that bits stand for in a cycle."""
         value = self._number(bits, signed=signed, cycle=cycle)
         low, high = self._bounds(bits, signed=signed, cycle=cycle)
         if not value.modulus and len(value.terms) <= FEW_TERMS:
@@ -325,7 +325,7 @@ class Words:
     # Replacements
 
     def _coefficients(self, polynomial: Polynomial, modulus: int = 0) -> Iterator[tuple[Word, dict[int, int]]]:
-        """Yield each word with bits in linear terms, and these bits' coefficients that ``modulus`` does not divide."""
+        """Yield each word in linear terms, with its bits' coefficients that ``modulus`` does not divide."""
         by_word: dict[Word, dict[int, int]] = {}
         for monomial, coefficient in polynomial.terms.items():
             if monomial in self._owners and (not modulus or coefficient % modulus):
@@ -338,7 +338,7 @@ class Words:
         return Polynomial({self._variable((word, index)): weight for index, weight in enumerate(weights)})
 
     def _replace_bits(self, polynomial: Polynomial, *, singles: bool = False) -> Polynomial:
-        """Return a polynomial with words' polynomials in place of their bits wherever fewer variables remain.
+        """Return a polynomial with words' polynomials in place of bits, wherever this leaves fewer variables.
 
         A single lower bit is replaced only if ``singles`` is set: with its neighbours, it can be part of a number.
         """
@@ -369,7 +369,7 @@ class Words:
         return None
 
     def _steps(self, word: Word, coefficients: Mapping[int, int]) -> list[_Step]:
-        """Return possible replacements of a word's lowest bits, up to its highest one in use, the best first.
+        """Return possible replacements of a word's lowest bits, up to the highest in use, best first.
 
         A factor times the bits' number is subtracted, and the factor times the number's polynomial is added. Both are
         equal, whatever the factor is. With these the highest bit vanishes, or the lowest one.
@@ -400,7 +400,7 @@ class Words:
         return polynomial
 
     def _lowest(self, word: Word, count: int) -> Mapping[bool, Reading]:
-        """Return the known readings (polynomial and bounds) of a word's lowest ``count`` bits as a number.
+        """Return the known numbers (polynomial, bounds) of a word's lowest ``count`` bits.
 
         Up to multiples of ``2**count``, the number is the word. If the remainders of the coefficients leave a
         polynomial whose range fits ``count`` bits, signed or unsigned, the number is that polynomial.
@@ -445,7 +445,7 @@ class Words:
     # Cells
 
     def _computed(self, word: Word) -> dict[bool, Reading]:
-        """Return a word's known readings (polynomial and bounds), unsigned (``False``) and signed (``True``)."""
+        """Return the numbers that a word stands for: unsigned (``False``), signed (``True``), with bounds."""
         cell = self._cells[word.cell]
         cell_type, width = cell["type"], len(cell["connections"]["Y"])
         try:
@@ -462,7 +462,7 @@ class Words:
             return {}
 
     def _fitting(self, reading: Reading, width: int) -> dict[bool, Reading]:
-        """Return the readings of a ``width``-bit word that equals a number modulo ``2**width``: polynomial and bounds.
+        """Return a ``width``-bit word's polynomial and bounds, once read as signed (key True) and once as unsigned.
 
         If the number lies in the range of such words, signed or unsigned, the word is the number. The number's
         bounds hold if its value is exact. An inexact value's polynomial has its own bounds, and so has the polynomial
@@ -489,7 +489,7 @@ class Words:
         return unknown
 
     def _calculated(self, cell: Mapping[str, Any], cycle: int) -> dict[bool, Reading]:
-        """Return an arithmetic cell's output as signed and unsigned numbers: polynomials with bounds.
+        """Return an arithmetic cell's output as signed and unsigned number, with bounds.
 
         Bits above the word's width don't matter, so that an operand as wide as the word can be read in either way.
         Several numbers then equal the word up to multiples of ``2**width``, and one of them may fit the word.
@@ -507,7 +507,7 @@ class Words:
         return min(fitting, key=lambda readings: any(reading.value.modulus for reading in readings.values()))
 
     def _result(self, cell_type: str, one: Reading, other: Reading = ZERO) -> Reading:
-        """Return polynomial and bounds of an arithmetic cell's result before it is cut to the output's width."""
+        """Return an arithmetic cell's result (polynomial, bounds) before it is cut to the output's width."""
         if cell_type == "$mul":
             corners = [first * second for first in (one.low, one.high) for second in (other.low, other.high)]
             return Reading(_limit_polynomial(one.value.times(other.value)), min(corners), max(corners))
@@ -519,7 +519,7 @@ class Words:
         return Reading(self._replace_bits(one.value.plus(other.value)), one.low + other.low, one.high + other.high)
 
     def _exclusive_choices(self, name: str, cycle: int) -> list[Polynomial]:
-        """Return the selecting bits of a multiplexer as polynomials, after a check that no two can be 1 at once.
+        """Return a multiplexer's selection bits as polynomials; at most one is 1 at a time, or it is an error.
 
         Raises
         ------
@@ -536,7 +536,7 @@ class Words:
         return self._choices[name, cycle]
 
     def _selected(self, word: Word, *, signed: bool) -> Reading | None:
-        """Return polynomial and bounds of a multiplexer's output word; ``None`` if they don't fit its width."""
+        """Return a multiplexer's output as a number (polynomial, bounds); ``None`` if it doesn't fit its width."""
         connections = self._cells[word.cell]["connections"]
         width, cycle = len(connections["Y"]), word.cycle
         options = [
@@ -599,7 +599,7 @@ class Words:
 
 
 def _undriven(document: Mapping[str, Any]) -> set[Bit]:
-    """Return the bits that are constant, or that nothing drives, such as bits beyond the last word of a table."""
+    """Return the set of bits that are constant or undriven, such as bits past a table's last word."""
     cells = document["cells"].values()
     read = {bit for cell in cells for bits in cell["connections"].values() for bit in bits}
     driven = {bit for port in document["ports"].values() for bit in port["bits"]}
@@ -628,7 +628,7 @@ def _pieces(bits: Sequence[Bit], width: int) -> list[Sequence[Bit]]:
 
 
 def _data_bits(cell: Mapping[str, Any], index: int) -> list[Bit]:
-    """Return the bits of a multiplexer's options among which its output bit ``index`` selects."""
+    """Return the bits of a multiplexer's inputs that its output bit ``index`` selects among."""
     connections = cell["connections"]
     width = len(connections["Y"])
     return [connections["A"][index], *(piece[index] for piece in _pieces(connections["B"], width))]
@@ -668,4 +668,4 @@ _JOINED = {
     "$xor": _exclusive,
     "$xnor": lambda one, other: _inverted(_exclusive(one, other)),
 }
-"""Functions of two bits, as polynomials, by the type of the bitwise cell that computes them."""
+"""Polynomials of two bits that a bitwise cell computes, as functions by cell type."""

@@ -19,7 +19,7 @@ MAX_SIDE = 192
 
 
 def difference(text: str, row: int, column: int, seen: np.ndarray, wanted: np.ndarray) -> Difference:
-    """Return values for the report page about a differing value: its channel's map, as simulated and as expected.
+    """Return JSON-like values on one wrong value: its place, and its channel's map as simulated and as expected.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def check_labels(labels: np.ndarray, frames: int, outputs: int, *, ragged: bool 
 
 
 def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray:
-    """Return each frame's predicted class, the index of its largest output value, after a check of the labels.
+    """Return an array of one class index per frame: the index of the largest output value, labels checked before.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np
 
 
 def accuracy(outputs: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Return how many frames hardware and golden model classify correctly, and the hardware's confusion matrix."""
+    """Return JSON-like values: frames that hardware and golden model classify correctly, and a confusion matrix."""
     classified, golden = (predicted_classes(values, labels) for values in (outputs, expected))
     classes = outputs[0].size
     counts = np.zeros((classes, classes), dtype=np.int64)

@@ -87,7 +87,7 @@ def _network_summary(plan: Plan) -> str:
 
 
 def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
-    """Return pairs of columns' meanings and the consecutive groups whose plan tables have these columns."""
+    """Return pairs: the columns' meanings by name, and the consecutive groups whose plan tables have these columns."""
     found = groupby(plan.groups, key=lambda group: legend.of(group.template.name)[0])
     return [(columns, list(groups)) for columns, groups in found]
 
@@ -97,7 +97,7 @@ def _layers(group: Group) -> list[tuple[LayerPlan, LayerConfig, Op]]:
 
 
 def _figures(plan: Plan) -> list[dict[str, str]]:
-    """Return the plan's main figures (rates, latency, traffic, use of the board), each with name, value and text."""
+    """Return the plan's main figures (rates, latency, traffic, use of the board) as dicts of name, value and text."""
     clock, used, board = plan.board.clock_mhz, plan.resources, plan.board
     figures = []
     if plan.interval and plan.frame_rate:
@@ -134,7 +134,7 @@ def _size(count: int) -> str:
 
 
 def _drawing(plan: Plan) -> dict[str, Any]:
-    """Return the network's drawing: nodes and edges, by group, with the facts shown by a click on a node."""
+    """Return the network's drawing as JSON-like values: nodes and edges, with facts shown by a click on a node."""
     network = plan.network
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, str]] = []
@@ -171,7 +171,7 @@ def _edge(source: str, sink: str, carried: FeatureMap) -> dict[str, str]:
 
 
 def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
-    """Return the facts (name, value) that a click on a layer in the drawing shows, by the layer's name.
+    """Return lists of (name, value) facts that a click on a layer in the drawing shows, by the layer's name.
 
     For a group without streams between layers they are the columns of the plan's table.
     """
@@ -223,7 +223,7 @@ def _resources_text(used: Resources) -> str:
 
 
 def _readers(group: Group, layer: LayerConfig) -> list[str]:
-    """Return, per output FIFO of a layer, the name of the layer that reads the FIFO, or ``the output``."""
+    """Return a list with, per output FIFO of a layer, the name of the layer that reads it, or ``the output``."""
     layers = group.config.layers
     index = next(position for position, candidate in enumerate(layers) if candidate is layer)
     links = [link for link in group.config.links if link.source == index]
@@ -271,7 +271,7 @@ def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dic
 
 
 def _roofline(plan: Plan) -> dict[str, Any]:
-    """Return values of the roofline chart: peaks of the board and plan, and points of groups and unfused layers.
+    """Return the roofline chart's JSON-like values: peaks of board and plan, and points of groups and unfused layers.
 
     The plan's peak is set by its multipliers, in DSP slices and in LUTs. The board's peak uses all its slices and, if
     the plan multiplies in LUTs, all its LUTs with as many products per LUT as in the plan.
@@ -309,7 +309,7 @@ def _point(kind: str, name: str, macs: int, moved: int, cycles: int, clock: floa
 
 
 def _boundary_tensors(ends: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the hardware's input and output tensors, in a list, each with name, shape, type, scale and zero point."""
+    """Return a list of the hardware's input and output tensors: dicts of name, shape, type, scale, zero point."""
     taken: Sequence[Mapping[str, Any]] = ends.get("inputs") or [ends["input"]]
     delivered: Sequence[Mapping[str, Any]] = ends.get("outputs") or [ends["output"]]
     return [

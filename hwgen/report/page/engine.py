@@ -50,18 +50,18 @@ _SAYS = {
 
 
 class EngineSections(Sections):
-    """Writer of the report page's sections for a plan on an engine, which differ from the default sections."""
+    """Writer of the report page's sections for a plan on an engine (programmable MAC array), unlike a stream's."""
 
     bar = ("maps once", "Bytes of the maps that the layer reads and writes, if each map moved once")
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return (name, estimated resources) of each of the engine's components, and of the logic between them."""
+        """Return (name, estimated resources) pairs: each component of the engine, and the logic between them."""
         design = engine_group(group).design
         components = [(design.titles[name], component.resources) for name, component in design.components.items()]
         return [*components, ("between the components", design.own)]
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return, per computed layer, the bytes per frame moved over the memory port, and if each map moved once."""
+        """Return a dict per computed layer: bytes moved per frame by kind, and map bytes if each map moved once."""
         group = engine_group(plan.groups[0])
         batch = group.template.batch
         return [
@@ -79,7 +79,7 @@ class EngineSections(Sections):
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return the roofline's points: names of layers whose jobs alternate, their MACs, bytes and cycles per run."""
+        """Return roofline points as tuples: layer names, and their MACs, bytes and cycles in one run of the engine."""
         group = engine_group(group)
         figures = {layer_figures.layer.name: (layer_figures, step) for layer_figures, step in _computed(group)}
         points = []
@@ -100,7 +100,7 @@ class EngineSections(Sections):
         return float(template.engine.bus_bytes / template.memory.beat_cycles) * clock_mhz / 1000
 
     def engine(self, group: Group) -> dict[str, Any]:
-        """Return values for the report page's memory section: on-chip buffers, off-chip data, and layers' tiles."""
+        """Return JSON-like values for the report page: on-chip buffers, off-chip data, and each layer's tile sizes."""
         group = engine_group(group)
         schedule = group.schedule
         return {
@@ -112,7 +112,7 @@ class EngineSections(Sections):
         }
 
     def times(self, group: Group, bins: int) -> dict[str, Any]:
-        """Return an engine's timeline of one run in ``bins`` bins: states of MAC array, memory port and layers."""
+        """Return one run's timeline in ``bins`` bins, JSON-like: states of the MAC array, memory port and layers."""
         group = engine_group(group)
         bands = group.bands
         edges = np.unique(np.linspace(0, group.cycles, bins + 1).astype(np.int64))
@@ -143,7 +143,7 @@ class EngineSections(Sections):
 
 
 def _computed(group: EngineGroup) -> list[tuple[Figures, FusedLayer]]:
-    """Return, per layer that the engine computes, its traffic and cycles, and the layer with others fused onto it."""
+    """Return pairs, one per layer the engine computes: traffic and cycles, and the layer with others fused onto it."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in fused_layers(group.network) if step.ops[0].name in own]
 
@@ -177,7 +177,7 @@ def _describe_tiling(tiling: Tiling) -> dict[str, Any]:
 
 
 def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return an engine's on-chip buffers, each with name, contents, number of words, bits per word and memory kind."""
+    """Return a dict per on-chip buffer: name, contents, number of words, bits per word and memory kind."""
     blocks = engine.parameter_words * LANES
     buffers: Sequence[tuple[str, str, int, int, str]] = (
         ("map buffer", f"boxes of input maps, in {engine.pixels} banks", engine.pixels * engine.map_words, _WORD, ""),

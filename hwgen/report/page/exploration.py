@@ -101,7 +101,7 @@ def _front_to_show(exploration: Exploration, key: str, plan: dict[str, Any] | No
 
 
 def _points(exploration: Exploration, key: str) -> list[dict[str, Any]]:
-    """Return a Pareto front's points: coordinates (unscaled), whether the board has room, and the design as text."""
+    """Return a Pareto front's points as lists: unscaled coordinates, whether the board has room, the design as text."""
     limit, names = exploration.limit(key), [layer.name for layer in exploration.network.layers]
     return [
         {"x": x, "y": y, "fits": x <= limit, "text": _design(names, point)} for x, y, point in exploration.points(key)
@@ -128,7 +128,7 @@ def _unrolled(names: Sequence[str], point: CyclesPoint) -> str:
 
 
 def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
-    """Return a ``plan.json``'s name and its plan's coordinates in each front's chart, by the front's key.
+    """Return JSON-like values: a ``plan.json``'s name, and its plan's coordinates by each front's key.
 
     Storage and traffic are computed by the fronts' models; slices and cycles are the plan's.
 

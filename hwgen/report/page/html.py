@@ -85,7 +85,7 @@ def sections(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def read(text: str, path: str) -> dict[str, Any]:
-    """Return the document (section values by name) that is embedded in the text of an HTML page.
+    """Return the document (section values by name) that the text of an HTML report page contains as JSON.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def read(text: str, path: str) -> dict[str, Any]:
 
 
 def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
-    """Return a document with the sections added that only an existing page of the same design has.
+    """Return a document (section values by name) plus the sections only an older page of the same design has.
 
     Two pages are of the same design if their ``of`` agree. If one page has a plan but no weights, their ``plan`` must
     agree. A file that is not a page, or a page of another design, adds nothing.
@@ -118,7 +118,7 @@ def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def digest(plan_json: str, network: Network | None = None) -> str:
-    """Return the digest of a plan and, if given, of the network's integers, which identifies a design on its page."""
+    """Return the SHA-256 of a plan, and of the network's integers if given, which identifies a design on its page."""
     hash_of_design = hashlib.sha256(plan_json.encode())
     for layer in () if network is None else network.layers:
         _add(hash_of_design, layer)

@@ -19,7 +19,7 @@ from hwgen.templates.base import Group
 
 
 def shares(cycles: np.ndarray, edges: np.ndarray) -> str:
-    """Return the share of each timeline bin's cycles spent in one state: one byte per bin (255: all), in base64.
+    """Return base64 text, a byte per timeline bin: the share of the bin's cycles in one state (255 for all).
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Sections:
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return the roofline's points of a group's layers as if not fused: name, MACs, bytes and cycles per frame.
+        """Return roofline points as tuples, a layer each as if not fused: name, MACs, bytes, and cycles per frame.
 
         ``cycles`` are the group's cycles per frame. The bytes are the layer's maps, if all moved off chip.
         """
@@ -78,7 +78,7 @@ class Sections:
         )
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return, per group, the bytes moved off chip per frame, and the bytes if its layers were not fused."""
+        """Return a dict per group: bytes moved off chip per frame, by kind, and the bytes with no layers fused."""
         loads = plan.placement.loads_weights
         return [
             {
@@ -98,7 +98,7 @@ class Sections:
         return None
 
     def times(self, group: Group, bins: int) -> dict[str, Any] | None:
-        """Return the report page's timeline in ``bins`` bins; ``None`` for the default one (layers with streams)."""
+        """Return the timeline in ``bins`` bins, JSON-like; ``None`` for the default one (layers with streams)."""
         return None
 
 
