@@ -360,16 +360,19 @@ def _suffix_or(m: Module, name: str, flags: Sequence[Value], nearby: int) -> Val
     )
 
 
-def add_rounding(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
+def add_rounding(
+    m: Module, name: str, value: Value, excess: int, *, settles: bool = False, rounds: Value | None = None
+) -> Value:
     """Add logic that rounds an integer ``value`` to float32's 24 significant bits, ties to even; return the result.
 
     It is one cycle later. At most ``excess`` bits of ``value`` are dropped. To drop ``j`` bits, half of
     their range minus one is added, plus the lowest kept bit. This cycle selects the lowest kept bit within groups of
     lengths, and the next cycle selects the group. With ``settles``, the addition follows one cycle later, so that the
-    rounded value is two cycles later.
+    rounded value is two cycles later. Where the flag ``rounds`` is 0, ``value`` is returned unchanged.
     """
     lengths = range(1, excess + 1)
-    used = named([value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths], "is_dropped")
+    significant = [value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths]
+    used = named([bit if rounds is None else bit & rounds for bit in significant], "is_dropped")
     dropped = _suffix_or(m, f"{name}_dropped_bits", used, nearby=NEARBY if settles else excess)  # bit j - 1: drop j
     odd: Value = Const(0, 1)
     for first in range(0, excess, LENGTHS):

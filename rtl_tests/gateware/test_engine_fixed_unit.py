@@ -9,12 +9,20 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 from engine_runs import check as check_program
-from fixed_programs import RandomProgram, byte_beats, run
+from fixed_programs import RandomProgram, byte_beats, constant_word, fields, run
 from needs import needs_compiler
 from wide_maps import averaged, residual
 
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.fixed_unit import LOOKUP_TABLE, PROGRAM_TABLE, Arrival, FixedUnitConfig, run_cycles
+from hwgen.gateware.engine.fixed_unit import (
+    LOOKUP_TABLE,
+    PROGRAM_TABLE,
+    Arrival,
+    FixedUnitConfig,
+    Opcode,
+    instruction_word,
+    run_cycles,
+)
 from hwgen.program.compile import schedule
 from hwgen.tools import synthesis
 from hwgen.verilog.emitted import engine_files
@@ -43,8 +51,9 @@ class Job:
         self.operands = [operand(random, rows * columns) for _ in range(random.randint(1, 2))]
         if random.random() < 0.4:
             self.operands.insert(0, operand(random, 1))
+        inputs = [values for values, *_ in self.operands]
         self.program = RandomProgram(
-            random, [values for values, *_ in self.operands], random.randint(1, 8), engine.lookup_words, 8
+            random, inputs, random.randint(1, 8), engine.lookup_words, 8, float_sums=engine.float_sums
         )
         self.slot_bits = (engine.fixed_words // 8).bit_length() - 1
         assert self.program.num_slots <= 8
@@ -136,6 +145,42 @@ def test_programs(seed: int) -> None:
     check(ENGINE, [Job(random, ENGINE, *size) for size in random.sample(sizes, 3)])
 
 
+@pytest.mark.parametrize("lookups", [0, 256])
+def test_float_sums(lookups: int) -> None:
+    engine = replace(ENGINE, lookup_words=lookups, float_sums=True)
+    random = Random(lookups)  # seeds whose programs have such sums
+    jobs = [Job(random, engine, 4, 4) for _ in range(4)]
+    codes = [fields(int(word))["code"] for job in jobs for word in job.program.words]
+    assert Opcode.ADD_FLOAT in codes
+    check(engine, jobs)
+
+
+def near_tie(random: Random) -> int:
+    """Return an integer of up to 51 bits at, or beside, the middle between two numbers of 24 significant bits."""
+    dropped = random.randint(1, 26)
+    kept = random.randint(1 << 23, (1 << 24) - 1) | random.choice((0, 1, (1 << 24) - 1))
+    return random.choice((1, -1)) * ((2 * kept + 1 << dropped - 1) + random.choice((-1, 0, 0, 1)))
+
+
+def test_float_ties() -> None:
+    random, engine = Random(8), replace(ENGINE, float_sums=True)
+    jobs = []
+    for shift in (0, 0, 28, 28):  # only four bytes of a value can be written
+        job = Job(random, engine, 2, 16)
+        job.operands = [operand(random, 32)]
+        job.program.lookups = [near_tie(random) for _ in range(engine.lookup_words)]
+        job.program.constants = np.array([[constant_word(value)] * LANES for value in (0, 1)], object)
+        constant = {"second_is_constant": 1}
+        job.program.words = [
+            instruction_word(code=Opcode.LOOK_UP, target=1),
+            instruction_word(code=Opcode.ADD_FLOAT, first=1, target=1, constant=0, **constant),
+            instruction_word(code=Opcode.MULTIPLY, first=1, target=1, constant=1, shift=shift, **constant),
+            *(instruction_word(code=Opcode.WRITE, first=1, second=3, target=row, shift=row) for row in range(4)),
+        ]
+        jobs.append(job)
+    check(engine, jobs)
+
+
 def test_without_lookups() -> None:
     engine = replace(ENGINE, lookup_words=0)
     check(engine, [Job(Random(5), engine, 4, 4)])
@@ -156,8 +201,8 @@ def test_networks_in_verilator(cores: int) -> None:
 @pytest.mark.long
 def test_resources_and_paths() -> None:
     parts = [
-        FixedUnitConfig(engine=replace(ENGINE, fixed_words=words, lookup_words=lookups))
-        for words, lookups in ((512, 0), (512, 512))
+        FixedUnitConfig(engine=replace(ENGINE, fixed_words=words, lookup_words=lookups, float_sums=floats))
+        for words, lookups, floats in ((512, 0, False), (512, 512, False), (512, 512, True), (512, 0, True))
     ]
     for part, measured, path in zip(parts, *synthesis.measure_paths(parts), strict=True):
         used = part.resources

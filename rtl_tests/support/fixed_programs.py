@@ -61,6 +61,9 @@ def calculated(now: dict[str, int], first: int, second: int, constant: int, look
         value = signed(constant & (1 << VALUE_BITS) - 1, VALUE_BITS)
     if code == Opcode.ADD:
         return first + value
+    if code == Opcode.ADD_FLOAT:
+        assert -HALF <= first + value < HALF, "sums fit the values of the unit"
+        return int(np.float32(float(first + value)))
     if code == Opcode.SUBTRACT:
         return first - value
     if code == Opcode.MINIMUM:
@@ -134,11 +137,22 @@ class RandomProgram:
         Values of the input slots, ``(pixels or 1, LANES)``.
     """
 
-    def __init__(self, random: Random, inputs: list[np.ndarray], count: int, lookups: int, most_constants: int):
+    def __init__(
+        self,
+        random: Random,
+        inputs: list[np.ndarray],
+        count: int,
+        lookups: int,
+        most_constants: int,
+        *,
+        float_sums: bool,
+    ):
         self.words: list[int] = []
         self.constants = np.zeros((0, LANES), object)
         self.lookups = [random.randint(-HALF, HALF - 1) for _ in range(lookups)]
         self._random, self._most_constants = random, most_constants
+        absent = {Opcode.WRITE} | ({Opcode.LOOK_UP} if not lookups else set())
+        self._codes = [code for code in Opcode if code not in absent and (float_sums or code != Opcode.ADD_FLOAT)]
         slots = dict(enumerate(inputs))
         self.num_slots = len(inputs) + 2
         self._pixels = {slot for slot, values in slots.items() if len(values) == 1}
@@ -169,7 +183,7 @@ class RandomProgram:
     def _random_word(self, slots: dict[int, np.ndarray]) -> int:
         random = self._random
         first, second = random.choice(list(slots)), random.choice(list(slots))
-        code = Opcode(random.randrange(Opcode.WRITE if self.lookups else Opcode.LOOK_UP))
+        code = random.choice(self._codes)
         target = random.choice([slot for slot in range(self.num_slots) if slot not in self._pixels])
         extra = {"second_is_constant": 0}
         if random.random() < 0.5 and len(self.constants) < self._most_constants:

@@ -105,6 +105,8 @@ class EngineConfig(OnDevice):
         unit. Only with arrays of 8 maps.
     lookup_words : int
         Depth of the lookups of each lane of the fixed unit: 0 without lookups, at most 2,048.
+    float_sums : bool
+        Whether the fixed unit can round sums to 24 significant bits, as float32 does.
 
     Raises
     ------
@@ -132,6 +134,7 @@ class EngineConfig(OnDevice):
     kept_rows: int = field(default=MAP_MEMORY_ROWS, metadata=frozen.added())
     fixed_words: int = field(default=0, metadata=frozen.added())
     lookup_words: int = field(default=0, metadata=frozen.added())
+    float_sums: bool = field(default=False, metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -199,6 +202,8 @@ class EngineConfig(OnDevice):
                 raise ConfigError(f"{name} must be {', '.join(first)} or {last}, not {getattr(self, name)!r}")
         if self.lookup_words and not self.fixed_words:
             raise ConfigError(f"lookup_words must be 0 without fixed_words, not {self.lookup_words!r}")
+        if type(self.float_sums) is not bool or (self.float_sums and not self.fixed_words):
+            raise ConfigError(f"float_sums must be False, or True with fixed_words, not {self.float_sums!r}")
         if self.fixed_words and (self.maps != LANES or self.sum_bits != 32):
             raise ConfigError(
                 f"maps must be {LANES} and sum_bits 32 with fixed_words, not {self.maps!r} and {self.sum_bits!r}"

@@ -22,6 +22,7 @@ from amaranth.hdl import Fragment
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.average import add_rounding
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
@@ -30,10 +31,13 @@ from hwgen.gateware.fixed_point import NumberPath, PathNumber
 from hwgen.gateware.lookup import delayed, delayed_fast
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 #: Width in bits of a fixed-point value, width in bits of a product's second operand, and maximum right shift of a
 #: product.
 VALUE_BITS, FACTOR_BITS, MAX_SHIFT = 52, 25, 63
+#: Maximum number of bits that a sum loses when it is rounded to float32.
+_MAX_DROPPED_BITS = VALUE_BITS - 1 - SIGNIFICAND_BITS
 #: Maximum number of slots (values per pixel) in the fixed-point unit's register file, and of instructions in a program.
 MAX_SLOTS, MAX_INSTRUCTIONS = 16, 127
 #: Indices of the tables that jobs load as the fixed-point unit's program, and as its lookup memory (the first of
@@ -45,6 +49,8 @@ _BYTES = 4
 #: Measured LUTs and flip-flops of one lane's pipeline without products, memories and lookups (Yosys, 7 series). They
 #: include an eighth of the unit's control.
 _LANE_LUTS, _LANE_REGISTERS = 695, 764
+#: Measured LUTs and flip-flops of the rounding of one lane's sums to float32.
+_FLOAT_LUTS, _FLOAT_REGISTERS = 129, 218
 #: Width in bits of the counters of a tile's output columns.
 _COLUMN_BITS = 12
 #: Cycles from ``start`` to the first instruction of a job, and from the end of the last instruction to ``done``.
@@ -67,6 +73,8 @@ class Opcode(IntEnum):
 
     Its highest bit is inverted if ``rounding`` is not 0.
     """
+    ADD_FLOAT = 7
+    """Add both operands, and round the sum to 24 significant bits, ties to even, as float32 does."""
 
 
 class Rounding(IntEnum):
@@ -168,6 +176,11 @@ class FixedUnitConfig:
             cost.ram(VALUE_BITS, engine.lookup_words, "block", copies=lanes)
             cost.lut += lanes * (2 * VALUE_BITS + counter_bits(engine.lookup_words) + 3)
             cost.ff += lanes * (2 * VALUE_BITS + counter_bits(engine.lookup_words) + 2)
+        if engine.float_sums:
+            cost.lut += lanes * _FLOAT_LUTS
+            cost.ff += lanes * _FLOAT_REGISTERS
+            if engine.lookup_words:  # the rounding takes the delay's place, and the choice of the word masks its sum
+                cost.lut -= lanes * (VALUE_BITS + _MAX_DROPPED_BITS)
         return cost.resources
 
     def component(self) -> FixedUnit:
@@ -384,18 +397,17 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         pair = delayed(m, f"compared_{lane}", Cat(first, second), 1)
         later = delayed(m, f"code_{lane}", code, 1)
         chosen = Mux(is_less ^ (later == Opcode.MAXIMUM), pair[:VALUE_BITS], pair[VALUE_BITS:])
-        simple = Mux(later[1], chosen, total)
-        other = delayed(m, f"simple_{lane}", simple, 1)
+        simple = Mux(later[1] & ~later[2], chosen, total)
+        other, waits = delayed(m, f"simple_{lane}", simple, 1), 0
+        if self.config.engine.float_sums:
+            rounds = delayed(m, f"rounds_sum_{lane}", later == Opcode.ADD_FLOAT, 1)
+            rounded_sum = add_rounding(m, f"lane_{lane}", other, _MAX_DROPPED_BITS, settles=True, rounds=rounds)
+            other, waits = rounded_sum, 2
+        elif self.config.engine.lookup_words:
+            other, waits = delayed(m, f"simple_later_{lane}", other, 2), 2
         if self.config.engine.lookup_words:
             looks = delayed(m, f"looks_up_{lane}", later == Opcode.LOOK_UP, 1)
-            other = Mux(
-                delayed(m, f"looked_up_{lane}", looks, 2),
-                self._look_up(m, lane, first),
-                delayed(m, f"simple_later_{lane}", other, 2),
-            )
-            waits = 2
-        else:
-            waits = 0
+            other = Mux(delayed(m, f"looked_up_{lane}", looks, 2), self._look_up(m, lane, first), other)
         left = self.config.product_cycles + 4 - 2 - waits
         other = delayed(m, f"other_{lane}", other, left)
         multiplies = delayed_fast(m, f"multiplies_{lane}", later == Opcode.MULTIPLY, self.config.product_cycles + 3)
