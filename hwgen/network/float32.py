@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hwgen.network.maps import IntegerType
+
+#: Number of bits of a float32's significand.
+_SIGNIFICAND_BITS = np.finfo(np.float32).nmant + 1
 
 
 @dataclass(frozen=True)
@@ -60,3 +64,14 @@ def fma(factor: np.ndarray | np.float32, other: np.ndarray | np.float32, addend:
     lacking = (product - (total - back)) + (addend - back)
     even = (total.view(np.int64) & 1) == 0
     return np.where(even & (lacking != 0), np.nextafter(total, np.copysign(np.inf, lacking)), total).astype(np.float32)
+
+
+def as_integers(tables: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """Return tables of float32 numbers as exact integer multiples of ``2**exponent``, and the largest such exponent."""
+    terms = np.concatenate(tables)
+    _, exponents = np.frexp(terms[terms != 0])
+    exponent = int(exponents.min(initial=0)) - _SIGNIFICAND_BITS
+    integers = [[int(term) for term in np.ldexp(table.astype(np.float64), -exponent)] for table in tables]
+    while all(term % 2 == 0 for table in integers for term in table) and any(map(any, integers)):
+        integers, exponent = [[term // 2 for term in table] for table in integers], exponent + 1
+    return tuple(map(tuple, integers)), exponent

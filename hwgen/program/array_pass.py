@@ -18,7 +18,7 @@ import numpy as np
 
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
-from hwgen.gateware.engine.fixed_unit import Arrival
+from hwgen.gateware.engine.fixed_unit import INSTRUCTION, Arrival, Opcode
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.ops import Op
 from hwgen.program.layout import blocks, offset, parameter_words
@@ -188,6 +188,12 @@ class FixedProgram:
     def sizes(self) -> tuple[int, ...]:
         """Numbers of instructions, constants, lookup words and register slots; last, whether constants are shared."""
         return len(self.words), len(self.constants), len(self.lookups), self.slots, self.shares_constants
+
+    @property
+    def has_float_sums(self) -> bool:
+        """Whether an instruction rounds a sum to float32."""
+        codes = self.words >> INSTRUCTION["code"].offset & (1 << INSTRUCTION["code"].width) - 1
+        return bool((codes == Opcode.ADD_FLOAT).any())
 
     @property
     def shares_constants(self) -> bool:

@@ -706,6 +706,8 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
             f"{task.name}: tables and curves in fixed point need lookup_words of {len(task.fixed.lookups):,}, not "
             f"{engine.lookup_words:,}"
         )
+    if task.fixed and task.fixed.has_float_sums and not engine.float_sums:
+        raise ModelError(f"{task.name}: sums in float32 need an engine with float_sums")
     if task.product and engine.sum_bits < PRODUCT_BITS:
         raise ModelError(f"{task.name}: products of two maps need sum_bits of {PRODUCT_BITS}, not {engine.sum_bits}")
     if task.weights is None or task.maximum:

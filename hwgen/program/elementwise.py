@@ -30,6 +30,7 @@ from hwgen.network.shares import find_shares
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, ProductMap, rule_of, unscaled_pass
 from hwgen.program.factors import Factors, StepFunctions, fit
 from hwgen.program.fixed import channel_line_passes
+from hwgen.program.float_sums import MAX_ADDENDS, product_pass, sum_pass
 from hwgen.program.layout import by_value, offset, parameter_words
 
 #: Weight of all taps in passes that scale each channel by itself: large, so that biases are fractions of an input step.
@@ -85,30 +86,27 @@ def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
 
 
 def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of an elementwise product, in a tuple: it copies the first map times the second.
-
-    Raises
-    ------
-    ModelError
-        If no factor and bias of the engine round the products as ONNX Runtime does.
-    """
-    low, high = op.reach
-    products = np.arange(low, high + 1)
-    steps = StepFunctions.of_table(products[None], op.rounded(products)[None])
-    scales = [label.scale for label in op.labels]
-    ratio = np.float32(scales[0]) * np.float32(scales[1]) / np.float32(scales[2])
-    factors = fit(steps, Factors.of_ratio(np.array([ratio]), op.labels[2].zero), op.output.type)
+    """Return the pass of an elementwise product: it copies the first map, and multiplies the copy by the second map."""
+    factors = product_factors(op)
     if factors is None:
-        raise ModelError(
-            f"{op.name}: the engine can't round the products at scales {scales} exactly as ONNX Runtime does; "
-            "use --template stream"
-        )
+        return (product_pass(op, edges),)
     ones, task = np.ones(LANES, np.int64), unscaled_pass(op, edges[:1], op.input.type)
     zeros = [label.zero - offset(source.type) for label, source in zip(op.labels, op.inputs, strict=False)]
     product = ProductMap(factor=(edges[1], 0), zero_points=(zeros[0], zeros[1]), is_pixel=bool(op.spread))
     words = parameter_words(factors.bias * ones, factors.significand * ones, factors.shift * ones)
     rule = rule_of(op.output.type, factors.zero_point, op.low, op.high)
     return (replace(task, product=product, parameters=words, rule=rule),)
+
+
+@lru_cache(maxsize=1024)
+def product_factors(op: Mul) -> Factors | None:
+    """Return the factors that round all products of two maps' values as ONNX Runtime does; ``None`` without any."""
+    low, high = op.reach
+    products = np.arange(low, high + 1)
+    steps = StepFunctions.of_table(products[None], op.rounded(products)[None])
+    scales = [np.float32(label.scale) for label in op.labels]
+    ratio = scales[0] * scales[1] / scales[2]
+    return fit(steps, Factors.of_ratio(np.array([ratio]), op.labels[2].zero), op.output.type)
 
 
 def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
@@ -294,29 +292,25 @@ class Contributions:
 
 
 def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the array passes of a sum of two or three maps that ONNX Runtime adds in float32.
+    """Return the passes of a sum of maps that are added in float32.
 
     Raises
     ------
     ModelError
-        If there are more maps, or no contributions give the model's outputs.
+        If there are too many maps.
     """
     if len(op.inputs) == 2:
         sides = {"input": op.input, "more": op.more, "output": op.output, "window": op.window}
         add = Add(name=op.name, **sides, labels=op.labels, low=op.low, high=op.high, fused=False)
         return add_passes(add, edges)
-    if len(op.inputs) > MAPS:
+    if len(op.inputs) > MAX_ADDENDS:
         raise ModelError(
-            f"{op.name}: the engine adds {MAPS} maps at most before it rounds, not {len(op.inputs)}; quantise the sum "
-            "of some of them, or use --template stream"
+            f"{op.name}: the engine adds {MAX_ADDENDS} maps at most before it rounds, not {len(op.inputs)}; quantise "
+            "the sum of some of them, or use --template stream"
         )
-    shares = find_contributions(op)
-    if shares is None or shares.low_bits > _MAX_LOW_BITS:
-        raise ModelError(
-            f"{op.name}: no tables of {_DIGIT_BITS + _MAX_LOW_BITS} bits give the sums of {MAPS} maps at scales "
-            f"{[label.scale for label in op.labels]} as ONNX Runtime rounds them; quantise the sum of two of them, or "
-            "use --template stream"
-        )
+    shares = sum_contributions(op)
+    if shares is None:
+        return (sum_pass(op, edges),)
     scratch = sum_scratch(op)
     low, high = scratch
     return (
@@ -326,9 +320,21 @@ def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
     )
 
 
+def sum_contributions(op: Sum) -> Contributions | None:
+    """Return the tables by which the array adds a sum's three maps; ``None`` if there are none."""
+    shares = find_contributions(op) if len(op.inputs) == MAPS else None
+    return shares if shares and shares.low_bits <= _MAX_LOW_BITS else None
+
+
+def needs_float_sums(op: Sum) -> bool:
+    """Whether only the fixed-point unit adds the maps of a sum as float32 does."""
+    return len(op.inputs) > 2 and sum_contributions(op) is None
+
+
 def sum_scratch(op: Sum) -> dict[str, FeatureMap]:
-    """Return the two scratch maps of a sum of three maps, by name: low digits; high digits and carry."""
-    if len(op.inputs) != MAPS or (shares := find_contributions(op)) is None:
+    """Return the two scratch maps of a sum of three maps, by name: lower digits, and highest digits with the carry."""
+    shares = sum_contributions(op)
+    if shares is None:
         return {}
     digit = replace(op.output, type=INT8, zero_point=0, scale=None)
     return {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby, product
 
 import numpy as np
@@ -282,6 +283,7 @@ def _equal_runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
         begin = end
 
 
+@lru_cache(maxsize=1024)
 def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
     """Return a common weight of an average pool's taps, and factors that requantise the weighted sum exactly.
 

@@ -34,7 +34,7 @@ from hwgen.program.fixed_builder import FixedProgramBuilder, RegisterValue
 from hwgen.program.layout import offset, value_bytes
 
 
-def _range(kind: IntegerType) -> Range:
+def range_of(kind: IntegerType) -> Range:
     """Return the smallest and the largest value of an integer type."""
     return kind.minimum, kind.maximum
 
@@ -85,20 +85,27 @@ def operand_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], w
     return replace(_copy_pass(op, edge, source, size, window), weights=one_byte, arrival=arrival)
 
 
+def input_operands(
+    writer: FixedProgramBuilder, op: Op, edges: Sequence[str], spread: int = 0
+) -> tuple[list[Pass], dict[int, RegisterValue]]:
+    """Return the passes that copy a layer's whole input maps to the fixed-point unit, and the values by input index.
+
+    The last ``spread`` inputs have one pixel for all pixels, and arrive first.
+    """
+    values, operands, whole = {}, [], len(op.inputs) - spread
+    for index in (*range(whole, len(op.inputs)), *range(whole)):
+        source, size = op.inputs[index], value_bytes(op.inputs[index].type)
+        values[index] = writer.arrive(range_of(source.type), is_pixel=index >= whole)
+        window = Window(kernel=(size, 1), stride=(size if source.height > 1 else 1, 1))
+        operands.append(operand_pass(op, edges[index], source, source.shape[1:], window))
+    return operands, values
+
+
 def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the single pass, in a tuple, that computes a `FixedPoint` layer on the engine's fixed-point unit."""
     writer = FixedProgramBuilder(op.name)
     last_uses = {operand: index for index, step in enumerate(op.steps) for operand in step.operands}
-    spread = len(op.inputs) - op.spread
-    order = [*range(spread, len(op.inputs)), *range(spread)]  # a pixel for all pixels first
-    values: dict[int, RegisterValue] = {}
-    operands = []
-    for index in order:
-        source, is_pixel = op.inputs[index], index >= spread
-        values[index] = writer.arrive(_range(source.type), is_pixel=is_pixel)
-        size = value_bytes(source.type)
-        window = Window(kernel=(size, 1), stride=(size if source.height > 1 else 1, 1))
-        operands.append(operand_pass(op, edges[index], source, source.shape[1:], window))
+    operands, values = input_operands(writer, op, edges, op.spread)
     for index, step in enumerate(op.steps):
         chosen = [values[operand] for operand in step.operands]
         result = _add_operation(writer, step, chosen)
@@ -163,7 +170,7 @@ def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
             "--template stream"
         )
     operand = operand_pass(op, edges[0], op.input, op.input.shape[1:], Window(kernel=(1, 1)))
-    value = writer.arrive(_range(op.input.type))
+    value = writer.arrive(range_of(op.input.type))
     product = writer.times(value, slope)
     writer.release(value)
     writer.release(product)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from hwgen.gateware.engine.fixed_unit import (
     Rounding,
     instruction_word,
 )
+from hwgen.gateware.rounding import to_float32
+from hwgen.gateware.threshold import first_sums
 from hwgen.network.maps import IntegerType, signed_bits
 from hwgen.network.ops import fixed_point as steps
 from hwgen.network.ops.fixed_point import Range
@@ -28,6 +32,8 @@ from hwgen.program.layout import value_bytes
 
 #: Maximum numbers of lookup words and constants per program of the fixed-point unit.
 MAX_LOOKUPS, MAX_CONSTANTS = LOOKUP_WORDS[-1], 32
+#: Numbers of fractional bits that a value gets, in this order, until a line gives the index of its step.
+_EXTRA_BITS = (0, 12, 20)
 #: Reason, for error messages, why the engine refuses a layer: its rounding can't be reproduced exactly.
 OTHER_ROUNDING = (
     "the engine can't round this layer's sums exactly as the model does, which rounds products once, or begins outputs "
@@ -56,6 +62,7 @@ class FixedProgramBuilder:
         self._words: list[int] = []
         self._constants: list[np.ndarray] = []
         self._lookups: list[int] = []
+        self._bases: dict[tuple[int, ...], int] = {}
         self._used: set[int] = set()
         self._slots = 0
 
@@ -120,6 +127,11 @@ class FixedProgramBuilder:
         added_low, added_high = sorted((sign * low, sign * high))
         ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
         return self.add(Opcode.ADD if sign > 0 else Opcode.SUBTRACT, ends, first, second)
+
+    def plus_in_float32(self, first: RegisterValue, second: RegisterValue) -> RegisterValue:
+        """Add an instruction that adds two values and rounds the sum to 24 significant bits, as float32 does."""
+        low, high = (to_float32(sum(ends)) for ends in zip(first.ends, second.ends, strict=True))
+        return self.add(Opcode.ADD_FLOAT, (low, high), first, second)
 
     def limit(self, value: RegisterValue, low: int, high: int) -> RegisterValue:
         """Add the instructions that clamp a value to constant bounds, if it can exceed them; return the result."""
@@ -196,8 +208,9 @@ class FixedProgramBuilder:
 
     def look_up(self, value: RegisterValue, words: Sequence[int], low: int) -> RegisterValue:
         """Add a lookup of a value in the table ``words``, whose first entry is for the value ``low``."""
-        base = len(self._lookups)
-        self._lookups += words
+        base = self._bases.setdefault(tuple(words), len(self._lookups))
+        if base == len(self._lookups):
+            self._lookups += words
         if len(self._lookups) > MAX_LOOKUPS:
             raise self.refuse(
                 f"the engine's fixed-point unit holds {MAX_LOOKUPS:,} words of tables and curves, and this layer needs "
@@ -269,6 +282,38 @@ class FixedProgramBuilder:
             self.release(value)
             value = self.plus(value, rule.zero_point)
         return self.limit(value, rule.low, rule.high)
+
+    def step_function(self, value: RegisterValue, function: Callable[[np.ndarray], np.ndarray]) -> RegisterValue:
+        """Add the instructions for a function of a value, and free the value's slot: steps at almost equal distances.
+
+        The function converts an array of values to integers, and does not fall. A line tells the index of the last step
+        below the value, or of the one behind it. The comparison with that step decides.
+        """
+        low, high = (int(function(np.array(end))) for end in value.ends)
+        firsts = first_sums(function, *value.ends, np.arange(low + 1, high + 1))
+        if not firsts:
+            self.release(value)
+            return self.plus(self.times(value, np.array(0)), low)
+        lines = ((bits, _line_of_steps([first << bits for first in firsts], 1 << bits)) for bits in _EXTRA_BITS)
+        bits, line = next(((bits, line) for bits, line in lines if line), (0, None))
+        if line is None:
+            raise self.refuse("the engine's fixed-point unit computes functions whose steps are almost equally wide")
+        self.release(value)
+        value = self.scale(value, -bits)
+        place = self.plus(value, line.offset)
+        self.release(place)
+        step = self.limit(self.times(place, np.array(line.factor), line.shift, Rounding.DOWN), 0, len(firsts) - 1)
+        first = self.look_up(step, [first << bits for first in firsts], 0)
+        self.release(value)
+        self.release(first)
+        above = self.plus(value, first, -1)
+        self.release(above)
+        sign = self.times(above, np.array(1), MAX_SHIFT, Rounding.DOWN)
+        self.release(sign)
+        self.release(step)
+        result = self.plus(step, sign, ends=(-1, len(firsts) - 1))
+        self.release(result)
+        return self.plus(result, low + 1)
 
     def scale_channels(
         self, value: RegisterValue, factors: np.ndarray, shifts: np.ndarray, ends: Range, rounding: Rounding
@@ -346,3 +391,47 @@ def _quotient_range(first: Range, second: Range, shift: int, rounding: Rounding)
     """Return (smallest, largest) ``rounded(a * b / 2**shift)`` for ``a`` and ``b`` in given ranges."""
     products = [a * b for a in first for b in second]
     return min(products) >> shift, (max(products) >> shift) + (rounding != Rounding.DOWN and shift > 0)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Line through the steps of a function: ``(value + offset) * factor >> shift`` is almost the index of a step."""
+
+    offset: int
+    factor: int
+    shift: int
+
+
+def _line_of_steps(firsts: Sequence[int], unit: int) -> _Line | None:
+    """Return a line that gives the index of the last step up to a value, or of the next one; ``None`` without one.
+
+    ``firsts`` are the smallest values of the steps, in ascending order. Values are multiples of ``unit``. Indices below
+    0 stand for 0, and those behind the last step for the last one.
+    """
+    last = len(firsts) - 1
+    lows = [(first, bisect_right(firsts, first) - 1) for first in firsts]  # least index at a value
+    highs = [(first - unit, bisect_left(firsts, first) + 1) for first in firsts]  # the index is less at this value
+    lows, highs = [low for low in lows if low[1] > 0], [high for high in highs if high[1] <= last]
+    slope = _middle_slope(np.array(lows, float).reshape(-1, 2), np.array(highs, float).reshape(-1, 2), unit)
+    if slope is None:
+        return None
+    _, exponent = np.frexp(slope)
+    shift = min(max(FACTOR_BITS - 2 - int(exponent), 0), MAX_SHIFT)
+    factor = max(round(slope * (1 << shift)), 1)
+    least = [-(-(index << shift) // factor) - place for place, index in lows] or [-firsts[0]]
+    most = [((index << shift) - 1) // factor - place for place, index in highs] or [max(least)]
+    return _Line((max(least) + min(most)) // 2, factor, shift) if max(least) <= min(most) else None
+
+
+def _middle_slope(lows: np.ndarray, highs: np.ndarray, unit: int) -> float | None:
+    """Return the slope in the middle of those of lines above points ``lows`` and below ``highs``; ``None`` without one.
+
+    Points are pairs ``(n, 2)`` of a place and a height.
+    """
+    run, rise = (highs[:, None, axis] - lows[None, :, axis] for axis in (0, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slopes = rise / run
+    least, most = slopes[run < 0].max(initial=0), slopes[run > 0].min(initial=np.inf)
+    if least > most:
+        return None
+    return float((least + most) / 2) if np.isfinite(most) else float(least + 1 / unit)

@@ -2,13 +2,14 @@
 
 The fixed-point unit multiplies two rows (or columns) by their weights and adds them. A pass computes all output rows
 with the same weights whose input rows are evenly spaced. The rows between the two steps are a map in memory of sums of
-more than 8 bits.
+more than 8 bits. If ONNX Runtime adds in float32, a pass adds the four pixels around each output pixel, in its order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
 from hwgen.network.ops import Interpolate
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, repeat_weights, unscaled_pass
-from hwgen.program.fixed import operand_pass, program_pass
+from hwgen.program.fixed import operand_pass, program_pass, range_of
 from hwgen.program.fixed_builder import FixedProgramBuilder, RegisterValue
+from hwgen.program.float_sums import float_sum_pass
 from hwgen.program.layout import by_value, offset, value_bytes
 from hwgen.program.resample import EvenRun, even_runs
 
@@ -29,8 +31,8 @@ _MAX_SUM_BITS = 32
 
 
 def interpolate_scratch(op: Interpolate) -> dict[str, FeatureMap]:
-    """Return the scratch map of interpolated rows, by name; an empty mapping for inputs of one pixel."""
-    if _copies_a_pixel(op):
+    """Return the scratch map of interpolated rows (wide sums), by name; empty if no pass needs them."""
+    if _copies_a_pixel(op) or op.in_floats:
         return {}
     ends = (op.axis_parts[0] * end for end in (op.input.type.minimum, op.input.type.maximum))
     kind = IntegerType(bits=max(signed_bits(*ends), 9), signed=True)
@@ -44,18 +46,18 @@ def _copies_a_pixel(op: Interpolate) -> bool:
 def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the engine passes that interpolate linearly between the pixels of an 8-bit map: first rows, then columns.
 
+    If ONNX Runtime adds in float32, a pass adds all pixels in its order.
+
     Raises
     ------
     ModelError
-        If ONNX Runtime's float32 sums decide the outputs, or the sums have too many bits.
+        If the sums have too many bits.
     """
     if _copies_a_pixel(op):
         return _pixel_copies(op, edges)
-    if op.in_floats or op.truncated:
-        raise ModelError(
-            f"{op.name}: the engine adds integers, and ONNX Runtime adds the pixels of this interpolation in float32, "
-            "which decides sums halfway between two outputs; use --template stream"
-        )
+    if op.in_floats:
+        runs = product(*([*_runs(op, axis)] for axis in (0, 1)))
+        return tuple(_float_pass(op, edges[0], *row, *column) for row, column in runs)
     ((edge, sums),) = interpolate_scratch(op).items()
     if sums.type.bits > _MAX_SUM_BITS:
         raise ModelError(f"{op.name}: the engine adds sums of {_MAX_SUM_BITS} bits at most; use --template stream")
@@ -80,58 +82,78 @@ def _pixel_copies(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(passes)
 
 
-def _runs(op: Interpolate, axis: int) -> Iterator[tuple[EvenRun, tuple[int, ...]]]:
-    """Yield runs of evenly spaced output rows (axis 0) or columns, each with the weights of its one or two inputs."""
+#: Input rows (or columns) of an output row: the distance of each to the first one, and its weight.
+_Taps = tuple[tuple[int, int], ...]
+
+
+def _runs(op: Interpolate, axis: int) -> Iterator[tuple[EvenRun, _Taps]]:
+    """Yield runs of evenly spaced output rows (axis 0) or columns, with the input rows that they add."""
     indices, weights = ((op.rows, op.row_weights), (op.columns, op.column_weights))[axis]
     parts, last = op.axis_parts[axis], (op.height, op.width)[axis] - 1
-    alike: dict[tuple[int, ...], dict[int, int]] = {}
+    alike: dict[_Taps, dict[int, int]] = {}
     for place, (index, weight) in enumerate(zip(indices, weights, strict=True)):
-        of_inputs = (parts,) if index == last or not weight else (parts - weight, weight)
-        alike.setdefault(of_inputs, {})[place] = index
-    for of_inputs, sources in alike.items():
+        taps: _Taps = ((0, parts - weight), (1, weight))
+        if index == last:  # both rows are the last one
+            taps = ((0, parts - weight), (0, weight)) if op.in_floats else ((0, parts),)
+        alike.setdefault(tuple(tap for tap in taps if tap[1]), {})[place] = index
+    for taps, sources in alike.items():
         for run in even_runs(sources):
-            yield run, of_inputs
+            yield run, taps
 
 
-def _operands(
-    op: Interpolate, stored: tuple[str, FeatureMap], shape: tuple[int, int], run: EvenRun, axis: int, count: int
-) -> list[Pass]:
-    """Return passes that copy ``count`` neighbouring rows (axis 0) or columns per output to the fixed-point unit.
-
-    ``stored`` is the edge and the map that they read, and ``shape`` the rows and columns that each pass copies.
-    """
-    edge, source = stored
-    size, steps = value_bytes(source.type), [1, 1]
-    steps[axis] = run.stride if run.count > 1 else 1
-    operands = []
-    for neighbour in range(count):
-        first = [0, 0]
-        first[axis] = run.source + neighbour
-        window = Window(
-            kernel=(size, 1),
-            stride=(size * steps[0] if shape[0] > 1 else 1, steps[1]),
-            padding=(-size * first[0], -first[1], 0, 0),
-        )
-        operands.append(operand_pass(op, edge, source, shape, window))
-    return operands
+def _operand(op: Interpolate, edge: str, source: FeatureMap, rows: EvenRun, columns: EvenRun) -> Pass:
+    """Return the pass that copies evenly spaced rows and columns of a map to the fixed-point unit."""
+    size = value_bytes(source.type)
+    window = Window(
+        kernel=(size, 1),
+        stride=(size * rows.stride if rows.count > 1 else 1, columns.stride),
+        padding=(-size * rows.source, -columns.source, 0, 0),
+    )
+    return operand_pass(op, edge, source, (rows.count, columns.count), window)
 
 
-def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, weights: tuple[int, ...]) -> Pass:
-    """Return the pass of a run of interpolated rows: sums of an input row and the next times ``weights``."""
-    operands = _operands(op, (edge, op.input), (run.count, op.width), run, 0, len(weights))
+def _behind(run: EvenRun, distance: int) -> EvenRun:
+    """Return a run that copies rows ``distance`` below those of ``run``."""
+    return replace(run, source=run.source + distance)
+
+
+def _float_pass(
+    op: Interpolate, edge: str, rows: EvenRun, row_taps: _Taps, columns: EvenRun, column_taps: _Taps
+) -> Pass:
+    """Return the pass that interpolates evenly spaced pixels of the output in float32, one addition after the other."""
     builder = FixedProgramBuilder(op.name)
-    total = builder.weighted_sum([(op.input.type, weight) for weight in weights])
+    operands: dict[tuple[int, int], Pass] = {}
+    values: dict[tuple[int, int], RegisterValue] = {}
+    addends = []
+    unit = np.float32(1 / (op.axis_parts[0] * op.axis_parts[1]))
+    for (below, down), (beside, right) in product(row_taps, column_taps):
+        pixel = below, beside
+        if pixel not in operands:
+            operands[pixel] = _operand(op, edge, op.input, _behind(rows, below), _behind(columns, beside))
+            values[pixel] = builder.arrive(range_of(op.input.type))
+        addends.append((values[pixel], np.float32(down * right) * unit * op.terms))
+    task = float_sum_pass(op, builder, [*operands.values()], addends, op.rounded)
+    return replace(task, lattice=PixelGrid(step=(rows.step, columns.step), first=(rows.first, columns.first)))
+
+
+def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, taps: _Taps) -> Pass:
+    """Return the pass that computes a run of interpolated rows: weighted sums of input rows."""
+    every = EvenRun(0, 1, 0, 1, op.width)
+    operands = [_operand(op, edge, op.input, _behind(run, below), every) for below, _ in taps]
+    builder = FixedProgramBuilder(op.name)
+    total = builder.weighted_sum([(op.input.type, weight) for _, weight in taps])
     name, stored = sums
     task = program_pass(operands, builder.finish(total, stored.type), stored.type)
     return replace(task, target=(name, 0), lattice=PixelGrid(step=(run.step, 1), first=(run.first, 0)))
 
 
-def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, weights: tuple[int, ...]) -> Pass:
+def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, taps: _Taps) -> Pass:
     """Return the pass that interpolates evenly spaced output columns with equal weights from stored row sums."""
-    stored = sums[1]
-    operands = _operands(op, sums, (stored.height, run.count), run, 1, len(weights))
+    edge, stored = sums
+    every = EvenRun(0, 1, 0, 1, stored.height)
+    operands = [_operand(op, edge, stored, every, _behind(run, beside)) for beside, _ in taps]
     builder = FixedProgramBuilder(op.name)
-    total = builder.weighted_sum([(stored.type, weight) for weight in weights])
+    total = builder.weighted_sum([(stored.type, weight) for _, weight in taps])
     result = _rounded(op, builder, total)
     task = program_pass(operands, builder.finish(result, op.output.type), op.output.type)
     return replace(task, lattice=PixelGrid(step=(1, run.step), first=(0, run.first)))
@@ -144,11 +166,11 @@ def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue
     above_zero = builder.plus(total, -parts * op.offset, ends=(ends[0], ends[1]))
     builder.release(total)
     rule = op.requantisation or _rule_of(op, np.arange(ends[0], ends[1] + 1))
-    return builder.requantise(above_zero, rule)
+    return builder.requantise(above_zero, rule) if rule else builder.step_function(above_zero, op.rounded)
 
 
-def _rule_of(op: Interpolate, sums: np.ndarray) -> Requantisation:
-    """Return the requantisation that rounds all weighted ``sums`` as the model does, or refuse the layer."""
+def _rule_of(op: Interpolate, sums: np.ndarray) -> Requantisation | None:
+    """Return the rule that rounds all weighted ``sums`` of an interpolation as the model does; ``None`` without one."""
     fraction, exponent = np.frexp(op.x_scale / op.y_scale / (op.axis_parts[0] * op.axis_parts[1]))
     significand, shift = np.rint(np.ldexp(fraction, FACTOR_BITS - 1)).astype(np.int64), FACTOR_BITS - 1 - exponent
     rule = Requantisation(
@@ -159,8 +181,5 @@ def _rule_of(op: Interpolate, sums: np.ndarray) -> Requantisation:
         high=op.high,
         float32=False,
     )
-    if (requantise(sums[None], rule, int(np.abs(sums).max())) != op.rounded(sums)).any():
-        raise ModelError(
-            f"{op.name}: the engine can't round the sums of this interpolation exactly; use --template stream"
-        )
-    return rule
+    is_right = (requantise(sums[None], rule, int(np.abs(sums).max())) == op.rounded(sums)).all()
+    return rule if is_right else None

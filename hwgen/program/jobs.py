@@ -666,6 +666,8 @@ class _PassJobs:
         location = self.all.locations[name]
         rows, words = tile.pixel_rows * size, tile.out_columns
         lattice, row_stride = task.lattice, location.row_bytes
+        if size == 1:
+            row_stride *= lattice.step[0]
         if lattice.step[1] > 1:
             assert rows == 1
             rows, words, row_stride = words, 1, WORD * lattice.step[1]
@@ -676,7 +678,6 @@ class _PassJobs:
             and (self._lies_in(tile.rows, task.rows, self.split.total_rows))
         ):
             rows, words = 1, pixels
-        assert lattice.step[0] == 1 or rows == size, "rows that are apart are in tiles of one row"
         self._output_entry = entry
         return {
             "drain": operand._slot_drain(

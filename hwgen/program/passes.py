@@ -59,6 +59,8 @@ from hwgen.program.elementwise import (
     extreme_scratch,
     lookup_passes,
     lookup_table,
+    needs_float_sums,
+    product_factors,
     product_passes,
     scaled_lookup,
     sum_passes,
@@ -68,6 +70,7 @@ from hwgen.program.elementwise import (
 from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average_factors, divisor_regions, fit
 from hwgen.program.fixed import conv_pass, fixed_point_passes, is_wide, max_pool_passes, sum_pool_passes
 from hwgen.program.fixed_builder import OTHER_ROUNDING
+from hwgen.program.float_sums import MAX_ADDENDS, average_passes
 from hwgen.program.interpolate import interpolate_passes, interpolate_scratch
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
@@ -159,8 +162,23 @@ def _is_halving(before: Sequence[Op], op: Op) -> bool:
 
 
 def _average_pool(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the array passes of an average pool: one per rectangle of the output with equal divisors."""
+    """Return the passes of an average pool: one for each rectangle of the output with equal divisors."""
+    if _needs_exact_additions(op):
+        return average_passes(op, edges)
     return tuple(_average_region(op, edges, region) for region in divisor_regions(op))
+
+
+@lru_cache(maxsize=1024)
+def _needs_exact_additions(op: AveragePool) -> bool:
+    """Whether no factors give an average pool's outputs, but additions in float32 on the fixed-point unit do."""
+    if op.taps > MAX_ADDENDS:
+        return False
+    try:
+        for region in divisor_regions(op):
+            average_factors(op, region.count)
+    except ModelError:
+        return True
+    return False
 
 
 def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion) -> Pass:
@@ -506,12 +524,14 @@ _RULES: dict[type[Op], _LayerRule] = {
         fusible=_is_halving,
         wide_passes=max_pool_passes,
     ),
-    AveragePool: _LayerRule(_average_pool, in_parts=lambda op: len(divisor_regions(op)) > 1),
+    AveragePool: _LayerRule(
+        _average_pool, in_parts=lambda op: len(divisor_regions(op)) > 1, needs_fixed_unit=_needs_exact_additions
+    ),
     GlobalAveragePool: _LayerRule(_global_average, wide_passes=sum_pool_passes),
     Add: _SUM,
     Sub: _SUM,
-    Mul: _LayerRule(product_passes, never_before=(Add, Sub)),
-    Sum: _LayerRule(sum_passes, scratch=sum_scratch),
+    Mul: _LayerRule(product_passes, never_before=(Add, Sub), needs_fixed_unit=lambda op: product_factors(op) is None),
+    Sum: _LayerRule(sum_passes, scratch=sum_scratch, needs_fixed_unit=needs_float_sums),
     LRN: _LayerRule(normalise_passes, scratch=normalise_scratch),
     Max: _EXTREME,
     Min: _EXTREME,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.cost import Resources
@@ -153,8 +154,8 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
 
 
 @lru_cache(maxsize=16)
-def _fixed_unit(network: Network) -> dict[str, int]:
-    """Return sizes of the fixed-point unit that a network needs, by field of the engine; empty if it needs none."""
+def _fixed_unit(network: Network) -> dict[str, Any]:
+    """Return the engine's sizes, by field, for a network's layers in fixed point; empty if there are no such layers."""
     try:
         passes = passes_of(network)
     except PlanError:  # reported where the network is compiled
@@ -162,7 +163,11 @@ def _fixed_unit(network: Network) -> dict[str, int]:
     if not any(each.fixed for each in passes):
         return {}
     words = lookup_words(passes)
-    return {"fixed_words": REGISTER_WORDS, "lookup_words": next(size for size in (0, *LOOKUP_WORDS) if size >= words)}
+    return {
+        "fixed_words": REGISTER_WORDS,
+        "lookup_words": next(size for size in (0, *LOOKUP_WORDS) if size >= words),
+        "float_sums": any(each.fixed.has_float_sums for each in passes if each.fixed),
+    }
 
 
 def _lut_pixels(task: Task, engine: EngineConfig) -> int:

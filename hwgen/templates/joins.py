@@ -26,7 +26,6 @@ from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.reorder import ReorderConfig, ReorderLayerConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.resample import ResampleConfig, ResampleLayerConfig
-from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.select import CollectLayerConfig, SelectConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import TableSumConfig
@@ -35,6 +34,7 @@ from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.weights import Weights
 from hwgen.network import ops
+from hwgen.network.float32 import as_integers
 from hwgen.network.ops.join import Recoded
 from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import Shares, find_shares
@@ -224,17 +224,6 @@ def thresholds(
         ).beats,
         pixels=compute.window.pixels,
     )
-
-
-def as_integers(tables: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Return tables of float32 numbers as integer multiples of ``2**exponent``, and that largest exponent."""
-    terms = np.concatenate(tables)
-    _, exponents = np.frexp(terms[terms != 0])
-    exponent = int(exponents.min(initial=0)) - SIGNIFICAND_BITS
-    integers = [[int(term) for term in np.ldexp(table.astype(np.float64), -exponent)] for table in tables]
-    while all(term % 2 == 0 for table in integers for term in table) and any(map(any, integers)):
-        integers, exponent = [[term // 2 for term in table] for table in integers], exponent + 1
-    return tuple(map(tuple, integers)), exponent
 
 
 class SumStage(StepStage[ops.Sum]):

@@ -234,14 +234,6 @@ def test_interpolation_of_one_pixel(in_floats: bool) -> None:
     interpret.check_network(alone(op), replace(ENGINE, fixed_words=0))
 
 
-def test_interpolation_in_floats_is_refused() -> None:
-    source = FeatureMap(channels=1, height=4, width=4, type=INT8)
-    op = replace(interpolation(Random(0), source), axis_parts=(32, 32))
-    floats = replace(op, axis_parts=(2, 2), row_weights=(1,) * len(op.rows), column_weights=(1,) * len(op.columns))
-    with pytest.raises(ModelError, match="op: the engine adds integers, and ONNX Runtime adds the pixels"):
-        schedule(alone(replace(floats, in_floats=True)), ENGINE)
-
-
 @given(indices=st.lists(st.integers(0, 30), min_size=1, max_size=12))
 def test_runs_are_evenly_spaced(indices: list[int]) -> None:
     """Runs contain each output row once, and the engine has their strides."""

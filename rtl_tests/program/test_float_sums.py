@@ -1,0 +1,145 @@
+"""Programs of layers that ONNX Runtime computes in float32, run by the interpreter: values of the golden model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import interpret
+import numpy as np
+import pytest
+from counted import cases_in_the_long_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwgen.errors import ConfigError, ModelError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.network.float32 import Label
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
+from hwgen.network.ops import AveragePool, Interpolate, Mul, Op, Sum
+from hwgen.program.compile import schedule
+
+ENGINE = EngineConfig(fixed_words=512, lookup_words=2048, float_sums=True, pixels=5, map_words=512, weight_steps=512)
+POINT = Window(kernel=(1, 1))
+
+
+def alone(op: Op) -> Network:
+    names = tuple(f"input_{index}" for index in range(len(op.inputs)))
+    return Network(name="alone", layers=(op,), edges=(names,), inputs=names)
+
+
+def a_scale(random: Random) -> float:
+    return float(np.float32(random.choice((0.5, 0.0123, 0.1 + random.random()))))
+
+
+def a_map(random: Random, channels: int, height: int, width: int) -> FeatureMap:
+    kind = random.choice((INT8, UINT8))
+    zero = random.randint(kind.minimum, kind.maximum)
+    return FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=zero)
+
+
+def sizes(random: Random) -> tuple[int, int, int]:
+    return random.randint(1, 20), random.randint(2, 7), random.randint(2, 9)
+
+
+def interpolation(random: Random) -> Op:
+    channels, *shape = sizes(random)
+    source, indices, weights, parts = a_map(random, channels, *shape), [], [], []
+    for size in shape:
+        count, unit = random.randint(1, 9), random.choice((1, 2, 4, 16))
+        places = sorted(random.randrange(size * unit) for _ in range(count))
+        indices.append(tuple(place // unit for place in places))
+        weights.append(tuple(place % unit for place in places))
+        parts.append(unit)
+    scale = a_scale(random)
+    output = a_map(random, channels, len(indices[0]), len(indices[1]))
+    return Interpolate(
+        name="op",
+        input=source,
+        output=output,
+        window=POINT,
+        rows=indices[0],
+        columns=indices[1],
+        row_weights=weights[0],
+        column_weights=weights[1],
+        axis_parts=tuple(parts),
+        x_scale=scale,
+        y_scale=random.choice((scale, a_scale(random))),
+        low=random.choice((output.type.minimum, output.zero_point)),
+        high=output.type.maximum,
+        in_floats=True,
+    )
+
+
+def average(random: Random) -> Op:
+    """Return an average pool; with equal scales, averages of two or four values are often ties."""
+    channels, height, width = sizes(random)
+    kernel = random.choice(((2, 2), (1, 2), (2, 3)))
+    padding = random.choice(((0, 0, 0, 0), (1, 0, 0, 1), (0, 1, 1, 0)))
+    stride = random.choice((1, 2)), random.choice((1, 2))
+    rows, columns = (
+        (size + padding[axis] + padding[axis + 2] - kernel[axis]) // stride[axis] + 1
+        for axis, size in enumerate((height, width))
+    )
+    scale = a_scale(random)
+    if min(rows, columns) < 1 or (padding[1] + padding[3] and kernel[1] == 1) or (padding[0] and kernel[0] == 1):
+        return average(random)
+    try:
+        return AveragePool(
+            name="op",
+            input=a_map(random, channels, height, width),
+            output=a_map(random, channels, rows, columns),
+            window=Window(kernel=kernel, stride=stride, padding=padding),
+            x_scale=scale,
+            y_scale=random.choice((scale, a_scale(random))),
+            include_padding=random.random() < 0.5,
+        )
+    except ConfigError:  # a window in the padding
+        return average(random)
+
+
+def labels(random: Random, maps: list[FeatureMap]) -> tuple[Label, ...]:
+    return tuple(Label(a_scale(random), each.zero_point) for each in maps)
+
+
+def a_sum(random: Random) -> Op:
+    shape = sizes(random)
+    maps = [a_map(random, *shape) for _ in range(random.choice((4, 4, 5, 6, 7)) + 1)]
+    *inputs, output = maps
+    ends = {"low": output.type.minimum, "high": output.type.maximum}
+    return Sum(
+        name="op",
+        input=inputs[0],
+        more=tuple(inputs[1:]),
+        output=output,
+        window=POINT,
+        labels=labels(random, maps),
+        **ends,
+    )
+
+
+def a_product(random: Random) -> Op:
+    shape = sizes(random)
+    other = random.choice((shape, (shape[0], 1, 1)))
+    maps = [a_map(random, *shape), a_map(random, *other), a_map(random, *shape)]
+    ends = {"low": maps[2].type.minimum, "high": maps[2].type.maximum}
+    return Mul(
+        name="op", input=maps[0], more=(maps[1],), output=maps[2], window=POINT, labels=labels(random, maps), **ends
+    )
+
+
+@pytest.mark.parametrize("make", [interpolation, average, a_sum, a_product])
+@cases_in_the_long_run(40)
+@given(seed=st.integers(0, 2**32), cores=st.integers(1, 3))
+def test_float32(make: Callable[[Random], Op], seed: int, cores: int) -> None:
+    random = Random(seed)
+    network = alone(make(random))
+    interpret.check_network(network, replace(ENGINE, cores=cores), seed)
+
+
+def test_other_engines_are_refused() -> None:
+    network = alone(interpolation(Random(1)))
+    with pytest.raises(ModelError, match="op: sums in float32 need an engine with float_sums"):
+        schedule(network, replace(ENGINE, float_sums=False))
