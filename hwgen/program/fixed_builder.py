@@ -341,18 +341,22 @@ class FixedProgramBuilder:
         assert total is not None
         return total
 
-    def finish(self, value: RegisterValue, kind: IntegerType) -> FixedProgram:
-        """Add the instructions that write the bytes of the output value, highest first, and return the program."""
+    def finish(self, value: RegisterValue, kind: IntegerType, row: int | None = None) -> FixedProgram:
+        """Add the instructions that write the bytes of the output value, highest first, and return the program.
+
+        With ``row``, the program only writes that byte, 0 for the highest.
+        """
         size = value_bytes(kind)
-        for row in range(size):
+        rows = range(size) if row is None else range(row, row + 1)
+        for target, row in enumerate(rows):
             flips = row > 0 or not kind.signed
             self._words.append(
                 instruction_word(
                     code=Opcode.WRITE,
                     first=value.slot,
                     first_is_pixel=value.is_pixel,
-                    second=size - 1,
-                    target=row,
+                    second=len(rows) - 1,
+                    target=target,
                     shift=size - 1 - row,
                     rounding=flips,
                 )

@@ -16,11 +16,11 @@ import numpy as np
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.gateware.engine.fixed_unit import FACTOR_BITS
-from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
+from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window, signed_bits
 from hwgen.network.ops import Interpolate
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, repeat_weights, unscaled_pass
-from hwgen.program.fixed import operand_pass, program_pass, range_of
+from hwgen.program.fixed import is_wide, operand_pass, program_pass, range_of
 from hwgen.program.fixed_builder import FixedProgramBuilder, RegisterValue
 from hwgen.program.float_sums import float_sum_pass
 from hwgen.program.layout import by_value, offset, value_bytes
@@ -32,7 +32,7 @@ _MAX_SUM_BITS = 32
 
 def interpolate_scratch(op: Interpolate) -> dict[str, FeatureMap]:
     """Return the scratch map of interpolated rows (wide sums), by name; empty if no pass needs them."""
-    if _copies_a_pixel(op) or op.in_floats:
+    if _copies_a_pixel(op) or op.in_floats or is_wide(op.input):
         return {}
     ends = (op.axis_parts[0] * end for end in (op.input.type.minimum, op.input.type.maximum))
     kind = IntegerType(bits=max(signed_bits(*ends), 9), signed=True)
@@ -134,6 +134,36 @@ def _float_pass(
         addends.append((values[pixel], np.float32(down * right) * unit * op.terms))
     task = float_sum_pass(op, builder, [*operands.values()], addends, op.rounded)
     return replace(task, lattice=PixelGrid(step=(rows.step, columns.step), first=(rows.first, columns.first)))
+
+
+def wide_interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the passes that interpolate linearly between the pixels of a map of more than 8 bits.
+
+    A pass computes one byte of evenly spaced pixels of the output, because it can't write several bytes of pixels that
+    are apart.
+    """
+    assert op.requantisation is not None
+    runs = [*product(*([*_runs(op, axis)] for axis in (0, 1)))]
+    return tuple(
+        _byte_pass(op, edges[0], *row, *column, byte)
+        for row, column in runs
+        for byte in range(value_bytes(op.output.type))
+    )
+
+
+def _byte_pass(
+    op: Interpolate, edge: str, rows: EvenRun, row_taps: _Taps, columns: EvenRun, column_taps: _Taps, byte: int
+) -> Pass:
+    """Return the pass that writes byte ``byte`` (0: the highest) of evenly spaced pixels of an output."""
+    builder, operands, terms = FixedProgramBuilder(op.name), [], []
+    for (below, down), (beside, right) in product(row_taps, column_taps):
+        operands.append(_operand(op, edge, op.input, _behind(rows, below), _behind(columns, beside)))
+        terms.append((op.input.type, down * right))
+    result = _rounded(op, builder, builder.weighted_sum(terms))
+    task = program_pass(operands, builder.finish(result, op.output.type, byte), INT8)
+    size = value_bytes(op.output.type)
+    lattice = PixelGrid(step=(size * rows.step, columns.step), first=(size * rows.first + byte, columns.first))
+    return replace(task, lattice=lattice)
 
 
 def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, taps: _Taps) -> Pass:

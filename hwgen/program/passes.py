@@ -71,7 +71,7 @@ from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average
 from hwgen.program.fixed import conv_pass, fixed_point_passes, is_wide, max_pool_passes, sum_pool_passes
 from hwgen.program.fixed_builder import OTHER_ROUNDING
 from hwgen.program.float_sums import MAX_ADDENDS, average_passes
-from hwgen.program.interpolate import interpolate_passes, interpolate_scratch
+from hwgen.program.interpolate import interpolate_passes, interpolate_scratch, wide_interpolate_passes
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.resample import resample_passes
@@ -552,6 +552,7 @@ _RULES: dict[type[Op], _LayerRule] = {
         scratch=interpolate_scratch,
         in_parts=lambda op: True,
         never_before=(Add, Sub, Lookup, MaxPool),
+        wide_passes=wide_interpolate_passes,
     ),
     Resample: _LayerRule(resample_passes, in_parts=lambda op: True, wide_passes=_by_byte(resample_passes)),
     DepthToSpace: _LayerRule(_depth_to_space, in_parts=lambda op: True, wide_passes=_by_byte(_depth_to_space)),

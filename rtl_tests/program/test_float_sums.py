@@ -20,6 +20,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
 from hwgen.network.ops import AveragePool, Interpolate, Mul, Op, Sum
 from hwgen.program.compile import schedule
+from hwgen.program.elementwise import product_factors
 
 ENGINE = EngineConfig(fixed_words=512, lookup_words=2048, float_sums=True, pixels=5, map_words=512, weight_steps=512)
 POINT = Window(kernel=(1, 1))
@@ -120,14 +121,21 @@ def a_sum(random: Random) -> Op:
     )
 
 
+#: Scales and zero points of a product of MobileNetV3's that no factor of 24 bits rounds as float32 does.
+NO_FACTOR = tuple(
+    Label(float(np.float32(scale)), zero) for scale, zero in ((0.013976259, 27), (0.0023482188, 0), (0.006976406, 30))
+)
+
+
 def a_product(random: Random) -> Op:
     shape = sizes(random)
     other = random.choice((shape, (shape[0], 1, 1)))
     maps = [a_map(random, *shape), a_map(random, *other), a_map(random, *shape)]
+    scales = labels(random, maps)
+    if random.random() < 0.7:
+        maps, scales = [replace(each, type=UINT8, zero_point=100) for each in maps], NO_FACTOR
     ends = {"low": maps[2].type.minimum, "high": maps[2].type.maximum}
-    return Mul(
-        name="op", input=maps[0], more=(maps[1],), output=maps[2], window=POINT, labels=labels(random, maps), **ends
-    )
+    return Mul(name="op", input=maps[0], more=(maps[1],), output=maps[2], window=POINT, labels=scales, **ends)
 
 
 @pytest.mark.parametrize("make", [interpolation, average, a_sum, a_product])
@@ -137,6 +145,21 @@ def test_float32(make: Callable[[Random], Op], seed: int, cores: int) -> None:
     random = Random(seed)
     network = alone(make(random))
     interpret.check_network(network, replace(ENGINE, cores=cores), seed)
+
+
+def test_products_without_factor() -> None:
+    source = FeatureMap(channels=1, height=1, width=1, type=UINT8)
+    op = Mul(
+        name="op",
+        input=source,
+        more=(source,),
+        output=source,
+        window=POINT,
+        labels=NO_FACTOR,
+        low=0,
+        high=UINT8.maximum,
+    )
+    assert product_factors(op) is None
 
 
 def test_other_engines_are_refused() -> None:

@@ -211,6 +211,34 @@ def test_interpolation_of_integers(seed: int, cores: int) -> None:
     interpret.check_network(alone(op), replace(ENGINE, cores=cores), seed)
 
 
+@cases_in_the_long_run(40)
+@given(seed=st.integers(0, 2**32), cores=st.integers(1, 3))
+def test_interpolation_of_wide_maps(seed: int, cores: int) -> None:
+    random = Random(seed)
+    kind = IntegerType(bits=random.randint(9, 32), signed=random.random() < 0.7)
+    op = interpolation(random, a_map(random, INT8))
+    parts = op.axis_parts[0] * op.axis_parts[1]
+    low, high = (kind.minimum, kind.maximum) if random.random() < 0.7 else (INT8.minimum, INT8.maximum)
+    rule = Requantisation(
+        significand=np.array([random.randint(1 << 23, (1 << 24) - 1) for _ in range(op.channels)]),
+        shift=np.full(op.channels, 23 + parts.bit_length() + random.randint(-1, 2)),
+        zero_point=0,
+        low=low,
+        high=high,
+        float32=False,
+    )
+    output = replace(op.output, type=kind if high == kind.maximum else INT8, zero_point=0)
+    wide = replace(
+        op,
+        input=replace(op.input, type=kind, zero_point=0),
+        output=output,
+        requantisation=rule,
+        low=low,
+        high=high,
+    )
+    interpret.check_network(alone(wide), replace(ENGINE, cores=cores), seed)
+
+
 @pytest.mark.parametrize("in_floats", [False, True])
 def test_interpolation_of_one_pixel(in_floats: bool) -> None:
     """Each value has one output, which a table gives, also where ONNX Runtime adds in float32."""
