@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from hwgen.errors import ModelError
 from hwgen.gateware.engine.fixed_unit import MAX_SLOTS
 from hwgen.network.float32 import as_integers
 from hwgen.network.maps import Window
@@ -66,7 +67,18 @@ def float_sum_pass(
 
 
 def sum_pass(op: Sum, edges: Sequence[str]) -> Pass:
-    """Return the pass that adds all maps of a sum in float32, on the fixed-point unit."""
+    """Return the pass that adds all maps of a sum in float32, on the fixed-point unit.
+
+    Raises
+    ------
+    ModelError
+        If there are too many maps.
+    """
+    if len(op.inputs) > MAX_ADDENDS:
+        raise ModelError(
+            f"{op.name}: the engine adds {MAX_ADDENDS} maps at most before it rounds, not {len(op.inputs)}; quantise "
+            "the sum of some of them, or use --template stream"
+        )
     builder = FixedProgramBuilder(op.name)
     operands, values = input_operands(builder, op, edges)
     addends = [(values[index], terms) for index, terms in enumerate(op.terms)]

@@ -107,7 +107,7 @@ def labels(random: Random, maps: list[FeatureMap]) -> tuple[Label, ...]:
 
 def a_sum(random: Random) -> Op:
     shape = sizes(random)
-    maps = [a_map(random, *shape) for _ in range(random.choice((4, 4, 5, 6, 7)) + 1)]
+    maps = [a_map(random, *shape) for _ in range(random.choice((3, 3, 4, 5, 6, 7)) + 1)]
     *inputs, output = maps
     ends = {"low": output.type.minimum, "high": output.type.maximum}
     return Sum(

@@ -693,8 +693,9 @@ def test_average_pools(layer):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (average(0.1, 0.1, kernel=2), "lies so near a tie"),
-        (average(0.1, 0.1, kernel=3, zero=(0, 3), include_padding=False), "lies so near a tie"),
+        (average(0.1, 0.1, kernel=4), "lies so near a tie"),
+        (average(0.1, 0.1, kernel=4, zero=(0, 3), include_padding=False), "lies so near a tie"),
+        (average(0.1, 0.1, kernel=2), "needs the unit for layers in fixed point"),  # at most 14 values, in float32
     ],
 )
 def test_average_pools_that_are_refused(layer, message):
