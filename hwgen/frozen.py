@@ -18,17 +18,17 @@ _KEY, _ADDED, _NEVER = "frozen_name", "added", "never_digested"
 
 
 def frozen(name: str) -> dict[str, str]:
-    """Return metadata for a renamed dataclass field, so that digests still use its former name ``name``."""
+    """Return metadata (a dict) for a renamed dataclass field, so that digests still use its former name ``name``."""
     return {_KEY: name}
 
 
 def added() -> dict[str, bool]:
-    """Return metadata for a dataclass field added later, which digests leave out while it has its default."""
+    """Return metadata (a dict) for a dataclass field added later, left out of digests while it has its default."""
     return {_ADDED: True}
 
 
 def never_digested() -> dict[str, bool]:
-    """Return metadata for a dataclass field that digests leave out: no program or weights file depends on it."""
+    """Return metadata (a dict) for a dataclass field that digests leave out: no program or weights file needs it."""
     return {_NEVER: True}
 
 

@@ -129,7 +129,7 @@ class Lattice:
 
     @cached_property
     def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """Loops that can extend a nest: dimensions, and the next point after every point (-1: none).
+        """Loops that can extend a loop order: pairs of dimensions and an array, the next point after each point or -1.
 
         A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
         blocks divide the size, the extent grows by a prime factor.

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_page(path: Path) -> dict[str, Any]:
-    """Return the document (section values) that an existing report page contains.
+    """Return the document (JSON values by section name) that an existing report page contains.
 
     Raises
     ------

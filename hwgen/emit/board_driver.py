@@ -78,7 +78,7 @@ class _Fields:
         return self._field_if(name, lambda value: isinstance(value, expected), wanted)
 
     def integer(self, name, low=0, high=_MAX_COUNT, default=None):
-        """Return a JSON field that must be an integer from ``low`` to ``high``.
+        """Return the integer, from ``low`` to ``high``, in the JSON field ``name``, or raise DriverError.
 
         A field that is missing or null gives ``default``.
         """
@@ -87,7 +87,7 @@ class _Fields:
         return self._field_if(name, lambda value: _is_integer(value, low, high), f"an integer from {low:,} to {high:,}")
 
     def integers(self, name, count=None, low=0, high=_MAX_COUNT):
-        """Return a JSON field that must be a list of integers from ``low`` to ``high``, maybe ``count`` of them.
+        """Return the list of integers, from ``low`` to ``high``, in the JSON field ``name``, or raise DriverError.
 
         It must have ``count`` entries unless ``count`` is None.
         """
@@ -96,7 +96,7 @@ class _Fields:
         return self._field_if(name, lambda values: _are_integers(values, count, low, high), wanted)
 
     def spans(self, name, size, count=2):
-        """Return a JSON field that must be a list of ``[first, end, ..]`` lists of integers from 0 to ``size``.
+        """Return the list of ``[first, end, ..]`` integer lists in a JSON field, 0 to ``size``, or raise DriverError.
 
         Each span has ``count`` integers.
         """
@@ -113,16 +113,16 @@ class _Fields:
         return float(self._field_if(name, _is_scale, "a positive number of float32, or null"))
 
     def text(self, name):
-        """Return a JSON field that must be a string."""
+        """Return the string in the JSON field ``name``, or raise DriverError."""
         return self._field_of_type(name, str, "a string")
 
     def digest(self, name):
-        """Return a JSON field that must be a string of 16 hexadecimal digits."""
+        """Return the string with 16 hexadecimal digits in the JSON field ``name``, or raise DriverError."""
         self.text(name)
         return self._field_if(name, lambda text: re.fullmatch("[0-9a-f]{16}", text), "16 hexadecimal digits")
 
     def flag(self, name):
-        """Return a JSON field that must be a boolean."""
+        """Return the boolean in the JSON field ``name``, or raise DriverError."""
         return self._field_of_type(name, bool, "true or false")
 
     def fields(self, name):

@@ -204,7 +204,7 @@ def build(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write the folder of a programmable engine and a network's program for it: all files, or none.
+    """Write the folder of an engine and a network's program for it, all files or none; return its path.
 
     The folder then has ``engine.v`` with its memory files, ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
     ``registers.json`` and its versions for C and Python, ``engine_driver.py``, ``engine_driver.c`` with its header,

@@ -47,7 +47,7 @@ def build(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write the result folder of an accelerator (Verilog, test bench, drivers, report ..): all files, or none.
+    """Write an accelerator's result folder (Verilog, test bench, drivers, report), all files or none; return its path.
 
     The folder then has ``NAME.v`` with its ``.mem`` files, ``NAME.proofs.json`` with the proof obligations of its
     modules, ``NAME_axi.v`` with ``NAME_axi.proofs.json``, ``registers.json`` and its versions for C and Python,
@@ -122,7 +122,7 @@ def build_groups(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write a result folder for each of several fusion groups, and files for all groups: all files, or none.
+    """Write a folder with a result folder for each fusion group, all files or none; return its path.
 
     ``directory`` then has a folder for each group, as `build` writes it, ``plan.json``, ``report.md`` and a
     ``Makefile`` that runs all test benches. The groups run in order, and each reads the maps that the previous group

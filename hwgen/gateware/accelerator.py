@@ -168,7 +168,7 @@ class AcceleratorConfig:
         return [depth for layer in self.layers for depth in layer.fifo_depths]
 
     def split_by_layer(self, of_fifos: Sequence[T]) -> list[tuple[T, ...]]:
-        """Split a sequence with one value per output FIFO, in the order of ``links``, into one tuple per layer."""
+        """Return a list of tuples, one per layer, from a sequence with one value per output FIFO."""
         rest = iter(of_fifos)
         return [tuple(islice(rest, len(layer.outputs))) for layer in self.layers]
 

@@ -51,7 +51,7 @@ def error_ports(config: Config) -> tuple[str, ...]:
 
 
 def tied_ports(config: Config) -> dict[str, int]:
-    """Return names and widths (bits) of an accelerator's input ports that load weights, to be tied to 0.
+    """Return a dict from port name to width in bits: an accelerator's inputs that load weights, to be tied to 0.
 
     They stay 0 while frames are computed. The result is empty if the weights are constants.
     """

@@ -104,7 +104,7 @@ def _obligation(
     facts: Mapping[str, str],
     **fields: Any,
 ) -> list[Obligation]:
-    """Return the proof obligation of ``facts``: Verilog expressions over the outputs and their inputs ``payload_was``.
+    """Return a list with the obligation that ``facts`` hold: Verilog over outputs and their inputs ``payload_was``.
 
     The inputs are ``config.latency`` cycles older than the outputs.
     """

@@ -69,7 +69,7 @@ def is_proved(config: FixedPointConfig) -> bool:
 
 
 def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that a fixed-point program's results equal its definition, if `is_proved`."""
+    """Return a list with the obligation that a fixed-point program's results equal its definition, if `is_proved`."""
     if not is_proved(config):
         return []
     cycles, beats, width = config.latency, config.beats, config.result.width

@@ -161,7 +161,7 @@ def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], 
 
 
 def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that a frame guard refuses a beat for fewer cycles than a frame has beats.
+    """Return a list with the obligation that a frame guard refuses a beat for fewer cycles than a frame has beats.
 
     It refuses beats only while it fills a short frame, and fills it whether beats come or not. A packet is filled to
     its end.

@@ -401,7 +401,7 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         return self._add_rounding(m, name, exact)
 
     def _add_multiplier(self, m: Module, name: str, axis: int, value: Value, weight: Value) -> Value:
-        """Add the adder tree that multiplies ``value`` by the ``weight`` of a row (axis 0) or column (1).
+        """Return the adder tree's product of ``value`` and the ``weight`` of a row (axis 0) or column (1).
 
         Return the product, ``config.levels[axis]`` cycles later.
         """

@@ -45,7 +45,7 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
 
 
 def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
-    """Return a lookup table, given by ascending (signed) argument, ordered by the argument's bits as an address.
+    """Return a lookup table's entries (list) in order of the argument's bits as an address, given in ascending order.
 
     ``table`` has an entry for every value of the argument's type. The entries of negative arguments are moved to the
     end.

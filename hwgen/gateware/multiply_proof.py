@@ -296,7 +296,7 @@ def width_facts(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
 
 
 def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that a convolution's ports and memories are wired to its multiplier chains, if any.
+    """Return a list with the obligation that a convolution's ports and memories are wired to its chains; may be empty.
 
     Words of weights that can be loaded are left out: no obligation states them.
     """

@@ -133,7 +133,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def guesses(self) -> tuple[int, ...]:
-        """Estimated output by distance of the input from its zero point, as integers, if LRN has one factor.
+        """List of estimated outputs by distance of the input from its zero point, if LRN has one factor.
 
         The output's distance from its zero point is ``k`` or ``k + 1``.
         """
@@ -329,7 +329,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return _read_table(m, self.config.device, f"{name}_falls", self.config.word_bits, self.config.words, address)
 
     def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
-        """Add logic for the zero point plus ``distance``, or minus it if ``negative``, clamped to the output's range.
+        """Return the zero point plus ``distance``, or minus it if ``negative``, clamped to the output's range.
 
         Return the output, two cycles later.
         """

@@ -117,7 +117,7 @@ class ProductSums:
         return first_next
 
     def _add_sums(self, m: Module, is_first: Value) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Add the circuits of all sums; yield lane, pixel, sum of a cycle's products, and carries still to be added.
+        """Yield (lane, pixel, a cycle's sum of products, carries still to add) for each sum, and add its circuit.
 
         If slices accumulate, the sum includes the products of earlier cycles.
         """
@@ -134,7 +134,7 @@ class ProductSums:
     def _add_unit_sums(
         self, m: Module, index: int, unit: tuple[int, ...], group: tuple[int, ...], is_first: Value
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Add one multiplier unit's DSP chains and adder trees; yield each sum with carry bits still to be added.
+        """Yield one multiplier unit's sums, from DSP chains and adder trees, with carry bits still to be added.
 
         A unit serves the output lanes ``unit`` at the pixels ``group``.
         """
@@ -201,7 +201,7 @@ class ProductSums:
     def _add_lut_sums(
         self, m: Module, lanes: tuple[int, ...], pixel: int
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Add dot products in LUTs of the output lanes ``lanes`` at one pixel; yield lane, pixel, sum, no carries."""
+        """Yield (lane, pixel, sum, no carries) for dot products in LUTs of the output lanes ``lanes`` at one pixel."""
         config = self.config
         multiplier = config.kinds.in_luts
         activations = self._activations(m, (pixel,), lanes[0] % config.operand_sets, True)
@@ -390,7 +390,7 @@ class ProductSums:
     def _save_carries(
         self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
     ) -> tuple[Value, Value, list[Value]]:
-        """Add carry-save adders that reduce all values and carries to two values and at most one carry of equal sum.
+        """Return two values and at most one carry, equal in sum to all values and carries, by carry-save adders.
 
         The sum is modulo ``2**bits``.
         """

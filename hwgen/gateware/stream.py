@@ -216,7 +216,7 @@ def channels_layout(shape: ShapeLike, lanes: int, pixels: int) -> data.ArrayLayo
 
 
 def pipeline_ports(input_shape: ShapeLike, output_shape: ShapeLike) -> dict[str, wiring.Member]:
-    """Return the signature members of a pipeline that never stalls: ``i`` and ``o``, streams that are always ready."""
+    """Return Amaranth members by name: ``i`` and ``o``, always ready streams of a pipeline that never stalls."""
     return {
         "i": In(stream.Signature(input_shape, always_ready=True)),
         "o": Out(stream.Signature(output_shape, always_ready=True)),

@@ -79,7 +79,7 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
 
 
 def _count_bounds(config: ThresholdConfig, size: int) -> list[int]:
-    """Return the smallest sums that reach 0, 1, 2 .. thresholds, row after row of thresholds, padded."""
+    """Return one list of sums: for each row of thresholds, the smallest that reaches 0, 1, 2 .. of them, padded."""
     lowest = -(1 << config.accumulator_bits - 1)
     never = [1 << config.accumulator_bits] * (size - len(config.thresholds[0]) - 1)
     return [bound for row in config.thresholds for bound in (lowest, *row, *never)]

@@ -92,7 +92,7 @@ def _is_absent(site: Site, one: str, other: str, rules: dict[str, str]) -> bool:
 
 
 def _weights_wires(config: AcceleratorConfig, layers: list[str], site: Site) -> dict[str, str]:
-    """Return the wires of the ring that carries run-time weights, as pairs of ports: from loader to layers and back."""
+    """Return a dict, port to port, for the ring that carries run-time weights: from loader to layers and back."""
     load = config.instances[-1]
     links = [name for name, layer in zip(layers, config.layers, strict=True) if layer.stores]
     ends = [f"{load}.o", *(end for name in links for end in (f"{name}.load_i", f"{name}.load_o")), f"{load}.back"]
@@ -157,7 +157,7 @@ def of_layer_streams(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def _layer_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return a layer's wires, as pairs of ports: streams, clocks, resets, intermediate results, run-time weights."""
+    """Return a dict of a layer's wires, port to port: streams, clocks, resets, results between parts, weights."""
     pairs = [(port, f"window.{port}") for port in layer.input_ports]
     for reader, port in enumerate(layer.output_ports):
         fifo, regroup = (layer.of_reader(name, reader) for name in ("fifo", "regroup"))
@@ -173,7 +173,7 @@ def _layer_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
 
 
 def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return the wires, as pairs of ports, between a layer's components, and a join's input ``ready``.
+    """Return a dict of wires, port to port, between a layer's components, and of a join's input ``ready``.
 
     The wires lead to each FIFO, or to a width converter before it.
     """
@@ -197,7 +197,7 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
 
 
 def _write_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return the wires that write run-time weights, as pairs of ports: from a layer's chain link to its memories.
+    """Return a dict of wires, port to port, that write run-time weights from a layer's chain link to its memories.
 
     All memories have the same word and address, which the link has as one port each, for the widest memory.
 
@@ -248,7 +248,7 @@ def of_domain(_config: Any, site: Site) -> list[Obligation]:
 
 
 def stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the wires of pairs of connected streams, as pairs of ports: ``valid``, ``ready`` and ``payload``.
+    """Return a dict of wires, port to port, that connect pairs of streams: ``valid``, ``ready`` and ``payload``.
 
     Both sides must have ``valid`` and ``payload``: if a port is missing, the proof is undecided. Only ``ready`` can be
     missing, as at an input of a join.

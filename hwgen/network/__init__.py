@@ -21,7 +21,7 @@ __all__ = ["load", "quantised", "runtime_layers", "survey", "weight_bits"]
 
 
 def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Network:
-    """Load an ``.onnx`` file or a built-in model, for example ``vgg16:7@64x64``, as a network of integer layers.
+    """Return the network of integer layers read from an ``.onnx`` file or a built-in name such as ``vgg16:7@64x64``.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def runtime_layers(source: str | os.PathLike[str], network: Network, options: Mo
 
 
 def _is_as_written(source: str | os.PathLike[str], options: ModelOptions) -> bool:
-    """Whether a model is read from its file without changes: no quantisation by ONNX Runtime, no raw-pixel inputs."""
+    """Return whether a model is read unchanged from its file: not quantised here, and no raw-pixel inputs."""
     return _is_file(source, Path(source)) and options.calibration is None and options.pixels is None
 
 
@@ -192,7 +192,7 @@ def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:
 
 
 def _is_file(source: str | os.PathLike[str], path: Path) -> bool:
-    """Whether a model's ``source`` is a file rather than the name of a built-in network."""
+    """Return whether a model's ``source`` is a file rather than the name of a built-in network."""
     from hwgen.network.zoo import builtin
 
     if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in source:

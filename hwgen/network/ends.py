@@ -32,12 +32,12 @@ class Layout:
     shape: tuple[int, ...]
 
     def to_frames(self, maps: np.ndarray) -> np.ndarray:
-        """Reorder the hardware's feature maps ``(n, C, H, W)`` into the ONNX tensor ``(n, *shape)``."""
+        """Return the hardware's feature maps ``(n, C, H, W)``, reordered, as the ONNX tensor ``(n, *shape)``."""
         split = maps.reshape(len(maps), *self.factors)
         return split.transpose(0, *(1 + factor for factor in self.order)).reshape(len(maps), *self.shape)
 
     def to_maps(self, frames: np.ndarray) -> np.ndarray:
-        """Reorder an ONNX tensor ``(n, *shape)`` into the hardware's feature maps ``(n, C, H, W)``."""
+        """Return an ONNX tensor ``(n, *shape)``, reordered, as the hardware's feature maps ``(n, C, H, W)``."""
         split = frames.reshape(len(frames), *(self.factors[factor] for factor in self.order))
         axes = [1 + self.order.index(factor) for factor in range(len(self.order))]
         return split.transpose(0, *axes).reshape(len(frames), *self.map)
@@ -73,7 +73,7 @@ class Frames:
         return self.before * count * self.behind
 
     def batch_of(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
-        """Join the tensors of single frames, each computed as a batch of one, into the tensor of the whole batch."""
+        """Return the tensor of a whole batch, joined from tensors of single frames, each computed as a batch of one."""
         if len(tensors) == 1:
             return tensors[0]
         if self.vanishes:

@@ -103,7 +103,7 @@ def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None 
 def trace(
     network: Network, frames: Frames, replaced: Mapping[str, np.ndarray] | None = None
 ) -> Iterator[tuple[Op, np.ndarray]]:
-    """Compute a network, and yield pairs of a layer and its output maps, ``(n, C, H, W)``, in order.
+    """Yield pairs of a layer and its output maps ``(n, C, H, W)``, in order, as the network is computed.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def trace(
 def _layers(
     network: Network, frames: Sequence[np.ndarray], replaced: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[Op, np.ndarray]]:
-    """Compute a network for checked frames, and yield pairs of a layer and its output maps ``(n, C, H, W)``, in order.
+    """Yield pairs of a layer and its output maps ``(n, C, H, W)``, in order, computed for checked frames.
 
     A map is dropped when its last reader is computed. Layers read the maps ``replaced`` in place of the computed ones.
     """

@@ -61,7 +61,7 @@ def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
 
 
 def input_frames(network: Network, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Convert the hardware's input maps ``(n, C, H, W)`` to integer frames ``(n, ..)`` of the model's inputs."""
+    """Return the model inputs' integer frames ``(n, ..)`` for the hardware's input maps ``(n, C, H, W)``."""
     ends = [end for end, _ in taken(network).values()]
     return [
         values.reshape(len(values), *end.shape) if end.layout is None else end.layout.to_frames(values)
@@ -70,7 +70,7 @@ def input_frames(network: Network, maps: Sequence[np.ndarray]) -> list[np.ndarra
 
 
 def output_maps(network: Network, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Convert the model's last integer tensors ``(n, ..)`` to the hardware's output maps ``(n, C, H, W)``."""
+    """Return the hardware's output maps ``(n, C, H, W)`` for the model's last integer tensors ``(n, ..)``."""
     ends = [None] * len(frames) if network.host is None else network.host.outputs
     return [
         values.reshape(len(values), *expected.shape)
@@ -81,19 +81,19 @@ def output_maps(network: Network, frames: Sequence[np.ndarray]) -> list[np.ndarr
 
 
 def integers(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
-    """Convert the hardware's maps ``(n, C, H, W)`` of one output to the model's integer tensor ``(n, ..)``."""
+    """Return the model's integer tensor ``(n, ..)`` for the hardware's maps ``(n, C, H, W)`` of one output."""
     if network.host is None:
         return maps
     return _frames(network.host.outputs[output_index], maps)
 
 
 def _frames(end: OutputEnd, maps: np.ndarray) -> np.ndarray:
-    """Convert feature maps ``(n, C, H, W)`` to frames ``(n, ..)`` of an ONNX tensor, in its shape and value order."""
+    """Return frames ``(n, ..)`` of an ONNX tensor, in its shape and value order, for feature maps ``(n, C, H, W)``."""
     return maps.reshape(len(maps), *end.shape) if end.layout is None else end.layout.to_frames(maps)
 
 
 def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
-    """Compute one output of the ONNX model on the host, ``(n, ...)``, from the hardware's maps ``(n, C, H, W)``.
+    """Return one output of the ONNX model, ``(n, ...)``, computed on the host from hardware maps ``(n, C, H, W)``.
 
     ONNX Runtime computes the operators after the last integer tensor. If the model takes any number of frames, all
     frames are one batch. Otherwise each batch has the model's number of frames, and copies of the last frame fill the
@@ -184,7 +184,7 @@ def as_objects(frames: Sequence[np.ndarray]) -> np.ndarray:
 def all_outputs(
     network: Network, maps: Sequence[np.ndarray], frames: Sequence[np.ndarray], prepared: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Compute all outputs of the ONNX model, each ``(n, ...)``, on the host from the hardware's output maps.
+    """Return all outputs of the ONNX model, each ``(n, ...)``, computed on the host from the hardware's output maps.
 
     An output whose number of rows depends on the frame's values is an array of ``n`` arrays.
 
@@ -226,7 +226,7 @@ def all_outputs(
 
 
 def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
-    """Convert a model input's frames to the type that host operators read: float32 if the hardware reads the input.
+    """Return a model input's frames in the type that host operators read: float32 if the hardware reads the input.
 
     Other inputs keep the model's type.
 

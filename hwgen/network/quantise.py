@@ -183,7 +183,7 @@ def _labels(network: Network, names: Sequence[str]) -> list[str]:
 
 
 def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Convert frames of a model's inputs to the hardware's integer input maps, each ``(frames, C, H, W)``.
+    """Return the hardware's integer input maps, each ``(frames, C, H, W)``, for frames of a model's inputs.
 
     Frames have the model's shape: ``(C, H, W)``, ``(features,)``, ``(H, W, C)`` or another. If the map has the same
     order of values, frames can also have the map's shape, for example ``(features, 1, 1)``. Floats are quantised by the
@@ -278,7 +278,7 @@ def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> 
 
 
 def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
-    """Convert frames of a model input, integers or floats, to the hardware's integer maps ``(n, C, H, W)``."""
+    """Return the hardware's integer maps ``(n, C, H, W)`` for frames of a model input, integers or floats."""
     if x.dtype == expected.type.dtype:
         return _maps(end, expected, x)
     assert expected.scale is not None
@@ -289,7 +289,7 @@ def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
 
 
 def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarray:
-    """Rearrange an ONNX input's integers as feature maps ``(n, C, H, W)``, clipped if the model clips its input."""
+    """Return an ONNX input's integers as feature maps ``(n, C, H, W)``, clipped if the model clips its input."""
     limited = np.clip(integers, *end.limits) if end.limits else integers
     return limited.reshape(len(limited), *expected.shape) if end.layout is None else end.layout.to_maps(limited)
 
@@ -368,7 +368,7 @@ def quantise(
 
 
 def _overrides(ranges: Ranges) -> dict[str, list[dict[str, np.ndarray]]]:
-    """Convert ranges of tensors to the format of ONNX Runtime's option ``TensorQuantOverrides``."""
+    """Return ranges by tensor in the format of ONNX Runtime's option ``TensorQuantOverrides``."""
     return {name: [{"rmin": np.array(low), "rmax": np.array(high)}] for name, (low, high) in ranges.items()}
 
 
@@ -418,7 +418,7 @@ def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dic
 
 
 def _optimised(given: Path, folder: Path) -> onnx.ModelProto:
-    """Apply ONNX Runtime's basic graph optimisations, which add no operators of its own, to a model file."""
+    """Return a model file after ONNX Runtime's basic graph optimisations, which add no operators of its own."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -66,7 +66,10 @@ def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[WeightTerm,
 
 
 def _exact_part(weights: np.ndarray, *, channelwise: bool) -> np.ndarray:
-    """Return weights clipped to 8 bits, and to -127 where packed products would overflow; the rest is left out."""
+    """Return an array of weights clipped to 8 bits, and to -127 where packed products would overflow.
+
+    The rest is left out.
+    """
     smallest = int(weights.min(initial=0))
     if smallest > _SMALLEST and weights.max(initial=0) <= _LARGEST:
         return weights
@@ -434,7 +437,7 @@ class Pass:
         return channels if self.window.kernel[1] > 1 and channels < self.channels else 0
 
     def skips_last_column(self, channel: int) -> bool:
-        """Whether the last kernel column reads none of the input channels starting at ``channel``."""
+        """Return whether the last kernel column reads none of the input channels starting at ``channel``."""
         return self.window.kernel[1] > 1 and 0 < self.last_channels <= channel
 
     @property
@@ -555,6 +558,6 @@ def repeat_weights(task: Pass) -> Pass:
 
 
 def share_tables(tasks: Sequence[Pass]) -> bool:
-    """Whether two passes load the same lookup table of the engine, so that their jobs can't alternate."""
+    """Return whether two passes load the same lookup table of the engine, so that their jobs can't alternate."""
     indices = [table.first for task in tasks for table in task.tables]
     return len(set(indices)) < len(indices)

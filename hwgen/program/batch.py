@@ -80,7 +80,7 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses
 
 
 def _may_batch(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
-    """Whether a pass may compute all frames at once, as this takes no more estimated cycles than one by one."""
+    """Return whether a pass may compute all frames at once, as this takes no more estimated cycles than one by one."""
     row_distance = layer_pass.window.dilation[0] * frames if layer_pass.window.kernel[0] > 1 else 1
     if (
         (layer_pass.rows, layer_pass.columns) != (1, 1)

@@ -110,7 +110,7 @@ class ProgramSchedule:
 
     @property
     def outputs(self) -> tuple[MapLocation, ...]:
-        """Memory locations of the first frame's output maps, in the network's order."""
+        """Memory locations (`MapLocation`) of the first frame's output maps, one per output in the network's order."""
         return tuple(self.locations[name] for name in self.network.output_layers)
 
     @property
@@ -379,7 +379,7 @@ class _Compiler:
         return _ChosenGroups(variant, by_part, rows)
 
     def search(self) -> _ChosenGroups:
-        """Search for the input layouts, groups and tilings that take the fewest scheduled cycles.
+        """Return the layers' input layouts, groups and tilings that take the fewest scheduled cycles.
 
         For each input, the plain map and the layouts that are best by estimate are compared.
         """
@@ -670,7 +670,7 @@ def _emit(
 def _emit_by_layer(
     emitter: Emitter, locations: MapLocations, groups: Sequence[JobGroup], data: Sequence[PassAddresses]
 ) -> Emitter:
-    """Append all jobs for several cores, layer by layer: each for all frames before the next layer."""
+    """Append all jobs for several cores, each layer for all frames before the next; return the `Emitter`."""
     first = 0
     for group in groups:
         tiled_passes = [
@@ -735,7 +735,7 @@ def _parameter_bytes(task: Pass) -> int:
 
 
 def _pack_weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
-    """Pack all weights of a pass into bytes in the engine's load order: by job, chunk of taps and channels, and fold.
+    """Return all weights of a pass as bytes in load order: by job, chunk of taps and channels, and fold.
 
     A fold has the output channels of each core of a team in turn.
     """
@@ -761,7 +761,7 @@ def _operand_weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> Iterat
 
 
 def _chunk_weights(task: Pass, engine: EngineConfig, chunk: Chunk, maps: slice) -> bytes:
-    """Pack the weights of one chunk (some taps and input channels) for the output channels ``maps`` into bytes."""
+    """Return the weights of one chunk (some taps and input channels) for the output channels ``maps`` as bytes."""
     rows, columns = slice(*chunk.taps), slice(*chunk.tap_columns)
     weights = task.terms[chunk.term].weights[maps]
     if not task.channelwise:

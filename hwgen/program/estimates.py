@@ -63,7 +63,7 @@ class Workload:
         )
 
     def estimate(self, engine: EngineConfig, pace: Fraction) -> Estimate:
-        """Estimate the cycles and bytes of a frame on an engine whose memory port moves a beat in ``pace`` cycles.
+        """Return estimated cycles and bytes of a frame, if the memory port moves a beat in ``pace`` cycles.
 
         Each pass takes as long as the array, the drain or the port, whichever is slowest, with the best division among
         cores. The port moves every map and weight once. Maps that the map memory can hold are not moved.
@@ -103,7 +103,7 @@ class Workload:
 
 
 def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction, frames: int = 1) -> Estimate | None:
-    """Estimate the cycles and bytes of a frame, with the best tile of each pass and its best division among cores.
+    """Return estimated cycles and bytes of a frame, with the best tile and cores for each pass; else ``None``.
 
     The result is ``None`` if the engine's buffers hold no tile of a pass.
     """

@@ -142,7 +142,7 @@ class Program:
 
     @classmethod
     def read(cls, path: Path, engine: EngineConfig | None = None) -> Program:
-        """Read an engine program from a file, and refuse a damaged one or one for another engine.
+        """Return the `Program` in a file; refuse a damaged file, or one made for another engine.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Program:
 
     @classmethod
     def _parse(cls, description: Entries, image: bytes) -> Program:
-        """Make a program from a file's JSON description and memory image, and refuse contradictory fields."""
+        """Return the `Program` of a file's JSON description and memory image; refuse contradictory fields."""
         known = {} if "input" not in description else {"inputs": (description.value("input", MapRegion),)}
         engine, passes = description.entries("engine").exact(EngineConfig), description.value("layers", tuple[str, ...])
         rules = {

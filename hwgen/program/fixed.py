@@ -40,7 +40,7 @@ def range_of(kind: IntegerType) -> Range:
 
 
 def is_wide(source: FeatureMap) -> bool:
-    """Whether a map's values have more than 8 bits, so that only the engine's fixed-point unit can compute them."""
+    """Return whether a map's values have more than 8 bits, which only the engine's fixed-point unit can compute."""
     return source.type.bits > LANES
 
 

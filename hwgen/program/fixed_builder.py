@@ -122,7 +122,7 @@ class FixedProgramBuilder:
     def plus(
         self, first: RegisterValue, second: RegisterValue | int | np.ndarray, sign: int = 1, ends: Range | None = None
     ) -> RegisterValue:
-        """Add an instruction that adds or subtracts a value or constant; ``ends``: range of the result."""
+        """Return the sum or difference of a value and a value or constant, by a new instruction; ``ends``: range."""
         low, high = second.ends if isinstance(second, RegisterValue) else (int(np.min(second)), int(np.max(second)))
         added_low, added_high = sorted((sign * low, sign * high))
         ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
@@ -153,7 +153,7 @@ class FixedProgramBuilder:
         shift: int = 0,
         rounding: Rounding = Rounding.UPWARDS,
     ) -> RegisterValue:
-        """Add the instructions for ``first * second / 2**shift``, rounded; ``second`` is a value or constants."""
+        """Return ``first * second / 2**shift``, rounded, by added instructions; ``second`` is a value or constants."""
         if not isinstance(second, RegisterValue):
             ends = int(second.min()), int(second.max())
             if signed_bits(*ends) > FACTOR_BITS:
@@ -176,7 +176,7 @@ class FixedProgramBuilder:
     def _times_in_halves(
         self, first: RegisterValue, second: RegisterValue, shift: int, rounding: Rounding
     ) -> RegisterValue:
-        """Add the instructions for ``first * second / 2**shift``, with ``second`` as ``upper * 2**half + lower``.
+        """Return ``first * second / 2**shift``, with ``second`` as ``upper * 2**half + lower``.
 
         Rounded down, ``first * lower / 2**half`` does not change the quotient.
         """
@@ -201,7 +201,7 @@ class FixedProgramBuilder:
         return self.times(total, np.array(1), shift - half, rounding)
 
     def scale(self, value: RegisterValue, bits: int) -> RegisterValue:
-        """Add an instruction that divides a value by ``2**bits``, rounded; negative ``bits`` multiply it."""
+        """Return a value divided by ``2**bits``, rounded, by an added instruction; negative ``bits`` multiply."""
         if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
             raise self.refuse(f"the engine's fixed-point unit shifts by {-bits} bits in several steps only")
         return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
@@ -243,7 +243,7 @@ class FixedProgramBuilder:
     def _line(
         self, slope: RegisterValue, place: RegisterValue, shift: int, start: RegisterValue, ends: Range
     ) -> RegisterValue:
-        """Add the instructions for ``(slope * place >> shift) + start``, and free the slots of slope and start."""
+        """Return ``(slope * place >> shift) + start`` from added instructions, and free the operands' slots."""
         self.release(slope)
         moved = self.times(slope, place, shift, Rounding.DOWN)
         self.release(moved)
@@ -266,7 +266,7 @@ class FixedProgramBuilder:
         return high, self.plus(rest, base)
 
     def requantise(self, value: RegisterValue, rule: OutputRule | None) -> RegisterValue:
-        """Add the instructions that requantise a value by a layer's rule, and free the value's register slot."""
+        """Return a value requantised by a layer's rule, by added instructions; free the value's register slot."""
         if rule is None:
             return value
         if not isinstance(rule, Requantisation) or rule.float32:
@@ -318,7 +318,7 @@ class FixedProgramBuilder:
     def scale_channels(
         self, value: RegisterValue, factors: np.ndarray, shifts: np.ndarray, ends: Range, rounding: Rounding
     ) -> RegisterValue:
-        """Add the instruction for ``value * factors / 2**shifts`` by channel, rounded, and free the value's slot."""
+        """Return ``value * factors / 2**shifts`` by channel, rounded; free the value's register slot."""
         index = self.add_constant(factors, shifts)
         self.release(value)
         operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}

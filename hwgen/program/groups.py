@@ -588,7 +588,7 @@ class Grouping:
         )
 
     def _may_be_together(self, layers: Sequence[LayerPasses]) -> bool:
-        """Whether the jobs of layers may alternate: no common lookup table, fixed tiling or fixed-point unit."""
+        """Return whether the jobs of layers may alternate: no common lookup table, fixed tiling or fixed-point unit."""
         tasks = [task for layer in layers for task in layer.tasks]
         if not all(layer.tasks for layer in layers) or share_tables(tasks) or any(task.fixed for task in tasks):
             return False

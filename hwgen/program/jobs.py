@@ -279,7 +279,7 @@ class Emitter:
         return self._rows[edge]
 
     def _make_row_states(self, edge: str) -> _RowStates:
-        """Return the states of a map's rows, as a view of the states of the stored map that contains it."""
+        """Return the states of a map's rows (stored when, and by what job), a view into the containing map's states."""
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         if self.engine.has_cores:
@@ -416,7 +416,7 @@ class _RingReads:
         return not self._reads
 
     def permits(self, jobs: _PassJobs, unit: Sequence[_Item]) -> bool:
-        """Whether a tile's jobs can be next: its inputs are computed, and rows to overwrite have no pending reads."""
+        """Return whether a tile's jobs can be next: inputs are computed, and overwritten rows have no pending reads."""
         if not self._reads:
             return True
         location, end = jobs.all.locations[jobs.task.target[0]], unit[0].tile.rows[1] // jobs.task.edge
@@ -496,7 +496,7 @@ class _PassJobs:
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
-        """Whether all map rows that a tile reads are stored by jobs up to ``jobs`` and cycle ``time``.
+        """Return whether all map rows that a tile reads are stored by jobs up to ``jobs`` and cycle ``time``.
 
         ``times`` holds the estimates of the current group's jobs. Rows that earlier groups store are always ready. A
         tile whose rows are all padding reads none.
@@ -657,7 +657,7 @@ class _PassJobs:
         )
 
     def _run_and_store(self, operand: _PassJobs, item: _Item, slot: int, parameters: int) -> dict[str, Any]:
-        """Return the job sections that run the fixed-point unit's program for a tile, and store its outputs."""
+        """Return job fields by section: run the fixed-point unit's program for a tile, and store its outputs."""
         task, tile, size = self.task, item.tile, self.task.output_bytes
         assert task.fixed is not None
         pixels = tile.pixels * size
@@ -831,7 +831,7 @@ class _PassJobs:
         return stride | {"x_top": span[0], "x_advance": advance, "x_height": height}
 
     def _lies_in(self, span: Span, advance: int, height: int) -> bool:
-        """Whether the rows of all teams of cores, from the first team's (begin, end), are within the map."""
+        """Return whether the rows of all teams of cores, from the first team's (begin, end), are within the map."""
         return not self.split.by_rows or (span[0] >= 0 and span[1] + (self.split.teams - 1) * advance <= height)
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
@@ -1021,7 +1021,7 @@ class _PassJobs:
         return compute
 
     def _drain_and_store(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
-        """Return the job parts that requantise a tile's sums (drain) and write its outputs (store)."""
+        """Return job fields by section: requantise a tile's sums (drain), and write its outputs (store)."""
         task, tile, edge = self.task, item.tile, self.task.edge
         count = self._item_blocks(item)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge

@@ -44,7 +44,7 @@ class KeptMap:
     rows: int
 
     def meets(self, other: KeptMap) -> bool:
-        """Whether the lifetimes of both maps overlap, so that they can't share words of the map memory."""
+        """Return whether the lifetimes of both maps overlap, so that they can't share words of the map memory."""
         return self.first <= other.last and other.first <= self.last
 
 

@@ -111,7 +111,7 @@ def _digits(table: np.ndarray) -> list[np.ndarray]:
 
 
 def _weights(count: int) -> np.ndarray:
-    """Return the weights of the ``count`` digits of an integer: 1 for the first, `_UNIT` for the others."""
+    """Return an array of the weights of an integer's ``count`` digits: 1 for the first, `_UNIT` for the others."""
     return np.array([1] + [_UNIT] * (count - 1))
 
 

@@ -127,7 +127,7 @@ def _check_bits(op: Op) -> None:
 
 
 def can_fuse(before: Sequence[Op], op: Op) -> bool:
-    """Whether the engine can fuse a layer onto the output of the layers ``before``, so that it needs no own pass."""
+    """Return whether the engine can apply a layer to the outputs of the layers ``before`` without a pass of its own."""
     if any(type(layer) not in _RULES for layer in (*before, op)):
         return False
     kind, first, last = (_RULES[type(layer)] for layer in (op, before[0], before[-1]))
@@ -155,7 +155,7 @@ def _fuse_pool(task: Pass, op: MaxPool, edges: Sequence[str]) -> Pass:
 
 
 def _is_halving(before: Sequence[Op], op: Op) -> bool:
-    """Whether a max pool has 2 x 2 windows at stride 2, and the layer before it equal strides along both axes."""
+    """Return whether a max pool has 2 x 2 windows, stride 2, and a layer before it with equal strides on both axes."""
     halves = op.window == Window(kernel=(2, 2), stride=(2, 2))
     return halves and len(set(window_of(before[0]).stride)) == 1
 
@@ -270,7 +270,7 @@ def _unfolded(op: UnfoldedConv, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _make_dense_weights(op: Conv) -> np.ndarray:
-    """Convert the weights of a grouped convolution to weights of a dense convolution, with zeros between groups."""
+    """Return an array: a grouped convolution's weights as a dense convolution's, with zeros between groups."""
     maps, channels = op.outputs // op.groups, op.channels // op.groups
     whole = np.zeros((op.groups, maps, op.groups, channels, *op.window.kernel), np.int64)
     for group, weights in enumerate(op.weights.reshape(op.groups, maps, channels, *op.window.kernel)):
@@ -317,7 +317,7 @@ def _conv_factors(op: Conv) -> Factors | None:
 
 
 def _lacks_factors(op: Conv) -> bool:
-    """Whether no factors let the engine requantise a convolution's sums exactly."""
+    """Return whether no factors let the engine requantise a convolution's sums exactly."""
     return op.requantisation is not None and _conv_factors(op) is None
 
 

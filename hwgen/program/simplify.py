@@ -59,7 +59,7 @@ class _Functions:
 
     @staticmethod
     def _is_narrow(feature_map: FeatureMap) -> bool:
-        """Whether a map's integer type has few enough bits for a lookup table with an entry for each value."""
+        """Return whether a map's integer type has few enough bits for a lookup table with an entry for each value."""
         return feature_map.type.bits <= MAX_BITS
 
     def _source(self, edge: str) -> tuple[str, np.ndarray]:

@@ -513,7 +513,7 @@ def max_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: b
 
 
 def is_single(task: Pass, channels: int, taps: int) -> bool:
-    """Whether one chunk covers all input channels and kernel rows of a layer, so that no partial sums are stored."""
+    """Return whether one chunk covers all input channels and kernel rows of a layer, so no partial sums are stored."""
     return channels >= task.channels and taps >= task.window.kernel[0] and not task.further_terms
 
 
@@ -535,7 +535,7 @@ def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
 
 
 def can_pool(task: Pass, engine: EngineConfig, columns: int) -> bool:
-    """Whether a tile's rows of ``columns`` computed pixels fit the engine's pool buffer; true without pooling."""
+    """Return whether a tile's rows of ``columns`` computed pixels fit the engine's pool buffer, true if no pooling."""
     words = columns // task.edge * _fold_blocks(task, engine)
     return not task.pooled or (columns <= MAX_POOLED and words <= engine.pool_words)
 

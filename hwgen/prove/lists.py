@@ -92,7 +92,7 @@ def obligations_of(lists: Sequence[ObligationList]) -> list[tuple[Obligation, Wr
 
 
 def _modules(listed: ObligationList, lists: Sequence[ObligationList]) -> dict[str, VerilogModule]:
-    """Return the modules of a list's Verilog file, and of the other files in its folder, which it may instantiate."""
+    """Return the modules of a list's Verilog file, and of other files in its folder, as a dict by module name."""
     beside = [other.modules for other in lists if other.path.parent == listed.path.parent]
     return {name: module for more in (*beside, listed.modules) for name, module in more.items()}
 

@@ -108,7 +108,7 @@ class _CompiledLater(_Compiled):
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function in Numba's ``njit``, with machine code cached on disk if possible.
+    """Return a function compiled by Numba's ``njit``, with machine code cached on disk if possible.
 
     Numba looks only at the function's own file when it decides whether the code is stale. Therefore a compiled function
     calls no function of another file.
@@ -117,7 +117,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled_later(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function as `compiled` does, but interpret its calls as long as they take less time than compiling.
+    """Return a function that is `compiled` only once interpreting its calls has taken as long as compiling takes.
 
     Its first argument is the array of all events' times, or a tuple that begins with this array.
     """
@@ -125,12 +125,12 @@ def compiled_later(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function as `compiled` does, if it only changes the arrays of its arguments and makes none."""
+    """Return a `compiled` version of a function that only changes the arrays of its arguments and makes none."""
     return _Compiled(function, in_place=True, cache=True)
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function in Numba's ``njit`` such that only other compiled functions of its file can call the function.
+    """Return a function compiled by Numba's ``njit`` that only other compiled functions of its file can call.
 
     Python can't call it. It makes no arrays.
     """

@@ -312,7 +312,7 @@ class System:
 
 
 def _widen_times(latest: Times) -> Times:
-    """Convert latest allowed cycles from int32 to int64, including the value that stands for "after all events"."""
+    """Return latest allowed cycles as int64, also the value that stands for "after all events", from int32."""
     wide = latest.astype(np.int64)
     wide[latest == _AFTER_ALL[np.dtype(np.int32)]] = _AFTER_ALL[np.dtype(np.int64)]
     return wide

@@ -218,7 +218,7 @@ class Schedule:
         return Rows(self.config.layers[layer].output.height, row_rates[entries + layer])
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return a stream's event sequences (beats leave a FIFO, are accepted): events per frame and gap, by key.
+        """Return (events per frame, gap) of a stream's event sequences (beats leave a FIFO, are accepted), by key.
 
         Without a Regroup (width converter) the reader accepts the beats as they leave the FIFO: one sequence.
         """
@@ -228,7 +228,7 @@ class Schedule:
         return sequences | {("taken", stream_index): (self._beats(stream), 1)}
 
     def _ports(self, layer: int) -> layer_events.Ports:
-        """Return the keys of a layer's event sequences: beats in and out of each port, and output fold starts."""
+        """Return a layer's ports as keys of event sequences: beats in, beats out, and output fold starts."""
         return layer_events.Ports(
             tuple(("taken", stream) for stream in self._streams_into[layer]),
             tuple(self._offers(stream) if self._fifo_of(stream) >= 0 else None for stream in self._streams_into[layer]),
@@ -541,7 +541,7 @@ class Schedule:
         return np.array([-(-(cycles[-1] - cycles[-1 - window]) // max(window, 1)) for cycles in ends])
 
     def falls_behind(self, paces: Times | int) -> bool:
-        """Return whether some stream takes, in the long run, more cycles per frame than its pace.
+        """Return whether a stream takes, in the long run, more cycles per frame than its given pace allows.
 
         A layer falls behind in one of two cases. Each of its last frames takes longer than the pace. Or its largest
         delay against the pace in the last frames exceeds the largest delay in as many frames before. At a pace of 49 a

@@ -380,7 +380,7 @@ def with_fewer_rows(config: AcceleratorConfig, events: int) -> AcceleratorConfig
 
 
 def _tall_enough(config: AcceleratorConfig) -> bool:
-    """Whether the maps of an accelerator with fewer rows still have enough rows to show the steady state."""
+    """Return whether the maps of an accelerator with fewer rows still have enough rows to show the steady state."""
     return config.output.height >= MIN_ROWS and all(
         layer.window.input.height >= MIN_BUFFERS * layer.window.rows for layer in config.layers
     )

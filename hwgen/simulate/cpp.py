@@ -218,7 +218,7 @@ def _runs_once(name: str) -> bool:
 
 
 def _by_size(files: Sequence[str], sources: Mapping[str, str]) -> list[list[str]]:
-    """Divide C++ files, in order, into lists of at most `MAX_UNIT_BYTES` bytes each."""
+    """Return C++ files, in order, divided into lists of at most `MAX_UNIT_BYTES` bytes each."""
     parts: list[list[str]] = []
     size = MAX_UNIT_BYTES
     for name in files:
@@ -342,7 +342,7 @@ def _run_in_parallel(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
 
 
 def _called(run: Callable[[], T]) -> T:
-    """Call a function without arguments; picklable for workers."""
+    """Return a function's result, called without arguments; picklable for workers."""
     return run()
 
 

@@ -105,7 +105,7 @@ def _programs() -> tuple[str, str]:
 
 
 def _read_answers(results: Path) -> dict[str, list[str]]:
-    """Read lists of values, by key, from the test bench's results file; a missing file has none."""
+    """Return lists of texts, by key, from the test bench's results file; empty if the file is missing."""
     answers: dict[str, list[str]] = {}
     for line in results.read_text().splitlines() if results.is_file() else ():
         key, _, value = line.partition(" ")
@@ -114,7 +114,7 @@ def _read_answers(results: Path) -> dict[str, list[str]]:
 
 
 def _payloads_to_integers(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> list[int]:
-    """Convert payloads in the test bench's results to integers, and refuse unknown bits of values.
+    """Return payloads in the test bench's results as integers; refuse unknown bits of values.
 
     A line has a payload in hexadecimal. After ``=`` it has a payload in binary with unknown bits, which become zero.
 

@@ -248,7 +248,7 @@ class SimulationJob:
 
     @cached_property
     def stalls(self) -> stimuli.Stalls:
-        """Random stalls of each input's source and of each output's sink."""
+        """Random stalls (parameters: probabilities and seeds) of each input's source and each output's sink."""
         return self.options.draws(len(self.outputs), len(self.inputs))
 
     @cached_property

@@ -227,7 +227,7 @@ def conclude(job: SimulationJob, raw: Raw, simulator: str) -> Run:
 
 
 def _to_maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.ndarray:
-    """Convert an output's simulated beats to maps ``(n, C, H, W)``, and check which beats have ``last`` set.
+    """Return an output's simulated beats as maps ``(n, C, H, W)``, after a check which beats have ``last`` set.
 
     Raises
     ------

@@ -55,7 +55,7 @@ class Simulator(ABC):
         return files
 
     def build(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> object:
-        """Compile a design before it is simulated several times; by default do nothing.
+        """Return what a simulator compiles once for several simulations of a design; by default ``None``.
 
         Raises
         ------

@@ -191,7 +191,7 @@ def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
 
 
 def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
-    """Convert pixels ``(n, C, N)`` in the order of a stream to feature maps ``(n, C, H, W)``.
+    """Return feature maps ``(n, C, H, W)`` for pixels ``(n, C, N)`` in the order of a stream.
 
     A pixel that the stream does not carry is 0. A pixel that it carries several times has its last value.
     """
@@ -201,14 +201,14 @@ def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) ->
 
 
 def integers(payloads: np.ndarray) -> list[int]:
-    """Convert stream payloads from rows of uint32 words to a list of Python integers."""
+    """Return stream payloads as a list of Python integers, from rows of uint32 words."""
     size = payloads.shape[1] * 4
     raw = np.ascontiguousarray(payloads, "<u4").tobytes()
     return [int.from_bytes(raw[first : first + size], "little") for first in range(0, len(raw), size)]
 
 
 def words(values: list[int], beat: BeatFormat) -> np.ndarray:
-    """Convert stream payloads from Python integers to uint32 words ``(n, payload_words(beat))``.
+    """Return stream payloads, Python integers, as uint32 words ``(n, payload_words(beat))``.
 
     This is the inverse of `integers`.
     """

@@ -62,7 +62,7 @@ class Template(ABC):
     @classmethod
     @abstractmethod
     def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> Template:
-        """Read the template's choices for one group, such as the tile size, from the group's entry in ``plan.json``.
+        """Return the template with its choices for one group, such as the tile size, from an entry in ``plan.json``.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Template(ABC):
 
     @classmethod
     def group(cls, group: Entries, network: Network, board: Board) -> Group | None:
-        """Read a group from its ``plan.json`` entry as `document` writes it; ``None`` for default entries.
+        """Return a group read from its ``plan.json`` entry as `document` writes it; ``None`` for default entries.
 
         Raises
         ------

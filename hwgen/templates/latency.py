@@ -68,7 +68,7 @@ def _row_span(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.nda
 def _output_rows(
     work: LayerWork, window: Window, unroll: Unroll, starts: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return start cycles and end cycles of a layer's output rows, given the cycles of its input rows."""
+    """Return two arrays over a layer's output rows, start cycles and end cycles, given its input rows' cycles."""
     pixel_cycles = float(work.pixel_cycles(unroll))
     row = pixel_cycles * -(-work.width // unroll.tp)
     output_rows = np.arange(work.height)

@@ -55,7 +55,7 @@ class ScaleSums:
 
 
 def sums_of(scale: Scale) -> ScaleSums:
-    """Convert the float32 terms and sums of an LRN's scale (bias plus sum of squares) to integers for the hardware.
+    """Return the hardware's integers for the float32 terms and sums of LRN's scale (bias plus sum of squares).
 
     If no sum is rounded, the integers count the scale's steps above the bias. Otherwise they count quarters of the
     smallest sum's last place; the last bit of a term is then set if the term has any fraction below a quarter.

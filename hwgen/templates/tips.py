@@ -165,7 +165,7 @@ def _sizes(size: int) -> Iterable[int]:
 
 
 def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[TiledAxis, TiledAxis]], tip: int, products: int) -> float:
-    """Estimate the cycles per frame in pyramids of given tiles, with input beats as wide as the tiles allow."""
+    """Return the estimated cycles per frame of fused layers in given tiles, with input beats as wide as tiles allow."""
     work, passing = 0, 0.0
     for layer, (rows, columns) in zip(layers, tiles, strict=True):
         work += rows.windows * columns.windows * layer.weight_count

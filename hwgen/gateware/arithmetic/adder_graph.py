@@ -182,7 +182,7 @@ class AdderGraph:
             del self._forms[node]
 
     def _groups(self, ready: list[Term], cycle: int, *, at_end: bool) -> tuple[list[list[Term]], list[Term]]:
-        """Divide the terms ready in a cycle into lists to add in one adder each, and the list of terms that wait.
+        """Return the terms ready in a cycle as two lists: groups that one adder each adds, and terms that wait.
 
         The widest of the new terms wait. Terms of neighbouring shifts are added, which keeps sums narrow.
         """

@@ -268,7 +268,7 @@ def _rounding(site: Site) -> Obligation:
 
 
 def of_bound(config: BoundConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of a `Bound`: the output is the result plus the zero point, saturated."""
+    """Return a list with the proof obligation of a `Bound`: the output is the result plus the zero point, saturated."""
     whole = _port(site, "whole", config.bits)
     width = config.bits + 2
     bounds = config.latency - config.bounds_cycle

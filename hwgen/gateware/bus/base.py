@@ -142,7 +142,7 @@ class BusShell(ConfiguredComponent[AnyShellConfig]):
 
     @abstractmethod
     def elaborate(self, platform: Any) -> Module:
-        """Build the bus shell's logic as an Amaranth module."""
+        """Return the bus shell's logic as an Amaranth module."""
 
     @abstractmethod
     def connections(self, domain: ClockDomain) -> dict[str, Any]:

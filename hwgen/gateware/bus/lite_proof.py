@@ -53,7 +53,7 @@ def obligations(config: BankConfig, site: Site) -> list[Obligation]:
 
 
 def _access_effects(config: BankConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of the effects of software's reads and writes; none without writable registers.
+    """Return a list with one obligation, the effects of software's reads and writes; empty without writable registers.
 
     Registers without a port, whose value is not a constant, are read in the obligation of the shell.
     """

@@ -276,7 +276,7 @@ def registers_of(
 
 
 def to_json(registers: Sequence[Register]) -> list[dict[str, Any]]:
-    """Convert a register map to a list of dictionaries, one per register, for the file ``registers.json``."""
+    """Return a register map as a list of dicts, one per register, for the file ``registers.json``."""
     return [
         {
             "name": register.name,

@@ -79,7 +79,7 @@ def _delays(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that the data of steps and beats arrive with fixed delays; none with several cores.
+    """Return a list with the obligation that data of steps and beats arrive with fixed delays, empty for several cores.
 
     Registers of these data have no reset, so they are compared only after their delay.
     """
@@ -370,7 +370,7 @@ def _sent(engine: EngineConfig, wanted: Mapping[str, str]) -> list[str]:
 
 
 def _job_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return invariants of the drain controller's job registers: they equal the observer's waiting and current job."""
+    """Return invariants (Verilog by name): the drain controller's job registers equal the observer's jobs."""
     facts = {
         "a part waits in its register": "(has_pending == !drain__ready) & (!has_pending | (next_job == pending))",
         "a part that can start is known": (

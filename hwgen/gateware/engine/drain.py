@@ -388,7 +388,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         return last_fold
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> tuple[Value, Signal]:
-        """Add a memory, by slot of sums, of pixels' lane distances; return the next and the current group's.
+        """Return the lane distances of the pixel groups drained next and now, from an added memory by slot of sums.
 
         Return the distances for the pixel group that is drained next, and for the current one.
         """

@@ -39,7 +39,7 @@ _COUNTS = ("memory_side.loaded", "core.computed", "core.drained", "memory_side.s
 
 
 def _emitted_wires(site: Site, wires: Mapping[str, str]) -> dict[str, str]:
-    """Return the expected wires (port to port), in the Verilog's instance names, whose two ports exist there."""
+    """Return the dict of expected wires (port to port), in the Verilog's instance names, whose two ports exist."""
     named = {_port_of_instance(site, one): _port_of_instance(site, other) for one, other in wires.items()}
     return {one: other for one, other in named.items() if has_port(site, one) and has_port(site, other)}
 
@@ -51,7 +51,7 @@ def _port_of_instance(site: Site, port: str) -> str:
 
 
 def _stream_wires(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the expected wires, port to port, of some pairs of connected streams: valid, ready and payload.
+    """Return a dict of expected wires, port to port, of some pairs of connected streams: valid, ready and payload.
 
     `_emitted_wires` leaves out ports that a stream does not have.
     """
@@ -70,7 +70,7 @@ def _word_ports(engine: EngineConfig, signal: str) -> list[str]:
 
 
 def _domain_wires(site: Site) -> dict[str, str]:
-    """Return expected wires (port to port) of the instances' clocks and resets that come from module ports."""
+    """Return a dict of expected wires, port to port: the instances' clocks and resets from module ports."""
     return {port: net for port, net in domain_wires(site).items() if has_port(site, net)}
 
 
@@ -142,7 +142,7 @@ def _run_lines() -> tuple[str, ...]:
 
 
 def _bus_rules(engine: EngineConfig, site: Site) -> dict[str, str]:
-    """Return the Verilog expressions of AXI signals that the top module makes constant, or composes of parts."""
+    """Return Verilog expressions, by signal, of AXI signals that the top makes constant or composes of parts."""
     size = {"size": (engine.bus_bytes - 1).bit_length()}
     rules = {
         f"m_axi__{channel}{name}": str(value) for channel in ("aw", "ar") for name, value in (size | _AXI_FIXED).items()

@@ -79,7 +79,7 @@ def of_map_product(config: MapProductConfig, site: Site) -> list[Obligation]:
 
 
 def of_table_add(config: TableAddConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of the table-based adder of two maps: its sums of the table entries that it reads."""
+    """Return a list with the obligation of the adder by tables of two maps: it sums the table entries that it reads."""
     total_bits, cycles = SHARE_BITS + 1, config.latency - 1
     lines, facts = [], {}
     for lane in range(config.lanes):

@@ -336,9 +336,9 @@ class Compute(JobPart):
     column_rest: int = _bits(8)
     """Map buffer distance of horizontally adjacent taps: number of banks beyond ``column_words`` words."""
     row_words: int = _bits(16, signed=True)
-    """Map buffer distance of vertically adjacent taps: whole words per bank; `row_rest` banks are added."""
+    """Map buffer address distance of vertically adjacent taps, in words per bank; `row_rest` banks are added."""
     row_rest: int = _bits(8)
-    """Map buffer distance of vertically adjacent taps: number of banks beyond ``row_words`` words."""
+    """Map buffer distance of vertically adjacent taps: number of banks to add to ``row_words`` whole words."""
     plane: int = _bits(15)
     """Distance in words, in each map buffer bank, between successive blocks of 8 channels."""
     members: int = _cores_bits(3)

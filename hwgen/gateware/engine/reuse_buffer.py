@@ -21,7 +21,7 @@ _WAYS = 4
 
 
 def map_side(config: EngineConfig) -> WriteSide:
-    """Return the write port's parameters of the map buffer, where a bus beat has words of consecutive pixels."""
+    """Return the map buffer's write port parameters (`WriteSide`), where a bus beat has words of consecutive pixels."""
     return write_side(config, config.pixels, config.map_words)
 
 
@@ -136,7 +136,7 @@ def bank_addresses(m: Module, config: EngineConfig, rest: Value, words: data.Vie
 def _rotate(
     m: Module, config: EngineConfig, name: str, values: list[Value], rest: Value, inverse: Value, sign: int
 ) -> list[Value]:
-    """Add a pipelined network that rotates a list; output ``n`` is ``values[(n + sign * rest) % pixels]``.
+    """Return the outputs of a pipelined network that rotates a list: ``values[(n + sign * rest) % pixels]``.
 
     Each stage takes one cycle, and handles two bits of ``rest``. Half of the outputs read ``inverse``, the inverted
     bits. Otherwise synthesis shares two-way choices among outputs, which takes two LUTs per bit instead of one.

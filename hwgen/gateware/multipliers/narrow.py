@@ -122,7 +122,7 @@ class BinaryMultiplier(NarrowMultiplier):
         return 1
 
     def stored(self, weights: np.ndarray, operands: Operands) -> np.ndarray:
-        """Encode one output channel's weights as memory words: 0 for -1, and 1 for 1."""
+        """Return one output channel's weights as an array of memory words: 0 for -1, and 1 for 1."""
         (lane,) = weights
         return (lane > 0).astype(int)
 
@@ -448,7 +448,7 @@ class _Circuit:
         return Cat(value, value[-1] if self.is_signed else Const(0, 1))
 
     def _elaborate_register(self, m: Module, value: Value, cycles: int, is_last: bool, name: str) -> Value:
-        """Delay a row's partial sum by registers; a group's last row ends in a flip-flop, not a shift register.
+        """Return a row's partial sum delayed by registers; a group's last row ends in a flip-flop.
 
         The low bits that pass by the rows would otherwise be in a shift register.
 
@@ -507,7 +507,7 @@ class _Circuit:
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Delay a value by ``cycles`` registers; the last one stays a flip-flop, not a shift register.
+    """Return a value delayed by ``cycles`` registers; the last one stays a flip-flop, not a shift register.
 
     A shift register in LUTs is too slow before two rows.
     """

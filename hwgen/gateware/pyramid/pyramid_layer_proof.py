@@ -42,7 +42,7 @@ def window_parts(unit: WindowUnit) -> Mapping[str, Any]:
 
 
 def of_window(unit: WindowUnit, site: Site) -> list[Obligation]:
-    """Return the proof obligation that a window generator only wires its buffers together and to its ports."""
+    """Return a list with the obligation that a window generator only wires its buffers together and to its ports."""
     names = list(unit.layer.walk)
     ends = ["i", *(f"{name}.{port}" for name in names for port in ("i", "o")), "o"]
     wires = stream_wires(site, list(zip(ends[::2], ends[1::2], strict=True))) | domain_wires(site)

@@ -117,7 +117,7 @@ def cheapest_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Reci
 
 
 def search_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe:
-    """Search all arrangements of a requantiser's scaling for the cheapest one, without the cache."""
+    """Return the cheapest arrangement (`Recipe`) of a requantiser's scaling, found without the cache."""
     wide_bits = parameters.multiplier_slice.wide_bits
     if parameters.products_in == "lut" and not (recipes := list(_candidates(ranges, 0, wide_bits))):
         recipes = _candidates(ranges, 1, None)

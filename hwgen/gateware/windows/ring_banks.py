@@ -216,7 +216,7 @@ class RingWriter:
         return self._add_counts(m, step, step_ends)
 
     def _add_counts(self, m: Module, step: Loop, step_ends: Value) -> WrittenPixels:
-        """Add logic that counts the pixels of the current beats, and of the beats that follow."""
+        """Return counts (`WrittenPixels`) of the pixels in the current beats, and in the beats that follow."""
         source = self.parameters.input
         pixels, short = source.pixels, source.last_pixels
         count = Signal(range(pixels + 1), name="write_pixels")  # pixels of the current step

@@ -369,7 +369,7 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
-    """Tabulate the floats that an average reads for each integer of the map, ``(channels or 1, integers)``."""
+    """Return the float that an average reads for each integer of the map, as a table ``(channels or 1, integers)``."""
     last, bits = title(state.steps[-1]), build.map.type.bits
     if state.for_sums or bits > MAX_BITS:
         raise build.refusal(

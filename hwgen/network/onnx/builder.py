@@ -211,7 +211,7 @@ class Builder:
             self._emit_table(state.steps[0] if state.steps else node, state, wanted, to)
 
     def _tabulate_outputs(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> np.ndarray:
-        """Tabulate, as int64, the QuantizeLinear's output for each integer of the current map, by channel.
+        """Return an int64 table, by channel, of QuantizeLinear's output for each integer of the current map.
 
         Its shape is ``(channels or 1, integers)``.
         """
@@ -267,7 +267,7 @@ class Builder:
         return Function(self.constants, self.map, self._values(), state)
 
     def table(self, state: Reals) -> np.ndarray:
-        """Tabulate, as float32, the real number that each integer of the current map becomes, by channel.
+        """Return a float32 table by channel: the real number that each integer of the current map becomes.
 
         Its shape is ``(channels or 1, integers)``.
         """
@@ -615,7 +615,7 @@ class Builder:
         return self.as_kernel_adds(node, self.constants.bias(node, 2, outputs, unit), unit)
 
     def as_kernel_adds(self, node: onnx.NodeProto, bias: Bias, unit: np.ndarray) -> Bias:
-        """Convert a bias of another scale to accumulator steps if ONNX Runtime's kernel adds its integers unscaled.
+        """Return a bias with another scale in accumulator steps, if ONNX Runtime's kernel adds it unscaled.
 
         A warning says so if the steps differ by more than `_MAX_OFF`.
         """
@@ -775,7 +775,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> AccumulatorState:
-        """Return accumulators of a Conv-like node over the current map (importer state); set the layout.
+        """Return the sums (`AccumulatorState`) of a Conv-like node over the current map, and set the current layout.
 
         Parameters
         ----------
@@ -840,7 +840,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> AccumulatorState:
-        """Return accumulators of a matrix product over the last dimension (importer state); set the layout.
+        """Return the sums (`AccumulatorState`) of a matrix product over the last dimension; set the current layout.
 
         The product becomes a convolution. Its kernel covers the whole map if the value has two dimensions, and
         otherwise the part of the map that the last dimension holds.

@@ -57,7 +57,7 @@ class Quantised:
         return self.values.dtype == np.int32
 
     def real(self) -> np.ndarray:
-        """Return the real values, float64, that the quantised constant's integers represent."""
+        """Return a float64 array: the real values that the quantised constant's integers represent."""
         shape = [1] * self.values.ndim
         if self.scale.size > 1:
             shape[self.axis] = -1
@@ -269,7 +269,7 @@ class Constants:
         return None if numbers is None else [*numbers]
 
     def real(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-        """Return the real values, float64, of a node's constant input ``index``, dequantised if it is quantised.
+        """Return a float64 array: a node's constant input ``index``, dequantised if it is quantised.
 
         The input must be a constant, quantised or not.
         """
@@ -336,7 +336,7 @@ class Constants:
         return self.weights(node, constant.values, constant.scale, constant.zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
-        """Convert a node's constant bias, input ``index``, to multiples of ``unit``, float32 ``(M,)`` or ``(1,)``.
+        """Return a node's constant bias (input ``index``) in multiples of ``unit``, a float32 ``(M,)`` or ``(1,)``.
 
         A bias of floats, or of another scale than ``unit``, is rounded to these steps.
         """
@@ -371,7 +371,7 @@ class Constants:
             raise self.refusal(node, f"bias must have the shape ({outputs},), not {bias.shape}")
 
     def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        """Round real bias ``values`` to int64 multiples of ``unit``; refuse a node whose multiples exceed 48 bits."""
+        """Return real bias ``values`` as int64 multiples of ``unit``, rounded; refuse multiples beyond 48 bits."""
         steps = np.rint(values / unit.astype(np.float64))
         if not np.isfinite(values).all():
             raise self.refusal(node, f"bias must be finite, but holds {values[~np.isfinite(values)].flat[0]}")
@@ -382,7 +382,7 @@ class Constants:
         return steps.astype(np.int64)
 
     def by_channel(self, node: onnx.NodeProto, values: np.ndarray, view: View) -> np.ndarray:
-        """Convert a constant that a node broadcasts over a map to one value per channel, float64 ``(M,)``.
+        """Return a constant that a node broadcasts over a map as one value per channel, float64 ``(M,)``.
 
         ``view``: layout of the tensor that the constant is combined with.
         """

@@ -27,7 +27,7 @@ LARGEST_FILE = (1 << 31) - 1
 """Maximum size of an ONNX file, in bytes: protobuf accepts no more."""
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Quant", "IntQuant", "BipolarQuant"}
-"""ONNX operators that only a quantised model contains."""
+"""Names of the ONNX operators that only a quantised model contains."""
 DOMAINS = {"", "ai.onnx", "com.microsoft"}
 """Domains of ONNX operators that hwgen knows."""
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
@@ -35,7 +35,7 @@ _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_O
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """Read the ONNX model in the file ``path`` with its external data, and inline its functions.
+    """Return the ONNX model in the file ``path``, with its external data, and with its functions inlined.
 
     Raises
     ------

@@ -383,7 +383,7 @@ def _exact_fraction(values: np.ndarray) -> int:
 
 
 def _split_operands(operands: Sequence[FixedValue | np.ndarray]) -> tuple[list[FixedValue], list[np.ndarray]]:
-    """Split an operator's operands into values of the program and constants."""
+    """Return an operator's operands as two lists: values of the program, and constants."""
     values = [operand for operand in operands if isinstance(operand, FixedValue)]
     return values, [operand for operand in operands if isinstance(operand, np.ndarray)]
 
@@ -505,7 +505,7 @@ RULES: Mapping[str, Callable[..., FixedValue]] = {
 }
 """Functions that append an operator's steps to a fixed-point program, by the ONNX operator's name."""
 JOINING = {"Add", "Max", "Mean", "Min", "Mul", "Sub", "Sum"}
-"""ONNX operators that a fixed-point program can compute with several variable operands."""
+"""Names of ONNX operators that a fixed-point program can compute with several variable operands."""
 
 
 _FRACTION = 2.0**-16

@@ -24,17 +24,17 @@ from hwgen.network.onnx.rewrite import Made, Rewrite, Rewriter, rule
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
 _BOUNDING = {"Clip", "Relu"}
-"""ONNX operators that can stand between an operator with float weights and its QuantizeLinear."""
+"""Names of ONNX operators that can stand between an operator with float weights and its QuantizeLinear."""
 _MOVING = with_effect(Effect.SELECTION, Effect.RESIZE) | {"Concat", "Split"}
-"""ONNX operators that move values, and that the importer can build only for quantised maps."""
+"""Names of ONNX operators that move values, and that the importer can build only for quantised maps."""
 _RENAMING = with_effect(Effect.RENAMING) | {"MaxPool"}
-"""ONNX operators, other than `_MOVING`, whose output is a quantised map if their input is one."""
+"""Names of ONNX operators, other than `_MOVING`, whose output is a quantised map if their input is one."""
 _SELECTING = WHOLE_MAPS | {"MaxPool"}
 """GlobalMaxPool, ReduceMax and MaxPool: their float operand is quantised first only if other nodes read it, too."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
-"""ONNX operators that give the same integers whether their input or their output is quantised."""
+"""Names of ONNX operators that give the same integers whether their input or their output is quantised."""
 _SUMS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT) | {"LRN"}
-"""ONNX operators whose results depend on several values of a map, so that no table can list them."""
+"""Names of ONNX operators whose results depend on several values of a map, so that no table can list them."""
 _INT8 = np.iinfo(np.int8)
 
 
@@ -94,7 +94,7 @@ def _is_quantised(graph: GraphIndex, tensor: str) -> bool:
 
 
 def as_runtime_quantises(weights: np.ndarray) -> tuple[np.ndarray, np.float32, np.int8]:
-    """Quantise float weights to int8 as ONNX Runtime does: return integers, scale and zero point.
+    """Return int8 weights (array), scale and zero point: float weights as ONNX Runtime quantises them.
 
     The range of the weights, 0 included, becomes the range of int8. All operations are in float32.
     """

@@ -320,7 +320,7 @@ class _Folding:
         return moved_node
 
     def _apply_move(self, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-        """Apply a node that only moves values to ``values`` instead of its first input, and return its output."""
+        """Return the output array of a node that only moves values, applied to ``values`` as its first input."""
         if node.op_type == "Dropout":
             return values
         single = copied(node)

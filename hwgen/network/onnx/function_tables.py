@@ -52,7 +52,7 @@ class Function:
         return bool((np.diff(self.reals()) >= 0).all())
 
     def quantised(self, node: onnx.NodeProto, scale: np.float32, zero: int, integer_type: IntegerType) -> np.ndarray:
-        """Tabulate, as int64, the function's quantised output for each integer of the map, by channel.
+        """Return an int64 table by channel: the function's quantised output for each integer of the map.
 
         Its shape is ``(channels or 1, integers)``. The QuantizeLinear ``node`` quantises.
 
@@ -76,7 +76,7 @@ class Function:
         return np.clip(self._tabulate((scale, zero, integer_type)).astype(np.int64), *integer_type.ends)
 
     def _tabulate(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
-        """Tabulate the function by ONNX Runtime for each integer of the map, quantised if ``result`` is given.
+        """Return ONNX Runtime's table of the function for each integer of the map, quantised if ``result`` is given.
 
         ``result`` is the output's scale, zero point and type.
         """

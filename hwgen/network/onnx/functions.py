@@ -30,7 +30,7 @@ from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.rescale import MAX_BIAS
 
 _WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
-"""ONNX operators of one map and constants, either one number for all channels or one per channel."""
+"""Names of ONNX operators on one map and constants, either one number for all channels or one per channel."""
 
 
 def is_of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
@@ -112,7 +112,7 @@ def _constant(build: Builder, node: onnx.NodeProto, name: str) -> ConstantOperan
 
 
 def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-    """Reshape a node's constant to ``()`` for one number, or ``(channels, 1, 1)`` for one per channel.
+    """Return a node's constant in shape ``()`` if one number, or ``(channels, 1, 1)`` if one per channel.
 
     For a normalisation the shape is ``(channels,)``.
     """
@@ -146,7 +146,7 @@ _FUNCTIONS = {
 
 
 AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
-"""ONNX operators whose arithmetic with constants can be folded into the convolution that follows them."""
+"""Names of ONNX operators whose arithmetic with constants can be folded into the convolution that follows them."""
 _CLOSE = 2.0**-15
 """Maximum accepted rounding error of a convolution's bias, as a fraction of one output step."""
 _SATURATING = np.float32(32)

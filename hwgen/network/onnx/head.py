@@ -81,7 +81,7 @@ def _keeps_frames(graph: GraphIndex, nodes: Sequence[onnx.NodeProto], ends: Sequ
 
 
 def _host_input(value: onnx.ValueInfoProto, where: str) -> InputEnd:
-    """Describe an input of the model that only the host reads."""
+    """Return an `InputEnd` that describes an input of the model that only the host reads."""
     dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
     return InputEnd(name=value.name, shape=input_shape(value, where), taken=False, dtype=dtype)
 

@@ -43,7 +43,7 @@ from hwgen.printable import percent
 def to_network(
     model: onnx.ModelProto, name: str, where: str | None = None, options: ModelOptions = AS_IT_IS
 ) -> Network:
-    """Import the whole quantised ONNX ``model`` as a network of integer layers called ``name``.
+    """Return the whole quantised ONNX ``model`` as a network of integer layers called ``name``.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def to_network(
 
 @contextmanager
 def checked(model: onnx.ModelProto, where: str, options: ModelOptions = AS_IT_IS) -> Iterator[FoldedModel]:
-    """Check an ONNX model, fold its constants, and yield the result (context); ConfigErrors become ModelErrors.
+    """Context manager that yields a checked ONNX model with constants folded; ConfigErrors become ModelErrors.
 
     The result is without redundant nodes. Errors start with ``where``. Absurd scales can overflow in NumPy; the checks
     that matter refuse them.
@@ -116,7 +116,7 @@ _NAMED = 4
 
 
 def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions) -> Network:
-    """Import a quantised ONNX model up to the tensors of the option ``until`` as a network called ``name``.
+    """Return a quantised ONNX model, up to the tensors of the option ``until``, as a network called ``name``.
 
     The host runs the rest of the model.
 

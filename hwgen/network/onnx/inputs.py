@@ -46,7 +46,7 @@ def input_view(
     batch: int | None,
     shapes: Shapes,
 ) -> View:
-    """Choose the layout of the model's input ``name`` on the feature map that the input becomes in hardware.
+    """Return the layout (`View`) of the model's input ``name`` on the feature map it becomes in hardware.
 
     Parameters
     ----------

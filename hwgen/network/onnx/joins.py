@@ -110,7 +110,7 @@ def _what_gives_floats(state: State) -> str:
 
 
 def _with_open_blocks(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
-    """Return operands as plain maps, with DepthToSpace or SpaceToDepth layers appended unless layouts agree."""
+    """Return a join's operands in one layout: if layouts differ, layers that undo space-to-depth blocks are added."""
     views = {value.view for value in operands}
     if len(views) == 1 or not any(view.in_blocks for view in views):
         return operands

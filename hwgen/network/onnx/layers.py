@@ -51,7 +51,7 @@ class LayerTensor:
     sums: Affine | None = None
 
     def maps(self, values: np.ndarray) -> np.ndarray:
-        """Convert the tensor's values to the layer's integer feature maps ``(n, C, H, W)``, int64.
+        """Return the tensor's values as the layer's integer feature maps ``(n, C, H, W)``, int64.
 
         The integers of accumulators are float64, and can be fractions.
         """

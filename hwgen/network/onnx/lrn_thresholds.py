@@ -36,7 +36,7 @@ _OPSET = 17
 
 
 def tabulate_falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
-    """Tabulate, by magnitude of the input, the sums (bases of LRN's power) where LRN's output drops.
+    """Return, by magnitude of the input, the sums (bases of LRN's power) where LRN's output drops.
 
     The output is its distance from the zero point, which saturates at ``limit``.
 
@@ -128,7 +128,7 @@ class _Power:
         return powers.reshape(bits.shape)
 
     def _powers_to_next(self, bias: np.float32, scales: np.ndarray) -> np.ndarray:
-        """Return the powers ``scale ** -beta`` of scales from ``bias``, a power of two, to below the next one."""
+        """Return an array of powers ``scale ** -beta``, for scales from ``bias`` (a power of two) to below twice it."""
         # The kernel computes the last numbers of a tensor, three at most, in other code.
         wanted = np.resize(scales, max(len(scales), 4))
         # Each scale is the bias plus two squares. The greater square approaches the scale from below.
@@ -143,7 +143,7 @@ class _Power:
 
 
 def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
-    """Run ONNX Runtime's LRN, with windows of three channels, on values ``(1, C, H, W)``.
+    """Return the output of ONNX Runtime's LRN, with windows of three channels, for values ``(1, C, H, W)``.
 
     The attribute alpha makes each scale the bias plus the sum of the squares.
     """

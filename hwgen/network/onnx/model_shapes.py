@@ -36,7 +36,7 @@ _WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(("Conv", "ConvInteger", "QLine
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 """ONNX operators that can flatten a map before a fully connected layer."""
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
-"""ONNX operators that cost nothing in hardware."""
+"""Names of the ONNX operators that cost nothing in hardware."""
 _POINTWISE = with_effect(*POINTWISE, Effect.QUANTISER, Effect.SAME) | {"BatchNormalization", "LRN"}
 """ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
 
@@ -197,7 +197,7 @@ class _Graph:
         return self.index.shapes.of(tensor).shape or ()
 
     def linear_parts(self) -> list[_Part]:
-        """Return every chain of convolutions and pools, in the graph's order.
+        """Return a list of every chain of convolutions and pools, in the graph's order.
 
         The ``end`` of a chain without layers gives the reason.
         """

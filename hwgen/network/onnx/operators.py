@@ -42,7 +42,7 @@ _ON_ROWS = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.PRODUCT, Effec
 }
 """ONNX operators that can take a tensor whose first dimension holds the batch together with other dimensions."""
 _SEVERAL = {"Split"}
-"""ONNX operators that may have several outputs."""
+"""Names of the ONNX operators that may have several outputs."""
 
 
 def importer_of(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:

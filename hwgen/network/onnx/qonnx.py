@@ -34,11 +34,11 @@ _BIPOLAR = "BipolarQuant"
 _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
 """QONNX operators whose outputs are floats in the shape of their first input."""
 _OF_CONSTANTS = {*_QUANT, _BIPOLAR}
-"""QONNX operators that can quantise constants as well as feature maps."""
+"""Names of the QONNX operators that can quantise constants as well as feature maps."""
 _PASSING = with_effect(Effect.RENAMING) | {"Identity", "MaxPool"}
-"""ONNX operators that only pass on values of their input, so that a map of -1 and 1 stays one."""
+"""Names of ONNX operators that only pass on values of their input, so that a map of -1 and 1 stays one."""
 _PRODUCTS = {"Conv", "Gemm", "MatMul"}
-"""ONNX operators whose bias can absorb an offset of their input, if they don't pad it."""
+"""Names of ONNX operators whose bias can absorb an offset of their input, if they don't pad it."""
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ROUND": np.round,
     "HALF_EVEN": np.round,
@@ -137,7 +137,7 @@ def _constant(at: Rewriter, name: str) -> np.ndarray | None:
 
 
 def _parameter(at: Rewriter, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-    """Return the value of a node's input ``index``, or refuse the node unless it is a constant of finite numbers."""
+    """Return the array of a node's input ``index``; refuse a node whose input is not a constant of finite numbers."""
     value = _constant(at, node.input[index]) if len(node.input) > index else None
     if value is None or not value.size:
         raise at.refusal(node, f"{what} must be a constant of the model, with a value")

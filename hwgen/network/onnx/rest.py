@@ -86,7 +86,7 @@ def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
 
 
 def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
-    """Import a model's nodes up to the hardware's end; also return whether the host joins several hardware outputs.
+    """Return the state of importing a model's nodes up to the hardware's end, and whether the host joins outputs.
 
     The host joins tensors if nothing else is an obstacle, and none of its nodes is meant for integers (`may_join`).
     """

@@ -57,7 +57,7 @@ class Phases:
 
     @classmethod
     def of(cls, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int) -> Phases:
-        """Split one axis of a transposed convolution into the phases that need the fewest taps.
+        """Return one axis of a transposed convolution split into the phases that need the fewest taps.
 
         Among such phases, they skip the fewest outputs.
 
@@ -79,7 +79,7 @@ class Phases:
     def _skipping(
         cls, first: int, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int
     ) -> Phases:
-        """Split one axis of a transposed convolution into phases that begin ``first`` skipped outputs before output 0.
+        """Return one axis of a transposed convolution split into phases that begin ``first`` outputs before output 0.
 
         If padding would become negative, the phases begin some rounds of phases earlier.
         """

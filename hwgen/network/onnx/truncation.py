@@ -74,7 +74,7 @@ class Truncation:
         return None if offset is None else offset * 2**self.shift if self.shift else 0.0
 
     def outputs(self, integers: np.ndarray, rounding: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return the Trunc's output integers for input integers ``k``, with the mode's function ``rounding``."""
+        """Return an array with the Trunc's output integers for input integers ``k``, by the function ``rounding``."""
         outputs = rounding(integers / 2.0**self.shift)
         return outputs if self.limits is None else np.clip(outputs, *self.limits)
 

@@ -35,7 +35,7 @@ class Atom:
     step: int = 1
 
     def split(self, inner: int) -> tuple[Atom, Atom]:
-        """Split this factor of a map axis into an outer and an inner factor.
+        """Return this factor of a map axis as two factors, an outer and an inner one.
 
         The inner one has the size ``inner``, which must divide this size.
         """
@@ -111,7 +111,7 @@ class View:
         return tuple(map(_size, self.all_dims))
 
     def with_dims(self, dims: Sequence[Atoms]) -> View:
-        """Return the layout on the same map of a tensor with other dimensions, given as `all_dims`.
+        """Return a layout on the same map for a tensor with other dimensions, given as in `all_dims`.
 
         Raises ConfigError if there is none for the batch.
         """
@@ -227,7 +227,7 @@ class View:
         return View((channels, 1, 1), self.dims[:1]).layout.to_frames(np.arange(channels)[None, :, None, None])[0]
 
     def by_channel(self, values: np.ndarray) -> np.ndarray | None:
-        """Convert constants that are broadcast over the tensor to one value per map channel; ``None`` if impossible.
+        """Return constants broadcast over the tensor as one value per map channel; ``None`` if impossible.
 
         The result is ``None`` if the constants can't be broadcast, or differ between the pixels of a channel.
         """

@@ -28,7 +28,7 @@ Range = tuple[int, int]
 
 
 def shifted(values: Any, shift: int) -> Any:
-    """Divide integers by ``2**shift``, rounding to nearest, ties upwards; a negative ``shift`` multiplies.
+    """Return integers divided by ``2**shift``, rounded to nearest, ties upwards; a negative ``shift`` multiplies.
 
     ``values`` is an int or an int64 array.
     """
@@ -36,7 +36,7 @@ def shifted(values: Any, shift: int) -> Any:
 
 
 def _by_channel(constants: np.ndarray) -> np.ndarray:
-    """Reshape constants, one for all channels or one per channel, to an array ``(1 or C, 1, 1)``."""
+    """Return constants, one for all channels or one per channel, as an array ``(1 or C, 1, 1)``."""
     return constants[:, None, None]
 
 

@@ -143,7 +143,7 @@ class Interpolate(Resample):
         return self.rounded(total).astype(self.output.type.dtype)
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
-        """Convert weighted sums (of float32 values if ``in_floats``, else of integers) to output integers, int64."""
+        """Return output integers (int64) for weighted sums, of float32 values if ``in_floats``, else of integers."""
         if self.requantisation is not None:
             bound = max(-self.input.type.minimum, self.input.type.maximum) * self.axis_parts[0] * self.axis_parts[1]
             return requantise(sums.reshape(self.channels, -1), self.requantisation, bound).reshape(sums.shape)

@@ -305,7 +305,7 @@ class Sum(LabelledJoin):
         )
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
-        """Quantise float32 sums of dequantised inputs to output integers, int64.
+        """Return output integers (int64) for float32 sums of dequantised inputs.
 
         Outputs increase with the sums.
         """
@@ -361,7 +361,7 @@ class Mul(LabelledJoin):
         return min(products), max(products)
 
     def rounded(self, products: np.ndarray) -> np.ndarray:
-        """Requantise products of two input integers, each less its zero point, to output integers, int64.
+        """Return output integers (int64) for products of two input integers, each less its zero point.
 
         Outputs increase with the products.
         """

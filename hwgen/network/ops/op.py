@@ -127,7 +127,7 @@ class Op(ABC):
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Convert the layer's constructor parameters for input type ``before`` to the narrower input type ``kind``."""
+        """Return the layer's constructor parameters, made for input type ``before``, for the narrower type ``kind``."""
         return parameters
 
     @classmethod
@@ -281,7 +281,7 @@ class Op(ABC):
         return Fraction(self.window.stride[axis])
 
     def _padded(self, frame: np.ndarray) -> np.ndarray:
-        """Return a frame of the input map with the window's padding around it."""
+        """Return a frame ``(C, H, W)`` of the input map with the window's padding around it."""
         top, left, bottom, right = self.window.padding
         return np.pad(frame, ((0, 0), (top, bottom), (left, right)), constant_values=self.pad_value)
 

@@ -135,7 +135,7 @@ class AveragePool(Op):
         return self.rounded(total, self.counts)
 
     def rounded(self, total: np.ndarray, count: np.ndarray | int) -> np.ndarray:
-        """Convert float32 window sums, each of ``count`` values, to the average pool's output integers."""
+        """Return the average pool's output integers for float32 window sums, each of ``count`` values."""
         kind = self.output.type
         with np.errstate(over="ignore"):
             quotient = total / np.asarray(count, np.float32) / np.float32(self.y_scale)

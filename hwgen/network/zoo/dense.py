@@ -74,7 +74,7 @@ class DenseLayer:
             yield self._model(weights, part)
 
     def _row(self, random: np.random.Generator) -> np.ndarray:
-        """Draw the float64 weights of the fully connected layer's next output channel, and return them."""
+        """Return the float64 weights of the fully connected layer's next output channel, drawn at random."""
         return random.normal(0, np.sqrt(2 / self.inputs), self.inputs)
 
     def _model(self, weights: np.ndarray, bias: np.ndarray) -> onnx.ModelProto:

@@ -33,7 +33,7 @@ class Graph:
 
 
 def _resnet8(net: Drawing) -> str:
-    """Add the layers of ResNet-8 (He et al., *Deep Residual Learning*, 2016) to a float model.
+    """Add the layers of ResNet-8 (He et al., 2016) to a float model, and return the output tensor's name.
 
     It has three stacks of one block.
     """
@@ -44,7 +44,7 @@ def _resnet8(net: Drawing) -> str:
 
 
 def _basic(net: Drawing, name: str, source: str, outputs: int, stride: int) -> str:
-    """Add a residual block of ResNet to a float model: two 3x3 convolutions and a shortcut.
+    """Add a residual block of ResNet (two 3x3 convolutions and a shortcut); return the output tensor's name.
 
     The shortcut has a 1x1 convolution if the size changes.
     """
@@ -57,7 +57,7 @@ def _basic(net: Drawing, name: str, source: str, outputs: int, stride: int) -> s
 
 
 def _bottleneck(net: Drawing, name: str, source: str, outputs: int, stride: int) -> str:
-    """Add a bottleneck block of ResNet to a float model: 1x1, 3x3 and 1x1 convolutions, and a shortcut."""
+    """Add a bottleneck block of ResNet (1x1, 3x3, 1x1, and a shortcut); return the output tensor's name."""
     here = net.conv(f"{name}_conv1", source, outputs // 4, 1)
     here = net.conv(f"{name}_conv2", here, outputs // 4, 3, stride, padding=1)
     here = net.conv(f"{name}_conv3", here, outputs, 1, relu=None)
@@ -91,7 +91,7 @@ def _dscnn(net: Drawing) -> str:
 
 
 def _mobilenet_v1(width: float, classes: int) -> Callable[[Drawing], str]:
-    """Add the layers of MobileNetV1 (Howard et al., *MobileNets*, 2017, table 1) to a float model."""
+    """Return a function that adds MobileNetV1's layers to a float model, and returns the output tensor's name."""
 
     def draw(net: Drawing) -> str:
         here = net.conv("conv", "image", int(32 * width), 3, 2)
@@ -105,7 +105,7 @@ def _mobilenet_v1(width: float, classes: int) -> Callable[[Drawing], str]:
 
 
 def _mobilenet_v2(net: Drawing) -> str:
-    """Add the layers of MobileNetV2 (Sandler et al., 2018) to a float model.
+    """Add the layers of MobileNetV2 (Sandler et al., 2018), and return the output tensor's name.
 
     The stages are from table 2: expansion, outputs, count and stride.
     """
@@ -119,7 +119,7 @@ def _mobilenet_v2(net: Drawing) -> str:
 
 
 def _inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int, stride: int) -> str:
-    """Add an inverted residual block of MobileNetV2 to a float model: expansion, depthwise convolution, projection.
+    """Add a residual block of MobileNetV2 (expand, depthwise, project); return the output tensor's name.
 
     There is a shortcut only if the size stays.
     """
@@ -132,7 +132,7 @@ def _inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int
 
 
 def _squeezenet(net: Drawing) -> str:
-    """Add the layers of SqueezeNet 1.1 (Iandola et al., 2016) to a float model."""
+    """Add the layers of SqueezeNet 1.1 (Iandola et al., 2016), and return the output tensor's name."""
     here = net.max_pool("pool1", net.conv("conv1", "image", 64, 3, 2, padding=0), 3, 2)
     for number, (squeeze, expand) in enumerate(
         ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)), start=2
@@ -147,7 +147,7 @@ def _squeezenet(net: Drawing) -> str:
 
 
 def _unet(net: Drawing) -> str:
-    """Add the layers of a small U-Net (Ronneberger et al., 2015) to a float model.
+    """Add the layers of a small U-Net (Ronneberger et al., 2015), and return the output tensor's name.
 
     It has three levels and a quarter of the channels, and is padded to keep sizes.
     """
@@ -167,7 +167,7 @@ def _unet(net: Drawing) -> str:
 
 
 def _yolov3_tiny(net: Drawing) -> tuple[str, str]:
-    """Add the layers of YOLOv3-tiny (Redmon and Farhadi, 2018; Darknet's variant) to a float model.
+    """Add the layers of YOLOv3-tiny (Darknet's variant), and return the names of its two output tensors.
 
     It has Relu in place of LeakyRelu. The outputs are what its two detection layers take: 3 boxes of 85 values each,
     for a 32nd and a 16th of the input.
@@ -189,7 +189,7 @@ def _yolov3_tiny(net: Drawing) -> tuple[str, str]:
 
 
 def _autoencoder(net: Drawing) -> str:
-    """Add the layers of the autoencoder for ToyADMOS (Koizumi et al., 2019) to a float model.
+    """Add the layers of ToyADMOS's autoencoder (Koizumi et al., 2019), and return the output tensor's name.
 
     They are fully connected.
     """

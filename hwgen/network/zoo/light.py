@@ -83,7 +83,7 @@ def _readers(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, int]]:
 
 
 def _values(random: np.random.Generator, node: onnx.NodeProto, input_index: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Return random values for a missing constant of an ONNX model, suited to the node input that reads it."""
+    """Return an array of random values for an ONNX model's missing constant, suited to the node input that reads it."""
     if node.op_type in _WEIGHTED and input_index == 1:
         outputs = shape[0] if node.op_type == "Conv" or attribute(node, "transB", 0) else shape[1]
         return random.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 * outputs / np.prod(shape)))

@@ -283,7 +283,7 @@ class Words:
         return self._replace_bits(Polynomial({variable: weight for variable, weight in total.items() if weight}))
 
     def _bounds(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> tuple[int, int]:
-        """Return the bounds of the number that bits represent in a cycle.
+        """Return the smallest and largest number that some bits can represent in a cycle.
 
         The highest bits can be the upper bits of a word: their number is the word's, shifted to the right. Constants
         among the bits below are known. A highest bit that repeats the one below it changes nothing, nor does a 0 above
@@ -400,7 +400,7 @@ class Words:
         return polynomial
 
     def _lowest(self, word: Word, count: int) -> Mapping[bool, Reading]:
-        """Return the known numbers (polynomial, bounds) of a word's lowest ``count`` bits.
+        """Return readings (polynomial, bounds) of a word's lowest ``count`` bits, by signedness, as far as known.
 
         Up to multiples of ``2**count``, the number is the word. If the remainders of the coefficients leave a
         polynomial whose range fits ``count`` bits, signed or unsigned, the number is that polynomial.
@@ -445,7 +445,7 @@ class Words:
     # Cells
 
     def _computed(self, word: Word) -> dict[bool, Reading]:
-        """Return the numbers that a word stands for: unsigned (``False``), signed (``True``), with bounds."""
+        """Return a word as a number, two readings (polynomial, bounds): unsigned ``False``, signed ``True``."""
         cell = self._cells[word.cell]
         cell_type, width = cell["type"], len(cell["connections"]["Y"])
         try:
@@ -489,7 +489,7 @@ class Words:
         return unknown
 
     def _calculated(self, cell: Mapping[str, Any], cycle: int) -> dict[bool, Reading]:
-        """Return an arithmetic cell's output as signed and unsigned number, with bounds.
+        """Return an arithmetic cell's output as readings (polynomial, bounds), by signedness: signed ``True``.
 
         Bits above the word's width don't matter, so that an operand as wide as the word can be read in either way.
         Several numbers then equal the word up to multiples of ``2**width``, and one of them may fit the word.

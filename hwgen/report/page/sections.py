@@ -90,7 +90,7 @@ class Sections:
         ]
 
     def engine(self, group: Group) -> dict[str, Any] | None:
-        """Return the report page's values about an engine's buffers and tiles; ``None`` for layers with streams."""
+        """Return JSON-like values on an engine's buffers and tiles for the page; ``None`` for layers with streams."""
         return None
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float | None:

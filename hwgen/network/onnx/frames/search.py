@@ -45,7 +45,7 @@ RAGGED: Mapping[str, Special] = {
     "NonZero": Special.RAGGED,
     "Unique": Special.RAGGED,
 }
-"""ONNX operators whose output size depends on their inputs' values, so that no axis holds the frames."""
+"""Kind of output (`Special`) by ONNX operator, for operators whose output size depends on their inputs' values."""
 
 
 def after_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> Position:
