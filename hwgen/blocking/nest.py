@@ -64,7 +64,7 @@ def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
 
 @dataclass(frozen=True)
 class Nest:
-    """Blocked loop nest of a layer: loops from inner to outer; a dimension can be split into several loops.
+    """Blocked loop nest (loop order with tiles) of a layer, from inner to outer; a dimension can have several loops.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Nest:
         return reached
 
     def steps(self, dim: str, inner: int, outer: int) -> list[int]:
-        """Return the distinct block sizes of ``dim`` between two positions of the nest, descending."""
+        """Return a list of the distinct block sizes of ``dim`` between two loop positions, descending."""
         extents = [self._extents[dim][position] for position in range(inner, outer + 1)]
         return sorted(set(extents[:-1]), reverse=True)
 

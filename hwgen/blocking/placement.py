@@ -14,7 +14,7 @@ from hwgen.errors import PlanError
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
-    """Return, by operand, the nest positions where a buffer is useful: the next outer loop reuses its data.
+    """Return, by operand, the loop positions where a buffer is useful, as the next outer loop reuses its data.
 
     The rules are from Yang, section 3.2. A buffer of weights is inside a run of X and Y loops, a buffer of outputs
     inside C loops, and a buffer of inputs inside K loops. Loops over the window reuse outputs. They also reuse inputs
@@ -37,7 +37,7 @@ def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
 
 
 def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
-    """Return a nest with its useful buffers placed in shared memories by Yang's heuristic, and its energy.
+    """Return a loop nest whose useful buffers are packed into shared memories by Yang's heuristic, with its energy.
 
     Buffers with the most accesses are first, and fill the memories from the inside out. A buffer that does not fit
     opens the next memory for itself and all following buffers. A buffer that fits no memory stays in DRAM.
@@ -63,7 +63,7 @@ def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
 
 
 def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) -> PricedBlocking:
-    """Return a nest with the buffers that minimise its memory energy on a hierarchy, as `PricedBlocking`.
+    """Return a loop nest with the buffers that minimise its memory energy on a hierarchy, as a `PricedBlocking`.
 
     With private memories and co-design, each operand is optimised independently over all positions, and the sum of
     co-designed sizes is checked at the end. Shared memories use Yang's packing.

@@ -82,7 +82,7 @@ class Credits(ConfiguredComponent[CreditsConfig]):
 def count_credits(
     m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value, name: str = "credits"
 ) -> Value:
-    """Add a counter of a FIFO's free entries; return a bit that is 1 if the next output fold's results fit the FIFO.
+    """Add a counter of a FIFO's free entries; return a bit: the results of the next output fold (``Tm`` channels) fit.
 
     An output fold is a pass over ``Tm`` output channels; ``fold`` is its index. ``start`` claims the credits of the
     fold, and ``returned`` adds one credit.

@@ -294,7 +294,7 @@ def _spacing_facts(layer: LayerConfig, folds: _FoldPipeline, *, is_serial: bool)
 
 
 def _claimed_credits(layer: LayerConfig, folds: _FoldPipeline) -> tuple[list[str], dict[str, str], str]:
-    """Return Verilog lines, invariants, and the expression of the credits held by all output folds in flight."""
+    """Return Verilog lines, invariants, and an expression: the credits (FIFO entries) that folds in flight hold."""
     claims = layer.fold_beats
     if len(set(claims)) == 1:
         return [], {}, f"{claims[0]} * {folds.count}"

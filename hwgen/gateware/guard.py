@@ -1,4 +1,4 @@
-"""Frame guard at an accelerator's input: repairs frames of wrong length, so that every frame inside is whole."""
+"""Frame guard at an accelerator's input: pads short frames and cuts long ones, so that every frame inside is whole."""
 
 from __future__ import annotations
 

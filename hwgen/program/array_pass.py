@@ -332,7 +332,7 @@ class Pass:
         return -(-self.maps // self.core_maps(engine))
 
     def fold_maps(self, engine: EngineConfig) -> int:
-        """Return the number of output channels in a fold, that is, computed at once by a team of cores."""
+        """Return the number of output channels per fold, which a team of cores (one or more) computes at once."""
         return self.split.members * self.core_maps(engine)
 
     def divided(self, split: Split) -> Pass:
@@ -370,7 +370,7 @@ class Pass:
 
     @cached_property
     def reads_outside(self) -> bool:
-        """Whether windows of the pass reach beyond the first or the last row of its input map."""
+        """Whether windows of the pass (run of the array) reach beyond the first or the last row of its input map."""
         first, last = self.window.reach(0, 0, max(self.rows, self.split.total_rows))
         return first < 0 or last > self.height
 
@@ -391,7 +391,7 @@ class Pass:
 
     @property
     def bare(self) -> Pass:
-        """Copy of the pass without most of its weights, small enough to send to a worker process."""
+        """Copy of the pass (run of the array) without most of its weights, small enough to send to a worker process."""
         if self.further_terms:
             return self
         return replace(
@@ -416,7 +416,7 @@ class Pass:
 
     @cached_property
     def edges(self) -> tuple[str, ...]:
-        """Names of the feature maps that the pass reads, then the name of the map that it writes."""
+        """Names of the feature maps that the pass (run of the array) reads, then the name of the map that it writes."""
         read = (self.source, *(task.source for task in self.operands), *([self.operand] if self.operand else []))
         return tuple(dict.fromkeys(edge for edge, _ in (*read, self.target)))
 
@@ -442,12 +442,12 @@ class Pass:
 
     @property
     def shares_weights(self) -> bool:
-        """Whether all output folds use the same weights, as in passes that only copy, add up or compare values."""
+        """Whether all output folds (channels computed at once) use the same weights, as in passes that copy or add."""
         return self.is_operand or (self.channelwise and self.weights is not None and len(self.weights) <= LANES)
 
     @property
     def shares_parameters(self) -> bool:
-        """Whether all output folds of a channelwise pass use the same 8 parameter words."""
+        """Whether all output folds (channels computed at once) of a channelwise pass use the same 8 parameters."""
         return self.channelwise and self.parameters is not None and len(self.parameters) <= LANES
 
     @property
@@ -462,7 +462,7 @@ class Pass:
 
     @property
     def written_rows(self) -> int:
-        """Number of rows of the written map, after pooling, if the pass writes a whole map."""
+        """Number of rows of the written map, after pooling, if the pass (run of the array) writes a whole map."""
         return self.rows // self.edge
 
     @property
@@ -477,7 +477,7 @@ class Pass:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Pair of the numbers of output rows and columns that the pass computes, before pooling."""
+        """Pair of the numbers of output rows and columns that the pass (run of the array) computes, before pooling."""
         return self.rows, self.columns
 
     def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
@@ -547,7 +547,7 @@ def unscaled_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, ma
 
 
 def repeat_weights(task: Pass) -> Pass:
-    """Return a pass of `unscaled_pass` with weights and parameters repeated for each output channel.
+    """Return a pass (run of the array) of `unscaled_pass` with weights and parameters repeated for each output channel.
 
     Its jobs can then compute several folds. That is fewer bytes than several jobs if the kernel has few taps.
     """

@@ -336,7 +336,7 @@ class _ChosenGroups:
 
     @property
     def cycles(self) -> float:
-        """Sum of the scheduled cycles of all chosen groups of passes."""
+        """Sum of the scheduled cycles of all chosen groups of passes (runs of the array)."""
         return sum(grouping.cycles(part) for grouping, part in zip(self.variant.groupings, self.by_part, strict=True))
 
 

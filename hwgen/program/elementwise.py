@@ -232,7 +232,7 @@ def _scaled_and_added(op: Lookup, edges: Sequence[str]) -> Pass | None:
 
 
 def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a sum of maps that are added in float32.
+    """Return the pass (run of the array) of a sum of maps that are added in float32.
 
     Raises
     ------
@@ -247,5 +247,5 @@ def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def needs_float_sums(op: Sum) -> bool:
-    """Whether only the fixed-point unit adds the maps of a sum as float32 does: the drain adds two maps."""
+    """Return whether only the fixed-point unit adds a sum's maps as float32 does, as the drain adds only two maps."""
     return len(op.inputs) > 2

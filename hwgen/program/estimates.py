@@ -84,7 +84,7 @@ class Workload:
         return np.where(self._channelwise, LANES, engine.maps)
 
     def _array_cycles(self, engine: EngineConfig, folds: np.ndarray) -> np.ndarray:
-        """Return an array over passes of the cycles of MAC array or output drain, whichever is slower."""
+        """Return an array over passes: cycles of the MAC array or of its readout (drain), whichever is slower."""
         beat_pixels = np.where(self._has_narrow_beats, 1, engine.beat_words)
         beats = -(-np.minimum(self._core_maps(engine), self._maps) // LANES) * -(-engine.pixels // beat_pixels)
         group_cycles = np.maximum(self._steps, beats) + engine.pixels * self._fixed
@@ -137,7 +137,7 @@ def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None
 
 
 def _per_frame(task: Pass, cost: TilingCost | None) -> Estimate:
-    """Return the estimated cycles and bytes per frame of a pass for several frames at once."""
+    """Return the estimated cycles and bytes per frame of a pass (run of the array) for several frames at once."""
     if cost is None:
         return Estimate(np.inf, np.inf)
     frames = task.split.frames

@@ -64,7 +64,7 @@ def figures(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Figures, ...]
 
 
 def maps_read(schedule: ProgramSchedule) -> np.ndarray:
-    """Return an array with the bytes of feature maps that each job of a schedule reads from memory."""
+    """Return an array with the bytes of feature maps that each engine job of a schedule reads from memory."""
     return map_bytes_read(schedule.engine, schedule.jobs)
 
 

@@ -129,7 +129,7 @@ class FixedProgramBuilder:
         return self.add(Opcode.ADD if sign > 0 else Opcode.SUBTRACT, ends, first, second)
 
     def plus_in_float32(self, first: RegisterValue, second: RegisterValue) -> RegisterValue:
-        """Add an instruction that adds two values and rounds the sum to 24 significant bits, as float32 does."""
+        """Return two values' sum, rounded to 24 significant bits as in float32, by a new instruction."""
         low, high = (to_float32(sum(ends)) for ends in zip(first.ends, second.ends, strict=True))
         return self.add(Opcode.ADD_FLOAT, (low, high), first, second)
 
@@ -207,7 +207,7 @@ class FixedProgramBuilder:
         return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
 
     def look_up(self, value: RegisterValue, words: Sequence[int], low: int) -> RegisterValue:
-        """Add a lookup of a value in the table ``words``, whose first entry is for the value ``low``."""
+        """Return a value's entry in the table ``words``, whose first entry is for ``low``, by a new instruction."""
         base = self._bases.setdefault(tuple(words), len(self._lookups))
         if base == len(self._lookups):
             self._lookups += words
@@ -284,7 +284,7 @@ class FixedProgramBuilder:
         return self.limit(value, rule.low, rule.high)
 
     def step_function(self, value: RegisterValue, function: Callable[[np.ndarray], np.ndarray]) -> RegisterValue:
-        """Add the instructions for a function of a value, and free the value's slot: steps at almost equal distances.
+        """Return a step function of a value (steps at almost equal distances), by new instructions; free its slot.
 
         The function converts an array of values to integers, and does not fall. A line tells the index of the last step
         below the value, or of the one behind it. The comparison with that step decides.

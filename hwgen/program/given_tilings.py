@@ -51,7 +51,7 @@ def tiling_cost(
 
 
 def _check_sizes(task: Pass, tiling: tiles.Tiling) -> None:
-    """Refuse a tiling whose tile, input box or chunk sizes are out of range or not multiples of their units."""
+    """Raise PlanError if a tiling's tile, input region (box) or chunk is out of range or not a multiple of its unit."""
     rows, columns = task.window.kernel
     sizes = {
         "rows": (tiling.rows, 1 if task.has_single_rows else task.rows, task.edge),

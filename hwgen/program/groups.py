@@ -242,7 +242,7 @@ class Grouping:
         return JobGroup(tuple(layer.step for layer in layers), tiled_passes, 0.0)
 
     def _tiled(self, task: Pass, tiling: Tiling, room: Room) -> TiledPass:
-        """Return a pass with its tiling and estimated cost, divided among cores as the tiling says.
+        """Return a pass (run of the array) with its tiling and estimated cost, divided among cores as the tiling says.
 
         Raises
         ------
@@ -304,7 +304,7 @@ class Grouping:
         ]
 
     def _max_tilings(self, task: Pass) -> int:
-        """Return how many tilings of a single pass are compared by exact cycles."""
+        """Return how many tilings of a single pass (run of the array) are compared by exact cycles."""
         if self._engine.has_cores:
             return MAX_CORE_TILINGS
         return MAX_DENSE_TILINGS if task.rows * task.columns == 1 else MAX_TILINGS
@@ -314,7 +314,7 @@ class Grouping:
         return self._tilings[task.shape, self._whole, self._max_tilings(task)]
 
     def _groups_of_layer(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
-        """Return groups of a single layer, by frames at once, with the fastest tiling of each pass.
+        """Return groups of a single layer, by frames at once, with the fastest tiling of each pass (run of the array).
 
         All passes of a group compute as many frames at once, which is the group's key.
         """
@@ -465,7 +465,7 @@ class Grouping:
         return [(sequence(option), option) for option in (chosen, *better)]
 
     def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, TilingCost]]:
-        """Return tilings, with costs, found for a single pass in a given share of the buffers."""
+        """Return tilings, with costs, found for a single pass (run of the array) in a given share of the buffers."""
         return self._tilings[task.shape, room, self._max_tilings(task) if room == self._whole else MAX_HIDDEN]
 
     def _retile_pass(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
@@ -487,7 +487,7 @@ class Grouping:
     def _all_in_strips(
         self, layers: Sequence[LayerPasses], single_cycles: Sequence[float], max_layers: int, memory: MapMemoryModel
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Return groups of layers computed in strips, with few rows of maps in map memory, by index of the end.
+        """Return, by index of the end, groups of layers computed in strips (runs of rows) through map memory.
 
         The groups are listed as by `_all_together`.
         """
@@ -540,7 +540,7 @@ class Grouping:
     def _tried_in_strips(
         self, tasks: Sequence[Pass], inner: Sequence[str], free: int, single_cycles: float
     ) -> list[tuple[TiledPass, ...]]:
-        """Return tilings of layers computed in strips of rows whose ring buffers fit ``free`` bytes.
+        """Return tilings of layers computed in strips (runs of rows) whose ring buffers fit ``free`` bytes.
 
         Their estimates are clearly below ``single_cycles``.
         """
@@ -632,7 +632,7 @@ class Grouping:
         )
 
     def _find_all(self, requests: Iterable[tuple[Pass, Room, int]], what: str) -> None:
-        """Find and store the best tilings of passes in shares of the buffers, where not yet known.
+        """Find and store the best tilings of passes (runs of the array) in shares of the buffers, where not yet known.
 
         Each request has a pass, its buffer space, and the number of tilings.
         """
@@ -688,7 +688,7 @@ class Grouping:
         return self._cycles[self._key((tiled_passes,))]
 
     def _key(self, groups: Sequence[Sequence[TiledPass]]) -> object:
-        """Return a hashable key of all that determines the cycles of groups of passes."""
+        """Return a hashable key of all that determines the cycles of groups of passes (runs of the array)."""
         tiled_passes = [*chain(*groups)]
         names = {edge: index for index, edge in enumerate(_edges(tiled_passes))}
         return tuple(map(len, groups)), tuple(
@@ -781,7 +781,7 @@ def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[s
 
 
 def _box_rows(tiled_pass: TiledPass) -> int:
-    """Return the most input rows that a pass loads as one box, the input of some output tiles."""
+    """Return the most input rows that a pass (run of the array) loads at once, as the input of some output tiles."""
     task = tiled_pass.task
     spans = (task.needed(0, *rows) for rows in pieces(task.rows, tiled_pass.tiling.box_rows))
     return max(end - begin for begin, end in spans)
@@ -793,5 +793,5 @@ def _edges(tiled_passes: Sequence[TiledPass]) -> list[str]:
 
 
 def _tiling_per_pass(tilings: Sequence[Tiling], passes: int) -> Sequence[Tiling]:
-    """Return one tiling per pass of a layer; a single tiling applies to all passes."""
+    """Return one tiling per pass of a layer; a single tiling applies to all passes (runs of the array)."""
     return tilings if len(tilings) == passes else [*tilings] * passes

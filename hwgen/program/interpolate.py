@@ -137,7 +137,7 @@ def _float_pass(
 
 
 def wide_interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes that interpolate linearly between the pixels of a map of more than 8 bits.
+    """Return the passes (runs of the array) that interpolate linearly between the pixels of a map of more than 8 bits.
 
     A pass computes one byte of evenly spaced pixels of the output, because it can't write several bytes of pixels that
     are apart.
@@ -167,7 +167,7 @@ def _byte_pass(
 
 
 def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, taps: _Taps) -> Pass:
-    """Return the pass that computes a run of interpolated rows: weighted sums of input rows."""
+    """Return the pass (run of the array) that computes a run of interpolated rows: weighted sums of input rows."""
     every = EvenRun(0, 1, 0, 1, op.width)
     operands = [_operand(op, edge, op.input, _behind(run, below), every) for below, _ in taps]
     builder = FixedProgramBuilder(op.name)

@@ -69,7 +69,7 @@ class TiledPass:
 
     @classmethod
     def of(cls, task: Pass, tiling: Tiling, cost: TilingCost) -> TiledPass:
-        """Return a pass with its tiling and estimated cost; its constants have no addresses yet."""
+        """Return a pass (run of the array) with its tiling and estimated cost; its constants have no addresses yet."""
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
@@ -235,9 +235,9 @@ class Emitter:
     frames: int = 1
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    """Index of each job's pass (run of a layer through the array)."""
+    """Index of each engine job's pass (run of a layer through the array)."""
     job_frames: list[int] = field(default_factory=list)
-    """Frame index that each job computes; the number of frames for jobs that compute all frames."""
+    """Frame index that each engine job computes; the number of frames for jobs that compute all frames."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
     """Groups of passes (runs of layers through the array) whose jobs alternate, as tuples of pass indices."""
 
@@ -432,7 +432,7 @@ class _RingReads:
 
 
 def _moved_words(engine: EngineConfig, job: Job) -> tuple[int, int]:
-    """Return the numbers of 8-byte words that the memory port reads, and writes, for a job."""
+    """Return the numbers of 8-byte words that the memory port reads, and writes, for an engine job."""
     load, store = job.load, job.store
     maps = 0 if load.x_kept else max(load.x_teams, 1) * load.x_blocks * load.x_rows * load.x_words
     stored = 0 if store.kept else max(store.teams, 1) * store.blocks * store.rows * store.words
@@ -624,7 +624,7 @@ class _PassJobs:
         return _Item(item.fold, 1, own, slot, chunk, True, True)
 
     def _operand_compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
-        """Return the compute section of a job that copies an operand to the fixed-point unit: a byte per fold.
+        """Return the compute section of an engine job that copies an operand to the fixed-point unit: a byte per fold.
 
         Rows of bytes are not rows of pixels, so that no row is compared with the map's, unless windows reach beyond it.
         """
@@ -637,7 +637,7 @@ class _PassJobs:
         return slot_bits(self.task, self.engine)
 
     def _slot_drain(self, item: _Item, slot: int, bits: int, **program: int) -> Drain:
-        """Return the drain section of a job that writes sums to a slot of the fixed-point unit's register file.
+        """Return the drain section (fields) of a job that writes sums to a slot of the fixed-point unit's registers.
 
         With the fields ``program``, the job then runs the unit's program.
         """
@@ -745,7 +745,7 @@ class _PassJobs:
         return loads, box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Allocation]:
-        """Return the loads of a tile's new input rows, over a rolling box's oldest rows, and the allocation.
+        """Return loads of a tile's new input rows into a ring of rows, over the oldest ones, and the allocated ring.
 
         Rows that the tile shares with the tile above stay in the map buffer.
         """
@@ -957,15 +957,15 @@ class _PassJobs:
         return fold * self.fold_maps // LANES
 
     def _item_blocks(self, item: _Item) -> int:
-        """Return the number of blocks of 8 output channels that a job computes on all cores, over all of its folds."""
+        """Return the number of 8-channel output blocks that one job computes on all cores, over all its folds."""
         return blocks(min(item.folds * self.fold_maps, self.maps - item.fold * self.fold_maps))
 
     def _core_blocks(self, item: _Item) -> int:
-        """Return the number of blocks of 8 output channels that a job computes on each core, over all of its folds."""
+        """Return the number of 8-channel output blocks that one job computes on each core, over all its folds."""
         return -(-self._item_blocks(item) // self.split.members)
 
     def _compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
-        """Return the compute part of a job for a chunk: addresses, strides, taps and pixel groups."""
+        """Return the compute part of an engine job for a chunk: addresses, strides, taps and pixel groups."""
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
         (top, bottom), (left, right) = tile.box_rows, tile.box_columns
         stride, across = task.stride, tile.out_columns
@@ -1118,7 +1118,7 @@ class _PassJobs:
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
-    """Merge fields of a load into the last job of ``loads``; the job waits for the later of two jobs."""
+    """Merge fields of a load into the last engine job of ``loads``; the job waits for the later of two jobs."""
     if not loads:
         loads.append({})
     loads[-1] |= load | {name: max(wait, loads[-1].get(name, 0)) for name, wait in waits.items()}

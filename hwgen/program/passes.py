@@ -139,7 +139,7 @@ def can_fuse(before: Sequence[Op], op: Op) -> bool:
 
 
 def _fuse_sum(task: Pass, op: Add, edges: Sequence[str]) -> Pass:
-    """Return a copy of a pass with an addition of another map fused onto its outputs."""
+    """Return a copy of a pass (run of the array) with an addition of another map fused onto its outputs."""
     return with_sum(task, op, edges, edges.index(task.target[0]))
 
 
@@ -169,7 +169,7 @@ def _average_pool(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 @lru_cache(maxsize=1024)
 def _needs_exact_additions(op: AveragePool) -> bool:
-    """Whether no factors give an average pool's outputs, but additions in float32 on the fixed-point unit do."""
+    """Return whether only float32 additions on the fixed-point unit, and no factors, give an average pool's outputs."""
     if op.taps > MAX_ADDENDS:
         return False
     try:
@@ -378,7 +378,7 @@ def _upsample(op: Upsample, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a depth-to-space layer: one for each pixel of an output block.
+    """Return the passes (runs of the array) of a depth-to-space layer: one for each pixel of an output block.
 
     Each pass copies the channels of one pixel, as whole blocks of 8 channels if possible.
     """
@@ -476,7 +476,7 @@ def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, 
 
 
 def _no_scratch(op: Op) -> dict[str, FeatureMap]:
-    """Return an empty mapping: the passes of the layer need no scratch maps in memory."""
+    """Return an empty mapping: the passes (runs of the array) of the layer need no scratch maps in memory."""
     return {}
 
 
@@ -507,7 +507,7 @@ class _LayerRule:
 
 
 def _by_byte(make: Callable[..., tuple[Pass, ...]]) -> Callable[..., tuple[Pass, ...]]:
-    """Return a function that makes a layer's passes for wide maps, from the one for 8-bit maps."""
+    """Return a function that makes a layer's passes (runs of the array) for wide maps, from the one for 8-bit maps."""
     return lambda op, edges: passes_of_each_byte(make(op, edges), op)
 
 

@@ -56,7 +56,7 @@ def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _copy(task: Pass, row: EvenRun, column: EvenRun) -> Pass:
-    """Return a copy of a pass that copies only one run of rows and one run of columns."""
+    """Return a copy of a pass (run of the array) that copies only one run of rows and one run of columns."""
     bottom, right = row.source - task.height + 1, column.source - task.width + 1
     return replace(
         task,

@@ -251,7 +251,7 @@ def pieces(size: int, step: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Part of a tile's sum that one job accumulates: input channels, kernel rows and columns as (begin, end).
+    """Part of a tile's sum that one engine job accumulates: input channels, kernel rows and columns as (begin, end).
 
     Parameters
     ----------
@@ -421,7 +421,7 @@ def _further_steps(task: Pass) -> int:
 
 
 def _weight_folds(task: Pass, engine: EngineConfig) -> int:
-    """Return how many output folds have their own stored weights: 1 if all folds share weights."""
+    """Return how many output folds (channels computed at once) have own stored weights: 1 if all share theirs."""
     return 1 if task.shares_weights else task.folds(engine)
 
 
@@ -530,7 +530,7 @@ def max_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
 
 
 def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
-    """Return the number of blocks of 8 output channels of a pass's largest fold on one core."""
+    """Return the number of 8-channel blocks in a pass's largest fold (output channels computed at once) on one core."""
     return blocks(min(task.core_maps(engine), task.maps))
 
 

@@ -94,7 +94,7 @@ class MemoryTiming:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineCycles:
-    """Cycles of one program run, for each job's load, computation, drain and store, and for each memory burst.
+    """Cycles of one program run, for each engine job's load, computation, drain and store, and for each memory burst.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return an array with the bytes of feature maps that each job reads from memory."""
+    """Return an array with the bytes of feature maps that each engine job reads from memory."""
     boxes = _make_box_table([_map_box(jobs)], len(jobs))
     counts, _, sizes = bursts_of(config, boxes)
     return _sums(counts, sizes)
@@ -177,7 +177,7 @@ def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | i
 
 
 def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return a table of the memory reads of loads: rows for map, weights and parameters of each job.
+    """Return a table of the memory reads of loads: rows for map, weights and parameters of each engine job.
 
     A box without words has no bursts.
     """
@@ -216,7 +216,7 @@ def _store_boxes(jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _fetch_boxes(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
-    """Return the boxes in memory that hold the job descriptors of a program at ``base``, one table row per job."""
+    """Return a table with a row per job: the memory region (box) that holds its descriptor, from address ``base``."""
     return _make_box_table([(base + job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
 
 
@@ -231,7 +231,7 @@ class _Unit:
 
     @classmethod
     def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
-        """Return a unit's bursts, divided from the boxes it transfers, and marked as first or last of a job.
+        """Return a unit's memory bursts, cut from the regions (boxes) it moves, each marked if a job's first or last.
 
         A job that moves nothing has one burst of zero beats.
         """
@@ -347,7 +347,7 @@ def group_steps(part: Compute) -> int:
 
 
 def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
-    """Return chosen fields of one part (load, compute, drain, store) of each job, int64 ``(fields, jobs)``."""
+    """Return chosen fields of one part (load, compute, drain, store) of each engine job, int64 ``(fields, jobs)``."""
     parts = map(attrgetter(part), jobs)
     return np.array([*map(attrgetter(*names), parts)], np.int64).reshape(len(jobs), len(names)).T
 
@@ -426,12 +426,12 @@ class CoreSchedule:
 
     @property
     def computed(self) -> np.ndarray:
-        """Array of the first cycle when each job counts as computed. The last entries can be in the future."""
+        """Array of the first cycle when each engine job counts as computed. The last entries can be in the future."""
         return self._times(loops.COMPUTED)
 
     @property
     def drained(self) -> np.ndarray:
-        """Array of the first cycle when each job counts as drained, with all its outputs finished.
+        """Array of the first cycle when each engine job counts as drained, with all its outputs finished.
 
         The last entries can be in the future.
         """
@@ -450,7 +450,7 @@ class CoreSchedule:
         loops.offer(self.tables, loops.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
-        """Record that, as of cycle ``cycle``, the next job is valid at the drain's input.
+        """Record that in ``cycle`` the next job becomes valid at the drain (the array's readout).
 
         If the drain has not accepted the previous job by then, the offer begins when it has.
         """

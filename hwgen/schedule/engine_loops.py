@@ -235,7 +235,7 @@ def _start(core: CoreTables, cycle: int) -> None:
 
 @inner
 def _hold_drain(core: CoreTables, cycle: int) -> None:
-    """Keep the drain from selecting sums in ``cycle``, because the array then reads stored partial sums itself.
+    """Keep the drain (the array's readout) from selecting sums in ``cycle``, as the array then reads sums itself.
 
     If the group being drained covers that cycle, it ends one cycle later.
     """
@@ -303,7 +303,7 @@ def _advance_drain(core: CoreTables, cycle: int) -> None:
 
 @inner
 def _end_group(core: CoreTables, cycle: int) -> None:
-    """End the drain of a pixel group whose last sum is selected in ``cycle``; its accumulator slot becomes free."""
+    """End the readout (drain) of a pixel group, whose last sum is selected in ``cycle``, and free its sums' slot."""
     state = core.state[0]
     latency, group = core.sizes.drain_latency, state.num_released
     core.sums[group].released = cycle
@@ -389,13 +389,13 @@ def _is_skipped(box: Any, team: int, row: int) -> bool:
 
 @inner
 def _row_address(box: Any, team: int, block: int, row: int) -> int:
-    """Return the byte address of a row of the box of words that a team of cores transfers."""
+    """Return the byte address of a row in the memory region (box) that a team of cores transfers."""
     return box.address + team * box.team_stride + block * box.block_stride + row * box.row_stride
 
 
 @compiled
 def count_bursts(boxes: Records, burst_words: int, word_bytes: int) -> np.ndarray:
-    """Return the number of memory bursts of each box: one per row, plus one per burst boundary inside a row.
+    """Return the number of memory bursts of each region (box): one per row, and one more per boundary inside a row.
 
     A skipped row is one burst.
     """
@@ -418,7 +418,7 @@ def count_bursts(boxes: Records, burst_words: int, word_bytes: int) -> np.ndarra
 def split(
     boxes: Records, burst_words: int, word_bytes: int, word_beats: int, bus_words: int, beats: np.ndarray
 ) -> np.ndarray:
-    """Divide boxes in memory into bursts: fill ``beats`` with each burst's beats, and return each burst's bytes.
+    """Cut memory regions (boxes) into bursts: fill ``beats`` with each burst's beats, return an array of burst bytes.
 
     A wide beat reads all words of the bus, but writes only the words of the box.
     """
@@ -621,7 +621,7 @@ def _offer_kept(port: PortTables) -> None:
 
 @inner
 def _fetch_ready(port: PortTables) -> int:
-    """Return the earliest cycle when the port can be granted to the next fetch of a job; `NEVER` if unknown."""
+    """Return the earliest cycle when the port can be granted to the next fetch of an engine job; `NEVER` if unknown."""
     unit = port.units[FETCHES]
     if unit.next == unit.end:
         return NEVER

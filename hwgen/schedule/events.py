@@ -161,7 +161,7 @@ class LayerEvents(ABC, Generic[Config]):
         return Origin(starts, folds, len(config.fold_beats), offsets)
 
     def claimed(self, output: int, starts: slice) -> Times:
-        """Return, for each start of an output fold, an array of FIFO entries reserved by all starts up to it.
+        """Return an array over starts of output folds (``Tm`` channels): FIFO entries reserved by all starts so far.
 
         An output fold is a set of output channels that are computed together. The range ``starts`` of output folds
         covers whole windows. ``output`` is the index of the FIFO among the layer's outputs.

@@ -123,7 +123,7 @@ class RowCut:
 
     @classmethod
     def of(cls, rows: Mapping[Any, Rows], counts: Mapping[Any, int], kept: int) -> RowCut | None:
-        """Return a cut that keeps about ``kept`` strips of rows per frame; ``None`` if few could be left out.
+        """Return a cut that keeps about ``kept`` strips (runs of rows) per frame; ``None`` if few could be left out.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class RowCut:
         return self._cut_wait(index, wait, in_frame=in_frame)
 
     def _cut_wait(self, index: int, wait: Wait, *, in_frame: bool) -> Wait:
-        """Return a constraint without its entries for strips left out, and note how far it reaches back."""
+        """Return a constraint without entries for left-out strips (runs of rows), and note its farthest reach back."""
         target, source = self.strips[wait.target], self.strips[wait.source]
         step, first = target.period // wait.every, target.cut // wait.every
         entries = np.arange(first - self.zone * step, first + (self.missing + self.zone) * step)
@@ -255,7 +255,7 @@ class RowCut:
         return found
 
     def _gains(self, system: System, frames: int, zone: int, period: int) -> dict[Any, Times] | None:
-        """Return the cycles that ``period`` strips of rows take, by sequence and frame; ``None`` unless they repeat."""
+        """Return the cycles of ``period`` strips (runs of rows) by sequence and frame; ``None`` if not repeating."""
         gains = {}
         for key, strips in self.strips.items():
             if strips.period:

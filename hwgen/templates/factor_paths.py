@@ -255,23 +255,23 @@ class FactorLevel:
 
     @classmethod
     def single(cls, table: FactorTable, front: FactorFront) -> FactorLevel:
-        """Return a level of the search graph with a single edge, whose costs are ``front``."""
+        """Return a level of the search graph with one edge (choice), whose costs are the Pareto front ``front``."""
         edge = np.zeros(1, int)
         offsets = np.array([0, len(front.slices)])
         return cls(edge, edge, edge, front.slices, front.luts, offsets, 1, [(table, front)])
 
     def min_cost(self, weights: CostWeights) -> np.ndarray:
-        """Return an array of the lowest weighted cost of each edge of the level."""
+        """Return an array with the lowest weighted cost of each edge (choice of factors) of the level."""
         costs = weights.of(self.slices, self.luts)
         return np.minimum.reduceat(costs, self.offsets[:-1])[self.fronts]
 
     def preference(self, edge: int) -> tuple[Any, ...]:
-        """Return a key that sorts edges of equal cost, the preferred first: the rank of the edge's first point."""
+        """Return a sort key for edges (choices) of equal cost, the preferred first: rank of the edge's first point."""
         table, front = self.pairs[self.fronts[edge]]
         return table.rank(front.choices[0].item())
 
     def point(self, edge: int, weights: CostWeights) -> int:
-        """Return the index in an edge's Pareto front of the point with the lowest weighted cost."""
+        """Return the index of the point with the lowest weighted cost in the Pareto front of an edge (choice)."""
         front = self.pairs[self.fronts[edge]][1]
         return int(np.argmin(weights.of(front.slices, front.luts)))
 
@@ -383,7 +383,7 @@ class FactorGraph:
         return {end: _Labels.joined(parts) for end, parts in extended.items()}
 
     def _traced(self, history: Sequence[Mapping[int, _Labels]], label: int) -> FactorPath:
-        """Return the path that ends in a label of the last state, found backwards through ``history``."""
+        """Return the path (choices layer by layer) that ends in a label of the last state, found via ``history``."""
         state, points = 0, []
         total = history[-1][0]
         slices, luts = int(total.slices[label]), int(total.luts[label])
@@ -406,7 +406,7 @@ class _Labels:
     origins: np.ndarray
 
     def extended(self, front: FactorFront, edge: int, limits: Sequence[tuple[CostWeights, float]]) -> _Labels:
-        """Return the labels of all partial paths that continue with a point of an edge's front, within limits.
+        """Return labels (costs of partial paths) that go on with a point of an edge's front, within limits.
 
         Each limit is the maximum of a weighted cost.
         """
@@ -422,7 +422,7 @@ class _Labels:
         return _Labels(self.slices[chosen], self.luts[chosen], self.origins[chosen])
 
     def few(self, count: int, weights: CostWeights) -> _Labels:
-        """Return at most ``count`` labels: the label of lowest weighted cost in each of ``count`` ranges of slices."""
+        """Return at most ``count`` labels (costs of partial paths): the cheapest in each of ``count`` slice ranges."""
         if len(self.slices) <= count:
             return self
         costs = weights.of(self.slices, self.luts)
@@ -431,7 +431,7 @@ class _Labels:
 
     @staticmethod
     def joined(parts: Sequence[_Labels]) -> _Labels:
-        """Return the Pareto-optimal labels, by slices and LUTs, of several sets of labels of one state."""
+        """Return the Pareto-optimal labels (costs of partial paths) among several sets for one state."""
         slices, luts, origins = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("slices", "luts", "origins")
         )

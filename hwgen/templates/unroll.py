@@ -110,7 +110,7 @@ class _Options(factor_paths.FactorTable):
 
 
 def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return arrays of a layer's candidate ``Tn``, ``Tm`` and ``Tk``, each the smallest for its number of folds."""
+    """Return arrays of candidate ``Tn``, ``Tm`` and ``Tk``, each the smallest that gives its number of passes."""
     by_folds: dict[int, int] = {}
     for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
@@ -250,7 +250,7 @@ class Search:
         return other
 
     def limited(self, slices: float) -> Search:
-        """Return a copy of this search with a budget of ``slices`` DSP slices, or of its only kind of cost."""
+        """Return a copy of this search with a budget: ``slices`` DSP slices, or the only other resource that counts."""
         return self.under(replace(self.budget, slices=slices))
 
     @cached_property
@@ -283,7 +283,7 @@ class Search:
         return self._counts[key]
 
     def tables(self, index: int) -> Sequence[Any]:
-        """Return the choices of unroll factors of the layer ``index``, as one table per ``Tp``."""
+        """Return layer ``index``'s choices of unroll factors, a sequence of tables, one per ``Tp`` (pixels at once)."""
         return self._tables_of(self.works[index], first=self.works[index].source(index) == index)
 
     def _tables_of(self, work: LayerWork, first: bool) -> Sequence[Any]:
@@ -471,5 +471,5 @@ def pixel_factors(work: LayerWork, first: bool) -> list[int]:
 
 
 def min_factors(channels: int) -> list[int]:
-    """Return the smallest unroll factor for each possible number of folds of ``channels``, ascending."""
+    """Return a list of unroll factors, ascending: the smallest for each possible number of passes over ``channels``."""
     return sorted({ceil_div(channels, folds) for folds in range(1, channels + 1)})

@@ -67,7 +67,7 @@ class BeatOrder:
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_outputs(work), unroll.tm)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of cycles that ``Tp`` neighbouring output pixels take, over all output folds."""
+        """Return the cycles that ``Tp`` neighbouring output pixels take, over all folds of ``Tm`` output channels."""
         return self.output_folds(work, unroll) * self.steps(work, unroll)
 
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:

@@ -98,7 +98,7 @@ def _buses(
 
 
 def _same_buses(shell: BusShellConfig, members: Mapping[tuple[str, ...], object]) -> dict[str, str]:
-    """Return, by name of a board bus, the circuit's bus with the same signals, whose signals the shell passes on."""
+    """Return, by name of a board bus, the name of the circuit's bus with equal signals, which the shell passes on."""
     signals: dict[str, set[tuple[str, ...]]] = {}
     for name, *rest in members:
         signals.setdefault(name, set()).add(tuple(rest))

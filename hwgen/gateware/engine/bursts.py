@@ -97,7 +97,7 @@ def word_address(address: Value) -> Value:
 
 
 class Bursts(ConfiguredComponent[EngineConfig]):
-    """Burst generator that splits each row of a memory box into AXI bursts, at multiples of the maximum burst size.
+    """Generator of AXI bursts for each row of a memory region (box), cut at multiples of the maximum burst size.
 
     Therefore no burst has more than 256 beats, or crosses a 4 KiB boundary.
 
@@ -272,7 +272,7 @@ class _TeamBoxes:
         m.d.sync += [self._index.eq(self._index + 1), self.is_new.eq(0)]
 
     def advance_block(self, m: Module) -> None:
-        """Set the row index back to the box's first row, for the next block of 8 channels."""
+        """Set the row index back to the memory region's first row, for the next block of 8 channels."""
         m.d.sync += [self._index.eq(self._top), self.is_new.eq(0)]
 
     def advance_team(self, m: Module) -> None:

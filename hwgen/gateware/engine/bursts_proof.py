@@ -35,7 +35,7 @@ def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _burst_order(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obligation:
-    """Return the proof obligation that a memory box's bursts have each word once, in order of rows, then blocks."""
+    """Return the obligation that a memory region's (box's) bursts have each word once: rows in order, then blocks."""
     box, burst, moves = box_layout(unit.engine), box_burst_layout(unit.engine), "(o__valid & o__ready)"
     new_row, new_block, new_box, last = (
         field_bits("o__payload", burst, name) for name in ("new_row", "new_block", "new_box", "last")

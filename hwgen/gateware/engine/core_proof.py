@@ -388,7 +388,7 @@ def _job_facts(engine: EngineConfig) -> dict[str, str]:
 
 
 def _position_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return invariants of the drain controller's pixel and block counters: they equal the observer's counts."""
+    """Return invariants (Verilog by name): the drain controller's pixel and block counters match the observer's."""
     lanes, words = engine.pixels, engine.beat_words
     inside = "(blocks != 0) & (32'd0 + blocks + fold_block == now_blocks) & (block < width) & (pixels != 0)"
     counted = {
@@ -415,7 +415,7 @@ def _position_facts(engine: EngineConfig) -> dict[str, str]:
 
 
 def _address_facts(engine: EngineConfig, parameter: str) -> dict[str, str]:
-    """Return invariants of the drain controller's addresses: current pixel, next block, next fold, parameters."""
+    """Return invariants (Verilog by name) of the drain controller's addresses: pixel, block, fold, parameters."""
     blocks = engine.blocks
     facts = {"parameters are counted": f"(fold_parameter == now_p_base + fold_block) & ({parameter} == "
              "now_p_base + fold_block + block)"}  # fmt: skip

@@ -120,7 +120,7 @@ def within_boundary(config: EngineConfig, payload: str) -> str:
 
 
 def box_stays(site: Site, invariants: Mapping[str, str]) -> Obligation:
-    """Return the proof obligation that a unit holds a memory box at its burst generator until that accepts it."""
+    """Return the obligation that a unit holds a memory region (box) at its burst generator until it is accepted."""
     bursts = site.part("bursts").module
     lines, facts = held("box", "bursts.i__valid", "bursts.i__ready", {"box": bursts.ports["i__payload"].width})
     inputs = site.streams("input")

@@ -62,7 +62,7 @@ class WalkCounters:
 
 
 class WindowWalk:
-    """Counters of a line buffer's reader: position in the loops over windows, output folds, taps and input channels.
+    """Counters of a line buffer's reader: position in the loops over windows, output folds, taps and input folds.
 
     All signals describe the reads of one cycle and are valid while ``stepping`` is high.
     """
@@ -183,7 +183,7 @@ class WindowWalk:
 def group_first_folds(
     m: Module, parameters: WindowParameters, fold_ends: Value, window_last: Value
 ) -> tuple[Value, Value]:
-    """Add counters of channel groups; return the current group's first input fold, now and in the next cycle.
+    """Add counters of channel groups; return each group's first input fold (``Tn`` channels), now and next.
 
     Parameters
     ----------

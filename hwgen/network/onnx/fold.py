@@ -117,7 +117,7 @@ class _Folding:
         self._lazy: dict[str, onnx.NodeProto] = {}
         """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._sizes: set[str] = set()
-        """Tensors that depend only on constants and sizes of tensors that a layer of the hardware depends on."""
+        """Names of tensors that depend only on constants and on sizes of tensors that come from a hardware layer."""
         needed = at.graph.needed
         self._needed = {id(node) for node in needed}
         self._before: set[int] = set()
@@ -336,7 +336,7 @@ class _Folding:
     # Sizes of feature maps.
 
     def _fold_sizes(self, node: onnx.NodeProto) -> Made:
-        """Replace a node of known sizes by constants, unless they depend on the batch."""
+        """Return the constants that replace a node of known sizes; ``None`` if sizes depend on the batch."""
         self._sizes |= {*node.output}
         sizes = {name: self._at.graph.shapes.sizes(name) for name in node.output if name}
         known = {name: array for name, array in sizes.items() if array is not None and not (array == BATCH).any()}
@@ -345,7 +345,7 @@ class _Folding:
         return self._keep_all({name: numpy_helper.from_array(array) for name, array in known.items()})
 
     def _fold_reshape(self, node: onnx.NodeProto) -> Made:
-        """Replace a Reshape's batch-dependent shape by a constant with 0 or -1 for the batch, if possible."""
+        """Return a constant for a Reshape's batch-dependent shape, with 0 or -1 for the batch; else ``None``."""
         shape, graph = self._at.graph.shapes.sizes(node.input[1]), self._at.graph
         if shape is None or shape.ndim != 1 or (shape == BATCH).sum() != 1:
             return None

@@ -26,7 +26,7 @@ from hwgen.network.onnx.views import View
 _MOVING = with_effect(Effect.SAME, Effect.RENAMING) | {"DequantizeLinear"}
 """ONNX operators that keep all values, apart from their type, shape or order."""
 _BUILT = {"Add", "Clip", "Relu", "Resize"}
-"""ONNX operators that the hardware computes if they are between integers.
+"""Names of ONNX operators that the hardware computes if they are between integers.
 
 After other operators of the host, the host runs them.
 """

@@ -122,7 +122,7 @@ class Op(ABC):
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        """Return placeholders for this layer class's constructor parameters, for a layer with only sizes known."""
+        """Return placeholders, by name, for this class's constructor parameters, if only a layer's sizes are known."""
         return {}
 
     @classmethod

@@ -122,7 +122,7 @@ class Cone:
         return parts
 
     def simplified(self, literal: int) -> tuple[Cone, int]:
-        """Return a new cone of one literal, and the literal in it, with variables that it implies replaced.
+        """Return a new logic cone of one literal (node or its inverse), less variables it implies, and the literal.
 
         Nodes are numbered in the order of a walk from the literal, so that cones of the same structure are equal.
         """

@@ -102,7 +102,7 @@ def _decided(cone: Cone, literal: int, deadline: float) -> str:
 
 
 def is_true_by_chance(cone: Cone, literal: int) -> bool:
-    """Return whether a cone's literal is true for one of many random values of the variables."""
+    """Return whether a logic cone's literal is true for one of many random values of its input variables."""
     if literal >> 1 == 0:
         return literal != FALSE
     rng = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def is_true_by_chance(cone: Cone, literal: int) -> bool:
 
 
 def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
-    """Return whether any values of a cone's variables make a literal true, by evaluating all of them.
+    """Return whether a logic cone's literal is true for any values of its input variables, by trying all.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
 
 
 class _Plan:
-    """Order of evaluation of a cone's gates that reuses the memory of values no longer needed."""
+    """Order of evaluation of a logic cone's gates that reuses the memory of values no longer needed."""
 
     def __init__(self, cone: Cone, root: int) -> None:
         self._root = root
