@@ -118,7 +118,7 @@ def run(
     limit_s : float
         Time on the clock.
     folder : Path
-        Where `recording` finds the choice of tests, if there is one, and writes what happens.
+        Folder that `recording` reads the choice of tests from, if there is one, and writes what happens to.
     marks : str, optional
         Which tests: pytest's ``-m``.
     quiet : bool, optional

@@ -368,7 +368,7 @@ def add_rounding(
     It is one cycle later. At most ``excess`` bits of ``value`` are dropped. To drop ``j`` bits, half of
     their range minus one is added, plus the lowest kept bit. This cycle selects the lowest kept bit within groups of
     lengths, and the next cycle selects the group. With ``settles``, the addition follows one cycle later, so that the
-    rounded value is two cycles later. Where the flag ``rounds`` is 0, ``value`` is returned unchanged.
+    rounded value is two cycles later. If the flag ``rounds`` is 0, ``value`` is returned unchanged.
     """
     lengths = range(1, excess + 1)
     significant = [value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths]

@@ -287,7 +287,7 @@ class FixedProgramBuilder:
         """Return a step function of a value (steps at almost equal distances), by new instructions; free its slot.
 
         The function converts an array of values to integers, and does not fall. A line tells the index of the last step
-        below the value, or of the one behind it. The comparison with that step decides.
+        below the value, or of the step after it. The comparison with that step decides.
         """
         low, high = (int(function(np.array(end))) for end in value.ends)
         firsts = first_sums(function, *value.ends, np.arange(low + 1, high + 1))
@@ -428,7 +428,7 @@ def _line_of_steps(firsts: Sequence[int], unit: int) -> _Line | None:
 
 
 def _middle_slope(lows: np.ndarray, highs: np.ndarray, unit: int) -> float | None:
-    """Return the slope in the middle of those of lines above points ``lows`` and below ``highs``; ``None`` without one.
+    """Return the middle slope among lines above all points ``lows`` and below all ``highs``; ``None`` without one.
 
     Points are pairs ``(n, 2)`` of a place and a height.
     """

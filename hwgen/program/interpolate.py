@@ -113,7 +113,7 @@ def _operand(op: Interpolate, edge: str, source: FeatureMap, rows: EvenRun, colu
 
 
 def _behind(run: EvenRun, distance: int) -> EvenRun:
-    """Return a run that copies rows ``distance`` below those of ``run``."""
+    """Return the run of evenly spaced rows ``distance`` rows below ``run``."""
     return replace(run, source=run.source + distance)
 
 
