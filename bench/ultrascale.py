@@ -43,7 +43,7 @@ PEER = {"kv260": 30_153, "ultra96-v2": 12_971}
 DIGITS = str(ROOT / "examples" / "digits" / "digits.onnx")
 #: Options of the engine on zcu104.
 ENGINE = {"template": "engine"}
-ONE_CORE = {**ENGINE, "cores": 1, "array": (8, 13)}
+ONE_CORE = {**ENGINE, "cores": 1, "array": (8, 13), "bus_bits": 128}
 
 #: Frames per second of AMD's DPU on a ZCU104, of one thread and of several, and DPU of both: two B4096 cores at
 #: 300 MHz, each with 2,048 multiply-adds a cycle (Vitis AI 2.5: UG1354, and its public copy in the model zoo's README).
@@ -95,10 +95,12 @@ DPU = """
 *DPU*: two B4096 cores on the same board at {dpu_mhz} MHz with Vitis AI 2.5, as published (AMD UG1354, 2.5, ZCU104). The
 rates are end to end. The cores compute at most {dpu_macs:,} MACs per cycle.
 
-*hwgen*: `hwgen plan NETWORK --board zcu104`, with `{engine}`, for one core `--cores 1 --array 8x13`, and
+*hwgen*: `hwgen plan NETWORK --board zcu104`, with `{engine}`, for one core `--cores 1 --array 8x13 --bus-bits 128`, and
 `--map-memory auto` for a map memory in UltraRAM. Cycles are the exact schedule's. Frames per second are at the default
 clock of {clock:g} MHz, which no tool has confirmed, and exclude the host. Compare the share of the peak, not the rates:
-MACs per cycle divided by the maximum of the hardware's multipliers. """
+MACs per cycle divided by the maximum of the hardware's multipliers.
+
+"""
 
 PACKING = """
 ## Packing

@@ -249,20 +249,21 @@ class Steering:
         PairOr("MxP", "maps and pixels", AUTO),
         TEMPLATE,
         "engine: output channels x pixels that the array computes in parallel, such as 8x13; auto (the default): the "
-        "array (and number of requantisers, unless given) that needs the fewest cycles on the board",
+        "array that needs the fewest cycles on the board, with what else of the engine is not given",
         swept="engine: output channels x pixels that the array computes in parallel",
         template=ENGINE,
         neutral=(AUTO,),
     )
     lut_pixels: int | str | None = option(
-        CountOr(AUTO),
+        CountOr(AUTO, OFF),
         TEMPLATE,
-        "engine: pixels of the array that are multiplied in LUTs, in addition to those in DSP slices; auto: as many as "
-        "fit the board (default: none)",
+        "engine: pixels of the array that are multiplied in LUTs, in addition to those in DSP slices; auto (the "
+        "default): as many as DSP slices are lacking for; off: none",
         swept="engine: pixels of the array that are multiplied in LUTs",
         template=ENGINE,
-        details="With auto, the engine uses at most 80 % of the board's LUTs. With a number, DSP slices "
-        "compute 5 to 13 more pixels unless ``array`` is given.",
+        neutral=(OFF,),
+        details="With auto, the engine uses at most 85 % of the board's LUTs. With ``multipliers`` dsp, the default is "
+        "off.",
     )
     cores: int | str | None = option(
         CountOr(AUTO),
@@ -278,7 +279,7 @@ class Steering:
         Choice(*REQUANTISERS),
         TEMPLATE,
         "engine: number of requantiser lanes, each with its own multiplier; each handles one sum per cycle (default: "
-        "8 with a given --array)",
+        "searched, but 8 if --cores, --array and --bus-bits are all given)",
         swept="engine: number of requantiser lanes",
         template=ENGINE,
         neutral=(REQUANTISERS[0],),
@@ -286,14 +287,16 @@ class Steering:
         "or combined with another map.",
     )
     map_memory: int | str | None = option(
-        CountOr(AUTO),
+        CountOr(AUTO, OFF),
         TEMPLATE,
-        "engine: size in KiB of an on-chip memory for feature maps, in whole block RAMs; auto: the block RAMs that "
-        "the board has left (default: none)",
+        "engine: size in KiB of an on-chip memory for feature maps, in whole block RAMs or UltraRAMs; auto: those "
+        "that the board has left; off: none (default: as auto if that is faster)",
         swept="engine: size in KiB of an on-chip memory for feature maps",
         template=ENGINE,
-        details="With auto, the engine uses at most 140 block RAMs, or 85 % of the board's if these are more. Engines "
-        "of several cores have no such memory.",
+        neutral=(OFF,),
+        details="If ``cores``, ``array`` and ``bus_bits`` are all given, the default is off. With auto, the engine "
+        "uses at most 140 block RAMs, or 85 % of the board's if these are more. Engines of several cores have no such "
+        "memory.",
     )
     fuse: str | None = option(
         Choice(AUTO, OFF),

@@ -101,17 +101,23 @@ class Count(ValueKind):
 
 
 class CountOr(ValueKind):
-    """Kind of option values: positive integers, or one word such as ``auto`` in place of an integer."""
+    """Kind of option values: positive integers, or one of some words, such as ``auto``, in place of an integer."""
 
-    def __init__(self, word: str) -> None:
-        super().__init__(f"int or {word!r}", f"a positive integer or {word}", f"N|{word}", f"N,..|{word}")
-        self.word = word
+    def __init__(self, *words: str) -> None:
+        texts = "|".join(words)
+        super().__init__(
+            f"int or {' or '.join(map(repr, words))}",
+            f"a positive integer or {' or '.join(words)}",
+            f"N|{texts}",
+            f"N,..|{texts}",
+        )
+        self.words = words
 
     def accepts(self, value: Any) -> bool:
-        return _is_count(value) or (isinstance(value, str) and value == self.word)
+        return _is_count(value) or (isinstance(value, str) and value in self.words)
 
     def parse(self, text: str) -> int | str:
-        return text if text == self.word else positive_integer(text)
+        return text if text in self.words else positive_integer(text)
 
 
 class Rate(ValueKind):

@@ -17,6 +17,7 @@ from hwgen.options import (
     ENGINE,
     LUT,
     LUT_SHARE,
+    OFF,
     PYRAMID,
     RUNTIME,
     STREAM,
@@ -196,6 +197,8 @@ class Request(PlanOptions):
                 f"{called('dsp')} must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}"
             )
         steering = {option.name: getattr(self, option.name) for option in fields(Steering)}
+        if self.multipliers == DSP and self.lut_pixels is None:
+            steering["lut_pixels"] = OFF
         bus_bits = self.max_bus_bits(board)
         return Goal(
             objective=self.objective,

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -19,6 +19,9 @@ from hwgen.program.layout import WORD, blocks
 from hwgen.program.split import splits
 from hwgen.program.tiles import Room, TilingCost, best_tilings, fold_steps
 from hwgen.work import spread
+
+#: Number of rows of a map that the map memory keeps if it does not keep all, by estimate.
+RING_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,11 @@ class Workload:
 def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction, frames: int = 1) -> Estimate | None:
     """Return estimated cycles and bytes of a frame, with the best tile and cores for each pass; else ``None``.
 
-    The result is ``None`` if the engine's buffers hold no tile of a pass.
+    The result is ``None`` if the engine's buffers hold no tile of a pass. A map memory keeps maps (`_kept_maps`).
     """
+    if engine.has_map_memory:
+        kept = dict.fromkeys(_kept_maps(passes, engine), 1)
+        passes = [task.keeping(kept) for task in passes]
     room = replace(Room.whole(engine), pace=pace)
     options = {task.shape: _divisions(task, engine, frames) for task in passes}
     requests = [(division.bare, room) for divisions in options.values() for division in divisions]
@@ -117,6 +123,24 @@ def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction,
     }
     cycles = sum(best[task.shape].cycles for task in passes)
     return Estimate(cycles, sum(best[task.shape].moved_bytes for task in passes)) if np.isfinite(cycles) else None
+
+
+def _kept_maps(passes: Sequence[Pass], engine: EngineConfig) -> Iterator[str]:
+    """Yield the names of maps between passes that an engine's map memory is expected to hold.
+
+    Half of it holds the whole map, or `RING_ROWS` rows of a map that only the next pass reads. The other half is for
+    the map that is computed from it.
+    """
+    readers: dict[str, set[int]] = {}
+    for index, task in enumerate(passes):
+        for edge, _ in (task.source, *filter(None, [task.operand])):
+            readers.setdefault(edge, set()).add(index)
+    for index, task in enumerate(passes):
+        edge, rows = task.target[0], task.rows // task.edge
+        if edge in readers and task.output_bytes == 1:
+            row = task.columns // task.edge * blocks(task.maps)
+            if 2 * row * (min(rows, RING_ROWS) if readers[edge] == {index + 1} else rows) <= engine.kept_words:
+                yield edge
 
 
 def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:

@@ -20,7 +20,7 @@ from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.fields import Entries, shown, written
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig, Variant
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
@@ -37,20 +37,20 @@ from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates import engine_search, interim
 from hwgen.templates.base import Group, Template
-from hwgen.templates.engine_search import FasterEngine, engines, faster_engine, refusal_of, sizes_text
+from hwgen.templates.engine_search import SEARCHED, FasterEngine, engines, faster_engine, kind, refusal_of, sizes_text
 from hwgen.templates.layers import LayerPlan, check_output, layer_entries
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task
 
 #: Maximum number of engines, the best by estimate, that a search compiles the network for.
-NUM_COMPILED = 8
+NUM_COMPILED = 12
 #: Number of jobs of compiled programs that ends a search, so that a plan does not take minutes. Jobs of programs for
 #: one core count `ONE_CORE_WORK` times, as the compiler measures more tilings for them.
 MAX_WORK, ONE_CORE_WORK = 20_000, 5
 #: Maximum work while engines are compiled that are worse by estimate, and the ratio of their estimates to be better.
 SMALL_WORK, MARGIN = 2_000, 0.9
-#: Smallest ratio of exact cycles to estimated ones that is expected of an engine.
-MIN_ERROR = 0.87
+#: Smallest ratio of exact cycles to estimated ones that is expected of an engine, by its variant.
+MIN_ERRORS = {Variant.ONE_CORE: 0.87, Variant.CORES: 0.95, Variant.MAP_MEMORY: 0.95}
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order that keeps a box of input pixels on chip for all folds of output channels; outermost loop first.
@@ -111,7 +111,8 @@ class EngineTemplate(Template):
 
         Engines follow each other by estimate, the best first, while their estimates, corrected by the error of the
         estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED` programs, or `MAX_WORK`, are
-        made. While the work is small, engines that are somewhat worse by estimate follow as well.
+        made. The best engine of each kind is not left out for want of work. While the work is small, engines that are
+        somewhat worse by estimate follow as well.
 
         Raises
         ------
@@ -119,19 +120,19 @@ class EngineTemplate(Template):
             If no engine can compute a layer, or holds a tile of it.
         """
         compiled: list[EngineGroup] = []
-        errors: dict[bool, float] = {}
+        errors: dict[tuple[int, int], float] = {}
         for option in engine_search.candidates(task, passes_of(network), first, _beat_cycles(task.board)):
             work = sum(map(_compile_work, compiled))
-            if len(compiled) == NUM_COMPILED or work > MAX_WORK:
+            if len(compiled) == NUM_COMPILED or (work > MAX_WORK and kind(option.engine) in errors):
                 break
             margin = MARGIN if work < SMALL_WORK else 1
-            engine, error = option.engine, errors.get(option.engine.has_cores, MIN_ERROR)
+            engine, error = option.engine, errors.get(kind(option.engine), MIN_ERRORS[option.engine.variant])
             if compiled and option.sort_key(task.goal, margin * error) >= min(map(_sort_key, compiled)):
                 continue
             with suppress(PlanError):  # the buffers hold no tile of a layer
                 group = cls._compile_for(engine, task, network)
                 compiled.append(group)
-                errors.setdefault(engine.has_cores, group.frame_cycles / option.estimate.cycles)
+                errors.setdefault(kind(engine), group.frame_cycles / option.estimate.cycles)
         return min(compiled, key=_sort_key) if compiled else cls._compile_for(first, task, network)
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
@@ -434,10 +435,6 @@ def _faster_engine(group: EngineGroup) -> list[str]:
     ]
 
 
-#: Names of the options that fix sizes of the engine, which are searched by default.
-SEARCHED = ("cores", "array", "bus_bits")
-
-
 def _fixed_sizes(goal: Goal) -> list[str]:
     """Return the names of the options that fix an engine's size (cores, array, bus width) and that a goal gives."""
     return [name for name in SEARCHED if getattr(goal, name) not in (None, AUTO)]
@@ -471,7 +468,7 @@ def _sort_key(group: EngineGroup) -> tuple[float, ...]:
     """Return a tuple of numbers that sorts compiled groups by their task's goal, the best first."""
     assert group.task is not None
     moved = sum(group.traffic_bytes(False).values())
-    return engine_search.sort_key(group.task.goal, group.frame_cycles, moved, group.resources.dsp)
+    return engine_search.sort_key(group.task.goal, group.engine, group.frame_cycles, moved)
 
 
 def _beat_cycles(board: Board) -> Callable[[EngineConfig], Fraction]:

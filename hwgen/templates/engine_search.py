@@ -26,7 +26,7 @@ from hwgen.gateware.engine.config import (
 )
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.network.graph import Network
-from hwgen.options import AUTO, BUS_BITS, LUT_SHARE, called
+from hwgen.options import AUTO, BUS_BITS, OFF, called
 from hwgen.program.array_pass import Pass
 from hwgen.program.compile import passes_of
 from hwgen.program.estimates import Estimate, Workload, tiled_estimate
@@ -37,17 +37,21 @@ from hwgen.templates.task import Goal, Task
 
 #: Sizes of the engine's array, as (output channels, pixels) per cycle; the first one that fits is always compared.
 ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
-#: Smallest number of pixels with DSP slices in an array that has others with products in LUTs.
+#: Smallest number of pixels with DSP slices in an array that has a given number of others with products in LUTs.
 MIN_SLICE_PIXELS = 5
 #: Candidate numbers of output channels and of pixels per cycle, in a search for the array's shape.
 MAPS = (8, 16, 24, 32, 48, 64)
 PIXELS = (37, 35, 31, 29, 25, 23, 19, 17, 13, 11, 7, 5)
 #: Candidate depths of each core's map buffer and weight buffer, in the order of trial on a board.
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
+#: Depths of the map buffer and the weight buffer of engines that leave more block RAM to a map memory.
+SHALLOW = (512, 1024)
 #: Depth of the register files of an engine for layers in fixed point.
 REGISTER_WORDS = 512
 #: Share of a board's LUTs that an engine of searched sizes uses at most.
 MAX_LUTS = 0.85
+#: Names of the options that fix sizes of the engine's circuit, which are searched by default.
+SEARCHED = ("cores", "array", "bus_bits")
 #: Number of block RAMs that an engine with as large a map memory as fits can use on any board, and the share of a
 #: larger board's block RAMs.
 ALL_BRAM36, MAX_BRAM36 = 140, 0.85
@@ -82,8 +86,9 @@ def _arrays(task: Task) -> Sequence[tuple[int, int]]:
     goal = task.goal
     if isinstance(goal.array, tuple):
         return [goal.array]
-    arrays = ARRAYS if goal.lut_pixels is None else [(LANES, pixels) for pixels in PIXELS]
+    arrays: Sequence[tuple[int, int]] = ARRAYS
     if isinstance(goal.lut_pixels, int):
+        arrays = [(LANES, pixels) for pixels in PIXELS]
         most = ARRAYS[0][1] + goal.lut_pixels
         arrays = [array for array in arrays if goal.lut_pixels + MIN_SLICE_PIXELS <= array[1] <= most]
     return [array for array in arrays if array[1] * LANES >= _bus_bytes(task)]
@@ -106,12 +111,12 @@ def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
 def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
     """Return a refusal that says why an engine does not fit a task's board; ``None`` if it fits.
 
-    An engine with as many products in LUTs as fit uses at most `LUT_SHARE` of the board's LUTs.
+    An engine whose number of products in LUTs is chosen uses at most `MAX_LUTS` of the board's LUTs.
     """
     used = _resources(engine)
     found = shortage(used, task.board, task.goal.dsp)
-    most = LUT_SHARE * task.board.lut
-    if found is None and task.goal.lut_pixels == AUTO and engine.lut_pixels and used.lut > most:
+    most = MAX_LUTS * task.board.lut
+    if found is None and task.goal.lut_pixels in (None, AUTO) and engine.lut_pixels and used.lut > most:
         return Refusal(
             f"plan needs {used.lut:,.0f} LUTs, but {called('lut_pixels')} auto takes {most:,.0f} at most",
             "LUTs",
@@ -171,10 +176,10 @@ def _fixed_unit(network: Network) -> dict[str, Any]:
 
 
 def _lut_pixels(task: Task, engine: EngineConfig) -> int:
-    """Return how many of an array's pixels LUTs multiply: as the task says; ``auto``: those without DSP slices."""
-    pixels = task.goal.lut_pixels or 0
-    if isinstance(pixels, int):
-        return pixels
+    """Return how many of an array's pixels LUTs multiply: the task's, or by default as many as lack DSP slices."""
+    pixels = task.goal.lut_pixels
+    if isinstance(pixels, int) or pixels == OFF:
+        return pixels if isinstance(pixels, int) else 0
     slices = task.goal.dsp // engine.cores - engine.requantisers
     return min(max(engine.pixels - max(slices, 0) // (engine.pairs * CHAIN), 0), engine.pixels)
 
@@ -202,7 +207,7 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return a copy of an engine with the map memory (for maps that stay on chip) that the task asks for.
 
     It has whole banks. They are in UltraRAM if the board has enough of it (for at least one bank if the size is
-    ``auto``), else in block RAM.
+    ``auto``), else in block RAM. Buffers are `SHALLOW` if block RAM has no room for a given size otherwise.
 
     Raises
     ------
@@ -210,7 +215,7 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
         If the engine has several cores, or the size is out of range.
     """
     size = task.goal.map_memory
-    if size is None:
+    if size in (None, OFF):
         return engine
     if engine.has_cores:
         raise ConfigError(f"{called('map_memory')} must not be given for an engine of several cores")
@@ -224,7 +229,8 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
             raise ConfigError(f"{called('map_memory')} must be at most {most:,} KiB, not {size:,}")
         if _banks(in_ultra_ram, size) <= ultra_banks:
             engine = in_ultra_ram
-        return replace(engine, kept_words=_banks(engine, size) * engine.bank_words)
+        whole = replace(engine, kept_words=_banks(engine, size) * engine.bank_words)
+        return whole if _fits(task, whole, 1) else _shallow(whole)
     if ultra_banks:
         return replace(in_ultra_ram, kept_words=ultra_banks * in_ultra_ram.bank_words)
     bank = engine.bank_words
@@ -235,14 +241,15 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
     return replace(engine, kept_words=int(banks) * bank)
 
 
+def _shallow(engine: EngineConfig) -> EngineConfig:
+    """Return a copy of an engine with smaller buffers, which leave more block RAM to a map memory."""
+    map_words, weight_steps = SHALLOW
+    return replace(engine, map_words=map_words, weight_steps=weight_steps)
+
+
 def _banks(engine: EngineConfig, size: int) -> int:
     """Return the number of banks of a map memory of ``size`` KiB, rounded up."""
     return -(-size * 1024 // (engine.bank_words * LANES))
-
-
-def slices(engine: EngineConfig) -> int:
-    """Return the number of DSP slices of an engine."""
-    return _resources(engine).dsp
 
 
 @lru_cache(maxsize=1 << 12)
@@ -270,10 +277,25 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
             continue
         for cores in _numbers_of_cores(task, maps, pixels, requantisers, all_cores):
             engine = _engine(task, maps, pixels, requantisers, cores)
-            engine = engine if engine.has_cores else _with_map_memory(task, engine)
             if _fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None:
-                found[engine] = None
-    return [*found]
+                found |= dict.fromkeys(_map_memories(task, engine))
+    return [engine for engine in found if _fits(task, engine, MAX_LUTS)]
+
+
+def _map_memories(task: Task, engine: EngineConfig) -> list[EngineConfig]:
+    """Return an engine with the map memory that a task asks for; by default without one, and with the largest ones.
+
+    There are two largest ones: with normal buffers, and a larger one with `SHALLOW` buffers.
+    """
+    if engine.has_cores or task.goal.map_memory is not None:
+        return [engine if engine.has_cores else _with_map_memory(task, engine)]
+    largest = task.aiming(map_memory=AUTO)
+    options = [engine]
+    for option in (engine, _shallow(engine)):
+        memory = _with_map_memory(largest, option)
+        if memory.kept_words > options[-1].kept_words:
+            options.append(memory)
+    return options
 
 
 def _shapes(task: Task) -> list[tuple[int, int]]:
@@ -284,11 +306,8 @@ def _shapes(task: Task) -> list[tuple[int, int]]:
 
 
 def _requantiser_counts(task: Task) -> Sequence[int]:
-    """Return the numbers of requantisers to compare: the task's, or 8 if it gives the array, else all candidates."""
-    goal = task.goal
-    if goal.requantisers is None and not isinstance(goal.array, tuple):
-        return REQUANTISERS
-    return (goal.requantisers or LANES,)
+    """Return the numbers of requantisers to compare: the task's, else all candidates."""
+    return REQUANTISERS if task.goal.requantisers is None else (task.goal.requantisers,)
 
 
 def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all_cores: bool) -> list[int]:
@@ -296,7 +315,7 @@ def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all
     cores = task.goal.cores
     if isinstance(cores, int):
         return [cores] if cores == 1 or maps == LANES else []
-    if maps != LANES or task.goal.map_memory is not None:
+    if maps != LANES or task.goal.map_memory not in (None, OFF):
         return [1]
 
     def fits(count: int) -> bool:
@@ -316,12 +335,16 @@ def _largest(is_possible: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-#: Number of engines of one core, and of several, that are estimated with tiles, the best by the quick estimate.
-NUM_ESTIMATED = 5
+#: Number of engines of each `kind`, with and without products in LUTs, that are estimated with tiles.
+NUM_ESTIMATED = 3
+#: An engine that takes so many times the fewest cycles by the quick estimate is not estimated with tiles.
+HOPELESS = 1.5
 #: Number of engines, the best by the estimate with tiles, that are also estimated with a narrower bus.
 NUM_NARROWER = 2
 #: Minimum share of the cycles that another engine must save to be mentioned in a plan.
 GAIN = 0.05
+#: Minimum share of the cycles that products in LUTs, or a map memory, must save to be chosen.
+EXTRA_GAIN = 0.02
 
 PaceOf = Callable[[EngineConfig], Fraction]
 """Type of a function from an engine to its memory port's cycles per beat; PlanError if memory is too slow."""
@@ -336,23 +359,34 @@ class EngineCandidate:
 
     def sort_key(self, goal: Goal, error: float = 1) -> tuple[float, ...]:
         """Return a tuple that sorts engines by a plan's goal; estimated cycles are multiplied by ``error``."""
-        return sort_key(goal, error * self.estimate.cycles, self.estimate.moved_bytes, slices(self.engine))
+        return sort_key(goal, self.engine, error * self.estimate.cycles, self.estimate.moved_bytes)
 
 
-def sort_key(goal: Goal, cycles: float, moved_bytes: float, dsp: int) -> tuple[float, ...]:
-    """Return a tuple of numbers that sorts engines by a plan's goal, best first, from cycles, bytes, DSP slices."""
+def sort_key(goal: Goal, engine: EngineConfig, cycles: float, moved_bytes: float) -> tuple[float, ...]:
+    """Return a tuple of numbers that sorts engines by a plan's goal, best first, from cycles and bytes per frame.
+
+    Engines with products in LUTs, or with a map memory, count as slower by the gain that is expected of them.
+    """
+    used = _resources(engine)
+    extras = (engine.lut_pixels > 0) + engine.has_map_memory
+    compared = cycles * (1 + EXTRA_GAIN) ** extras
     if goal.objective == "traffic":
-        return moved_bytes, cycles, dsp
+        return moved_bytes, compared, used.lut, used.dsp
     if goal.objective != "dsp":
-        return cycles, dsp
+        return compared, used.lut, used.dsp
     is_slow = goal.interval is not None and cycles > goal.interval
-    return (1, cycles, dsp) if is_slow else (0, dsp, cycles)
+    return (1, compared, used.dsp, used.lut) if is_slow else (0, used.dsp, compared, used.lut)
+
+
+def kind(engine: EngineConfig) -> tuple[int, int]:
+    """Return the kind of an engine, whose estimates have similar errors: variant, and map buffer of one core."""
+    return engine.variant, 0 if engine.has_cores else engine.map_words
 
 
 def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineCandidate]:
     """Return candidate engines to compile a network for, the best by estimate first, ``first`` among them.
 
-    The best engine of one core and the best of several cores are the first two.
+    The best engines of each `kind` come first.
     """
     frames = task.goal.batch or 1
 
@@ -368,12 +402,14 @@ def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of:
     narrow = [other for option in found[:NUM_NARROWER] if (other := narrower(task, option.engine))]
     found += [option for engine in narrow if refusal_of(task, engine) is None and (option := tiled(engine))]
     found.sort(key=by_order)
-    leaders = {option.engine.has_cores: option for option in reversed(found)}
+    leaders = {kind(option.engine): option for option in reversed(found)}
     return [*dict.fromkeys([*sorted(leaders.values(), key=by_order), *found])]
 
 
 def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
-    """Return ``first`` and the engines, with one core and with several, that are best by a quick estimate.
+    """Return ``first``, and the best engines of each `kind`, with and without products in LUTs, by a quick estimate.
+
+    Engines that take `HOPELESS` times the fewest cycles are left out unless the goal is another one.
 
     With the objective ``dsp`` and a limit of the interval, the quick estimate is first scaled: with tiles, the fastest
     engine takes more cycles.
@@ -386,8 +422,13 @@ def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, 
         tiled = tiled_estimate(passes, fastest.engine, pace_of(fastest.engine), goal.batch or 1)
         scale = 1.0 if tiled is None else tiled.cycles / fastest.estimate.cycles
     ranked.sort(key=lambda option: option.sort_key(goal, scale))
-    kinds = ([each.engine for each in ranked if each.engine.has_cores == has_cores] for has_cores in (False, True))
-    return [*dict.fromkeys([first, *(engine for kind in kinds for engine in kind[:NUM_ESTIMATED])])]
+    kinds: dict[tuple[int, ...], list[EngineConfig]] = {}
+    limit = min((HOPELESS * option.estimate.cycles for option in ranked), default=0)
+    for option in ranked:
+        if goal.objective in ("dsp", "traffic") or option.estimate.cycles < limit:
+            engine = option.engine
+            kinds.setdefault((*kind(engine), engine.lut_pixels > 0), []).append(engine)
+    return [*dict.fromkeys([first, *(engine for alike in kinds.values() for engine in alike[:NUM_ESTIMATED])])]
 
 
 def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[EngineCandidate]:

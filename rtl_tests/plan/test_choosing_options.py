@@ -382,7 +382,7 @@ def test_pyramids_take_more_luts(digits, tile, overlap):
             {"bram": 1},
             r"61 BRAM36, but 1 may be used on zedboard \(--bram\): .*, or allow more \(--bram\)$",
         ),
-        ({"dsp": 1}, r"plan needs 88 DSP slices, but 1 may be used on zedboard: .* or allow more \(--dsp\)$"),
+        ({"dsp": 1}, r"plan needs 8 DSP slices, but 1 may be used on zedboard: .* or allow more \(--dsp\)$"),
     ],
 )
 def test_engines(digits, no_search, options, message):
