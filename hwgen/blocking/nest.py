@@ -46,11 +46,11 @@ class Blocks:
         return Blocks(np.repeat(self.start, pieces) + offset, np.minimum(step, np.repeat(self.length, pieces) - offset))
 
     def first(self, steps: Sequence[int]) -> Blocks:
-        """Return the first piece of each block after repeated cuts into pieces of sizes ``steps``."""
+        """Return `Blocks`, the first piece of each block after repeated cuts into pieces of sizes ``steps``."""
         return Blocks(self.start, np.minimum(self.length, min(steps, default=1 << 62)))
 
     def last(self, steps: Sequence[int]) -> Blocks:
-        """Return the last piece (remainder) of each block after repeated cuts into sizes ``steps``."""
+        """Return `Blocks`, the last piece (remainder) of each block after repeated cuts into sizes ``steps``."""
         length = self.length
         for step in steps:
             length = length - step * (-(-length // step) - 1)

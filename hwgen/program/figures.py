@@ -180,7 +180,7 @@ def _gaps_between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
 
 
 def _subtract_intervals(stretches: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return what disjoint intervals of cycles have outside other disjoint intervals, as (begin, end) rows."""
+    """Return rows (begin, end) of cycles that lie in disjoint intervals, but not in other disjoint intervals."""
     gaps = _gaps_between(int(stretches[:, 0].min(initial=0)), others, int(stretches[:, 1].max(initial=0)))
     edges = np.unique(np.concatenate([stretches.ravel(), gaps.ravel()]))
     covered = [np.diff(_cycles_before(intervals, edges)) > 0 for intervals in (stretches, gaps)]

@@ -85,7 +85,7 @@ class Tiling:
     unfold_rows: int = 0
 
     def split(self, task: Pass) -> Split:
-        """Return how this tiling divides a pass, which is not divided yet, among the cores of an engine."""
+        """Return the division (`Split`) of an undivided pass among the cores of an engine, as this tiling says."""
         return Split(teams=self.teams, members=self.members, total_rows=task.rows if self.split_rows else 0)
 
     def divided(self, split: Split) -> Tiling:

@@ -147,7 +147,7 @@ class LayerEvents(ABC, Generic[Config]):
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any, output: int) -> Origin:
-        """Return when beats become valid at an empty FIFO's output, after starts of passes over ``Tm`` channels.
+        """Return the cycles when beats are valid at an empty FIFO's output: delays after output fold starts (`Origin`).
 
         ``output`` is the index of the FIFO among the layer's outputs.
         """
@@ -423,5 +423,5 @@ class RegroupEvents:
         return Wait(left, taken, before, self._sizes, data=False)
 
     def leaving(self, left: Any) -> Origin:
-        """Return when a width converter's output beats are valid, as delays after its input beats (`Origin`)."""
+        """Return the cycles when a width converter's output beats are valid, as delays after input beats (`Origin`)."""
         return Origin(left, self._after, self._counts, np.full(self._sizes, self._latency))

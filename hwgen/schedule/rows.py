@@ -244,7 +244,7 @@ class RowCut:
         )
 
     def _reaches(self, system: System, waits: Sequence[Wait]) -> dict[int, tuple[Fraction, Fraction]]:
-        """Return how far back each constraint reaches, as (least, most) strips of rows, by its index."""
+        """Return, by constraint index, how far back it reaches: (least, most) strips (runs of rows)."""
         found = {}
         for index, (low, high) in self.reaches.items():
             wait, (lead, back) = waits[index], system.limits(index)

@@ -237,7 +237,7 @@ class Schedule:
         )
 
     def _offers(self, stream_index: int) -> layer_events.Origin:
-        """Return when a stream has valid beats for its reader, as delays after earlier events (`Origin`)."""
+        """Return the cycles when a stream's beats are valid for its reader: delays after earlier events (`Origin`)."""
         stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
             return regroup.leaving(("left", self._fifo_of(stream_index)))

@@ -212,7 +212,7 @@ def _stream_values(
     file: Callable[[int, int], str],
     stalls: Sequence[tuple[int, int]],
 ) -> list[_StreamValues]:
-    """Return the values that the test bench's template reads for each input stream, or for each output stream.
+    """Return a list of `_StreamValues` (names, files, seeds for the template), one per input or per output stream.
 
     A single stream has shorter names.
     """

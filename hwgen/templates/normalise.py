@@ -206,7 +206,7 @@ class _Guesses:
 
 
 def _tables(falls: _Falls, guesses: _Guesses, factors: np.ndarray, fraction: int) -> NormaliseTables:
-    """Return the tables of an LRN's circuit for given factors, with thresholds that correct the estimates."""
+    """Return the `NormaliseTables` of an LRN's circuit: factors, and thresholds that correct the estimates."""
     k = np.minimum(guesses.magnitude * factors[guesses.leading] >> fraction, guesses.limit)
     masks = sorted({0, *(int(ripple) for ripples in falls.ripples for ripple in ripples)})
     first: list[int] = []

@@ -128,7 +128,7 @@ class GroupSearch:
         return moved if isinstance(plain, Refusal) or self._objective_of(moved) < self._objective_of(plain) else plain
 
     def _objective_of(self, group: Group) -> int:
-        """Return what the plan minimises for a group: latency or interval in cycles, or DSP slices."""
+        """Return the number that the plan minimises for a group: latency or interval in cycles, or DSP slices."""
         if self.goal.objective == "latency":
             return group.steady.latency
         return group.resources.dsp if self.goal.objective == "dsp" else self._interval(group)

@@ -90,7 +90,7 @@ class BusStreamConfig(OnDevice):
         return self.port.beat.value_bytes
 
     def words_of(self, width: int) -> Pieces:
-        """Return how a frame's values are divided into AXI4-Stream words of ``width`` bytes."""
+        """Return a frame's values as AXI4-Stream words of ``width`` bytes (`Pieces`): the number of values in each."""
         return Pieces.of_words(width // self.value_bytes, self.beats.values)
 
     @cached_property

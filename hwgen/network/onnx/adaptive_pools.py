@@ -23,7 +23,7 @@ from hwgen.network.onnx.infer import BATCHES, Shape
 from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 
 _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
-"""ONNX operators that PyTorch's exporter emits to read one pixel of each window of an adaptive pool."""
+"""Names of ONNX operators that PyTorch's exporter emits to read one pixel of each window of an adaptive pool."""
 _MAX_SIDE = 1024
 """Maximum total rows, and columns, of an adaptive pool's windows after repeating pixels to make all windows equal."""
 

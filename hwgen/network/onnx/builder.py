@@ -55,7 +55,7 @@ _FLOATS = "; ONNX Runtime computes this operator in float32, so scales must be n
 """End of error messages about scales that take numbers out of the range of float32."""
 _FLOAT32, _INT32 = np.finfo(np.float32), np.iinfo(np.int32)
 _DROPPED = {"Dropout", "Expand", "Identity"}
-"""ONNX operators that compute nothing, and that ONNX Runtime removes."""
+"""Names of ONNX operators that compute nothing, and that ONNX Runtime removes."""
 _LARGEST_TABLE = 1 << 27
 """Maximum number of entries in a table of a function's values for every integer of every channel.
 

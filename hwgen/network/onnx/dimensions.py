@@ -20,7 +20,7 @@ from hwgen.network.onnx.infer import BATCH
 from hwgen.network.onnx.views import View
 
 _FLOATS = {"Flatten", "Tile"}
-"""ONNX operators on dimensions past which ONNX Runtime moves no quantiser, so that they move floats."""
+"""Names of ONNX operators on dimensions past which ONNX Runtime moves no quantiser, so that they move floats."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,7 @@ def _import_move(build: Builder, node: onnx.NodeProto) -> None:
 
 
 INTEGER_MOVES = frozenset(MOVES) - _FLOATS
-"""ONNX operators on dimensions that ONNX Runtime moves a neighbouring quantiser past, so that they move integers."""
+"""Names of ONNX operators on dimensions that ONNX Runtime moves a neighbouring quantiser past, so that they move
+integers."""
 OPERATORS = dict.fromkeys(MOVES, _import_move)
 """Functions that import operators which rename or reorder dimensions, by the ONNX operator's name."""

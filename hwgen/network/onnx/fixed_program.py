@@ -516,11 +516,12 @@ One rounding to such a step changes about one output of 260,000.
 _TYPICAL = 32
 """Assumed magnitude of a product's operand, in steps of the QuantizeLinear that follows the product."""
 _GATES = {"HardSigmoid", "Sigmoid", "Softmax", "Tanh"}
-"""ONNX operators whose results lie between -1 and 1."""
+"""Names of ONNX operators whose results lie between -1 and 1."""
 _MOVED = with_effect(Effect.POOL, Effect.GLOBAL_POOL, Effect.RENAMING, Effect.RESIZE, Effect.SAME, Effect.SELECTION)
-"""ONNX operators whose results have the same fixed-point step as their input."""
+"""Names of ONNX operators whose results have the same fixed-point step as their input."""
 _ENDS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.QUANTISER)
-"""ONNX operators that end the search for a later QuantizeLinear, because they don't read fixed-point floats."""
+"""Names of ONNX operators that end the search for a later QuantizeLinear, because they don't read fixed-point
+floats."""
 
 
 def units(graph: GraphIndex) -> Mapping[str, float]:

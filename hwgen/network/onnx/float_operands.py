@@ -201,7 +201,7 @@ class _OperandRewrite:
 
 
 def _moved_tensors(node: onnx.NodeProto) -> Sequence[str]:
-    """Return the input tensors whose values a node with an operator of `_PASSED` moves."""
+    """Return the names of the input tensors whose values a node with an operator of `_PASSED` moves."""
     return node.input if node.op_type == "Concat" else node.input[:1]
 
 

@@ -23,17 +23,18 @@ from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import KINDS
 
 _POINTWISE = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.QUANTISER)
-"""ONNX operators that keep the position of each value, so that the input's layout can be followed through them.
+"""Names of ONNX operators that keep the position of each value, so that the input's layout can be followed through
+them.
 
 Among several operands, the first one with a known view is followed.
 """
 _CUT = {"Concat", "Gather", "Pad", "QLinearConcat", "Slice", "Split"}
-"""ONNX operators that make dimensions of a tensor longer or shorter."""
+"""Names of ONNX operators that make dimensions of a tensor longer or shorter."""
 _CHANNELS_FIRST = {
     *("BatchNormalization", "ConvInteger", "ConvTranspose", "QLinearConv"),
     *(name for kind in KINDS.values() if kind.channels_first for name in kind.operators),
 }
-"""ONNX operators that need the channels as first dimension after the batch."""
+"""Names of ONNX operators that need the channels as first dimension after the batch."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
 """Map axis (channels, rows, columns) of each dimension of a channels-first tensor, by its number of dimensions."""
 

@@ -210,9 +210,9 @@ _COUNTS: Mapping[str, Callable[[_Node], int]] = {
 }
 """Functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""
 _MULTIPLYING = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.RECURRENCE, Effect.UNCOUNTED) | _COUNTS.keys()
-"""ONNX operators that multiply values by weights or by other values, counted or not."""
+"""Names of ONNX operators that multiply values by weights or by other values, counted or not."""
 _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
-"""ONNX operators that may stand between constant weights and the operator that multiplies by them."""
+"""Names of ONNX operators that may stand between constant weights and the operator that multiplies by them."""
 
 
 def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str, int]]:

@@ -222,7 +222,7 @@ def operands_of(node: onnx.NodeProto) -> Sequence[int]:
 
 
 PASSED = frozenset(name for name, traits in TRAITS.items() if traits.passed)
-"""ONNX operators past which ONNX Runtime moves a DequantizeLinear or a QuantizeLinear."""
+"""Names of ONNX operators past which ONNX Runtime moves a DequantizeLinear or a QuantizeLinear."""
 CONVOLUTIONS = {
     name: traits.operands[1]
     for name, traits in TRAITS.items()

@@ -29,18 +29,19 @@ from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
 _AFTER_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *dimensions.MOVES}
-"""ONNX operators that can follow an operator on several dequantised maps before its QuantizeLinear.
+"""Names of ONNX operators that can follow an operator on several dequantised maps before its QuantizeLinear.
 
 They can also follow a pool after a function of one map.
 """
 _SPATIAL = with_effect(Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL, Effect.RESIZE) | {
     *("DepthToSpace", "LRN", "Pad", "ReduceMax", "ReduceMean", "ReduceSum", "Slice", "SpaceToDepth"),
 }
-"""ONNX operators whose input must have channels, rows and columns."""
+"""Names of ONNX operators whose input must have channels, rows and columns."""
 _ON_ROWS = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.PRODUCT, Effect.QUANTISER) | {
     *("BatchNormalization", "Clip", "Relu", *dimensions.MOVES),
 }
-"""ONNX operators that can take a tensor whose first dimension holds the batch together with other dimensions."""
+"""Names of ONNX operators that can take a tensor whose first dimension holds the batch together with other
+dimensions."""
 _SEVERAL = {"Split"}
 """Names of the ONNX operators that may have several outputs."""
 

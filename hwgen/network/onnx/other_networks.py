@@ -17,14 +17,14 @@ from hwgen.network.onnx.operator_traits import PRODUCTS, Effect, traits_of
 from hwgen.network.onnx.walk import ImportWalk
 
 _PRODUCTS = PRODUCTS | {"Einsum": 1}
-"""ONNX operators that multiply matrices, with the input index of the second operand."""
+"""Names of ONNX operators that multiply matrices, with the input index of the second operand."""
 _LOOPS = {"Loop", "Scan"}
-"""ONNX operators that run a graph repeatedly."""
+"""Names of ONNX operators that run a graph repeatedly."""
 _REARRANGING = {
     *("Add", "Cast", "Concat", "DequantizeLinear", "Div", "Gather", "Mul", "QuantizeLinear", "Slice", "Split"),
     *MOVES,
 }
-"""ONNX operators that split a tensor into attention heads, or bring its time steps to the front.
+"""Names of ONNX operators that split a tensor into attention heads, or bring its time steps to the front.
 
 They also append tokens to an image's tokens, and add positions.
 """

@@ -340,7 +340,7 @@ ON_INTEGERS = (
     *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
     *("QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid"),
 )
-"""ONNX operators on integers whose tensors to compute with are each followed by their scale and zero point."""
+"""Names of ONNX operators on integers whose tensors to compute with are each followed by their scale and zero point."""
 
 
 def between_quantisers(build: Builder, node: onnx.NodeProto, apply: Callable[[Builder, onnx.NodeProto], None]) -> None:

@@ -32,7 +32,7 @@ DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
 _QUANT = {"IntQuant", "Quant"}
 _BIPOLAR = "BipolarQuant"
 _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
-"""QONNX operators whose outputs are floats in the shape of their first input."""
+"""Names of QONNX operators whose outputs are floats in the shape of their first input."""
 _OF_CONSTANTS = {*_QUANT, _BIPOLAR}
 """Names of the QONNX operators that can quantise constants as well as feature maps."""
 _PASSING = with_effect(Effect.RENAMING) | {"Identity", "MaxPool"}

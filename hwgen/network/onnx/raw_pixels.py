@@ -108,7 +108,7 @@ def _quantises_pixels(graph: GraphIndex, name: str, pixels: Pixels) -> bool:
 
 
 def _offset(graph: GraphIndex, node: onnx.NodeProto, pixels: Pixels) -> int | None:
-    """Return what a quantiser adds to each pixel; ``None`` if its result is not the pixel plus an offset."""
+    """Return the integer that a quantiser adds to each pixel; ``None`` if the quantiser does anything else."""
     scale, output = graph.constant(node.input[1]), int(attribute(node, "output_dtype", 0))
     if output and output not in _QUANTISED:
         return None

@@ -18,7 +18,7 @@ from hwgen.network.onnx.operator_traits import Effect, traits_of
 from hwgen.network.onnx.rewrite import Made, Replace, Rewrite, Rewriter, rule
 
 _REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
-"""ONNX operators whose equal nodes are merged into one."""
+"""Names of ONNX operators whose equal nodes are merged into one."""
 _SMALL = 4096
 """Maximum size, in bytes, of a constant that is compared by its values; larger ones are compared by name."""
 

@@ -132,7 +132,7 @@ def _interpolate(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes
 
 
 def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int, axis_number: float) -> list[Fraction]:
-    """Return where each output pixel of a Resize lies along one axis, as fractions of input pixels."""
+    """Return a list of the places of a Resize's output pixels along one axis, as fractions of input pixels."""
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
     if not 1 <= count <= MAX_SIDE:
         raise build.refusal(node, f"gives {count:,} pixels per side; 1 to {MAX_SIDE:,} are possible")

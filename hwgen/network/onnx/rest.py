@@ -131,7 +131,7 @@ def _may_join(walk: ImportWalk, rest: Rest, sums: Collection[str]) -> bool:
 
 
 def auto_part(walk: ImportWalk) -> tuple[ModelPart | None, str]:
-    """Return what ``--until auto`` builds of a model with obstacles, or ``None``; and a reason or empty text.
+    """Return the part that ``--until auto`` builds of a model (or ``None``), and a reason (text, maybe empty).
 
     The text says why ONNX Runtime can't run the rest of the nodes, if that is the reason.
     """

@@ -24,14 +24,14 @@ from hwgen.network.onnx.values import Affine, Reals
 from hwgen.network.onnx.views import View
 
 _MOVING = with_effect(Effect.SAME, Effect.RENAMING) | {"DequantizeLinear"}
-"""ONNX operators that keep all values, apart from their type, shape or order."""
+"""Names of ONNX operators that keep all values, apart from their type, shape or order."""
 _BUILT = {"Add", "Clip", "Relu", "Resize"}
 """Names of ONNX operators that the hardware computes if they are between integers.
 
 After other operators of the host, the host runs them.
 """
 _JOINING = {"Concat", "QLinearConcat"}
-"""ONNX operators that concatenate several tensors."""
+"""Names of ONNX operators that concatenate several tensors."""
 
 
 def may_run(node: onnx.NodeProto) -> bool:

@@ -273,7 +273,7 @@ class View:
         return self.depth_to_space() is not None or self.space_to_depth() is not None
 
     def depth_to_space(self) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """Return how a DepthToSpace layer turns this layout into a map ``(C, H, W)``: channel order and block size.
+        """Return channel order and block size of a DepthToSpace from this layout to a map ``(C, H, W)``; else ``None``.
 
         After the rows, and after the columns, a dimension then holds factors of the channels. The result is the map
         channel of each channel of the layer's input, and the rows and columns of a block; ``None`` if no such layer
@@ -291,7 +291,7 @@ class View:
         return None if order is None else (order, (_size(inner[0]), _size(inner[1])))
 
     def space_to_depth(self) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """Return how a SpaceToDepth layer turns this layout into a map ``(C, H, W)``: channel order and block size.
+        """Return channel order and block size of a SpaceToDepth from this layout to a map ``(C, H, W)``; else ``None``.
 
         The first dimension then holds all channels, and the inner factors of rows and columns. The result is the
         channel of the layer's output that each channel of the tensor is, and the rows and columns of a block; ``None``

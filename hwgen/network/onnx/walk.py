@@ -58,7 +58,7 @@ from hwgen.network.ops import Op
 from hwgen.network.options import AS_IT_IS, ModelOptions
 
 _QUANTISERS = {"QuantizeLinear"}
-"""ONNX operators that can begin a new feature map."""
+"""Names of ONNX operators that can begin a new feature map."""
 _REALS = {
     *(TensorProto.UNDEFINED, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE),
     *ELEMENTS,

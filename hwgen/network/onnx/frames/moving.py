@@ -138,7 +138,7 @@ def _check_one_frame(operands: FrameOperands, lists: Sequence[Sequence[int]], va
 def _fitting(
     position: Frames, shape: Sequence[int], target: Sequence[int], count: int, *, copies: bool
 ) -> list[tuple[Frames, list[int]]]:
-    """Return where ``count`` frames can be after a Reshape to ``target``: places, each with the other sizes.
+    """Return pairs for ``count`` frames after a Reshape to ``target``: a possible place, and the other sizes.
 
     Parameters
     ----------

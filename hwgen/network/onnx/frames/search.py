@@ -49,7 +49,7 @@ RAGGED: Mapping[str, Special] = {
 
 
 def after_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> Position:
-    """Return what an output holds if an input has ragged rows (their number depends on the frames' values).
+    """Return the frames' place in an output, or its `Special` kind, if an input's rows per frame depend on values.
 
     ``kinds``: contents of the node's inputs; ``None`` for inputs without such rows.
     """
