@@ -89,7 +89,7 @@ class Design(ABC):
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Configuration of the accelerator's Amaranth component, for a plan with one group.
+        """Configuration of the accelerator's Amaranth component, for a plan with one fusion group.
 
         Raises
         ------
@@ -473,7 +473,7 @@ class AcceleratorDesign(Design):
         return {f"{identifier(config.name)}{weights.SUFFIX}": content}
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
-        """Return golden maps ``(n, C, H, W)`` as a list: the input, then the output of each group of the plan.
+        """Return golden maps ``(n, C, H, W)`` as a list: the input, then the output of each fusion group of the plan.
 
         Returns
         -------

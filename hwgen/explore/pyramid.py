@@ -95,7 +95,7 @@ def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
 
 
 def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
-    """Return the words kept for reuse between tiles, one number per possible first layer of a group."""
+    """Return the words kept for reuse between tiles, one number per possible first layer of a fusion group."""
     linked = Linked.of(layers)
     check_tip(linked, tip)
     tips = tips_of_tails(linked, tip)
@@ -221,7 +221,7 @@ def recomputation(layers: Layers, tip: Pair = (1, 1)) -> Work:
 
 
 def recomputation_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Work]:
-    """Return the `Work` with recomputed overlaps, one per possible first layer of a group.
+    """Return the `Work` with recomputed overlaps, one per possible first layer of a fusion group.
 
     A pyramid is mapped back from its output tile (tip), so all groups with one tip share its levels.
     """
@@ -256,7 +256,7 @@ def _works_of_tails(linked: Linked, tip: Pair) -> list[Work]:
 
 
 def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
-    """Return the number of feature-map words moved off chip per frame: each group's input and output.
+    """Return the number of feature-map words moved off chip per frame: each fusion group's input and output.
 
     Halos of tiles do not count.
     """

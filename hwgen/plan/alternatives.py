@@ -203,6 +203,6 @@ def _larger(board: Board, than: Board) -> bool:
 
 
 def _has_room(task: Task, board: Board) -> bool:
-    """Return whether all layers of a task may fit a board as one group; a quick test that plans nothing."""
+    """Return whether all layers of a task may fit a board as one fusion group; a quick test that plans nothing."""
     goal = replace(task.in_slices.goal, dsp=board.dsp)
     return may_fit(Task(task.network, board, goal), len(task.works))

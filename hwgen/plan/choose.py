@@ -135,12 +135,12 @@ def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal
 
 
 def can_be_built(task: Task, count: int) -> bool:
-    """Return whether the first ``count`` layers fit the board as one group, found by planning them."""
+    """Return whether the first ``count`` layers fit the board as one fusion group, found by planning them."""
     return not isinstance(best_group(task, 0, count), Refusal)
 
 
 def may_fit(task: Task, count: int) -> bool:
-    """Return whether the first ``count`` layers may fit the board as one group, found without planning them.
+    """Return whether the first ``count`` layers may fit the board as one fusion group, found without planning them.
 
     They are built row by row with the smallest buffers, with the fewest DSP slices or with the fastest unroll factors.
     If they fit in this way, they mostly fit with the buffers that they need, too.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 Span = tuple[int, int]
-"""Range of a group's layers: index of the first layer, and index of the last layer plus one."""
+"""Range of a fusion group's layers: index of the first layer, and index of the last layer plus one."""
 
 Join = Callable[[int, int], int]
 """Function that combines two groups' costs (integers) into the cost of both: `max` or `operator.add`."""
@@ -95,5 +95,5 @@ def _unroll_path(path: Any) -> list[tuple[Span, Any]]:
 
 
 def text(names: Sequence[str], cuts: Iterable[Span]) -> str:
-    """Return a grouping as text such as ``conv1_1-pool1,conv2_1``: each group's first and last layer."""
+    """Return a grouping as text such as ``conv1_1-pool1,conv2_1``: each fusion group's first and last layer."""
     return ",".join(names[a] if b - a == 1 else f"{names[a]}-{names[b - 1]}" for a, b in cuts)

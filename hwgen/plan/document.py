@@ -131,7 +131,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
 
 
 def _output(network: Network, output_index: int) -> str:
-    """Return the name that a group's output has in ``plan.json`` as the reader of a FIFO."""
+    """Return the name that a fusion group's output has in ``plan.json`` as the reader of a FIFO."""
     return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[output_index]}"
 
 
@@ -209,7 +209,7 @@ def _budget(document: Entries, board: Board) -> int:
 
 
 def _group_networks(entries: list[Entries], network: Network) -> list[Network]:
-    """Return a list of networks, one per group: the group's layers, after the `Copy` of its input if it has one.
+    """Return a list of networks, one per group: the fusion group's layers, after the `Copy` of its input if it has one.
 
     Raises
     ------

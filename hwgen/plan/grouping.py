@@ -36,7 +36,7 @@ MAX_STEPS = 16
 
 
 def parse(text: str, network: Network) -> tuple[Span, ...]:
-    """Return the groups in a text such as ``conv1_1-pool1,conv2_1`` as ranges of layer indices (begin, end).
+    """Return the fusion groups in a text such as ``conv1_1-pool1,conv2_1`` as ranges of layer indices (begin, end).
 
     Raises
     ------
@@ -66,7 +66,7 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
 
 
 def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
-    """Return the names of the first and last layer in a group's text such as ``conv1_1-pool1``.
+    """Return the names of the first and last layer in a fusion group's text such as ``conv1_1-pool1``.
 
     Layers' names can contain dashes themselves.
 
@@ -146,7 +146,7 @@ def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
 
 
 def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
-    """Return a pair for the cheapest grouping: its total cost, and its layer ranges, given each group's cost."""
+    """Return a pair for the cheapest grouping: its total cost, and its layer ranges, given each fusion group's cost."""
     best: dict[int, tuple[float, tuple[Span, ...]]] = {boundaries[0]: (0.0, ())}
     for index, end in enumerate(boundaries[1:], start=1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in boundaries[:index])
@@ -194,7 +194,7 @@ def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
 
 
 def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
-    """Return a group's DSP slices and estimated cycles per frame as a pair, or a refusal if it can't fit."""
+    """Return a fusion group's DSP slices and estimated cycles per frame as a pair, or a refusal if it can't fit."""
     unrolling = unrolling_by_slices(task, *span)
     if isinstance(unrolling, Refusal):
         return unrolling
@@ -208,7 +208,7 @@ def _is_one(span: Span) -> bool:
 
 
 class _Cutting:
-    """Search for the best grouping of a network, with the groups planned, refused or estimated so far."""
+    """Search for the best grouping of a network, with the fusion groups planned, refused or estimated so far."""
 
     def __init__(self, task: Task):
         self.task = task
@@ -248,7 +248,7 @@ class _Cutting:
         return None
 
     def _best_grouping(self) -> tuple[Span, ...] | None:
-        """Return the best grouping's layer ranges by the groups' costs so far; ``None`` if none is left."""
+        """Return the best grouping's layer ranges by the fusion groups' costs so far; ``None`` if none is left."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
         points = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
@@ -283,7 +283,7 @@ class _Cutting:
         return [(slices if self.task.goal.objective == "dsp" else maps + weights, cycles)]
 
     def _refusal(self) -> Refusal:
-        """Return the refusal that names layers that can't be cut apart and don't fit the board as one group.
+        """Return the refusal that names layers that can't be cut apart and don't fit the board as one fusion group.
 
         There are such layers, because otherwise groups of the layers between two cuts would fit. The refusal names the
         first that are known, as planning all layers before them, in search of others, could take minutes.
@@ -310,7 +310,7 @@ class _Cutting:
         return Refusal(f"{self._text(span)}{do} not fit {task.board.name}: {reason}{fit}{tiles}")
 
     def _text(self, span: Span) -> str:
-        """Return the name of a group's only layer, or of its first and last layer, as text."""
+        """Return the name of a fusion group's only layer, or of its first and last layer, as text."""
         first, last = self.layers[span[0]].name, self.layers[span[1] - 1].name
         return first if _is_one(span) else f"{first} to {last}"
 
@@ -320,7 +320,7 @@ class _Cutting:
         return max(needs), uncut[needs.index(max(needs))]
 
     def _fits(self, span: Span) -> bool:
-        """Return whether a group of layers fits the board, planned exactly unless that was done before."""
+        """Return whether a fusion group of layers fits the board, planned exactly unless that was done before."""
         if span not in self.exact and span not in self.refused:
             group = best_group(self.task, *span, in_turn=True)
             if isinstance(group, Refusal):

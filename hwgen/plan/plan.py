@@ -36,7 +36,7 @@ class Placement(ABC):
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """Total DSP slices, block RAMs, LUTs and flip-flops that the plan's groups need on the board."""
+        """Total DSP slices, block RAMs, LUTs and flip-flops that the plan's fusion groups need on the board."""
 
     @property
     def obstacle(self) -> str | None:
@@ -75,7 +75,7 @@ class Placement(ABC):
 
 
 class SingleGroup(Placement):
-    """Placement of a single group, whose frames overlap; of maps, only its input and output leave the chip.
+    """Placement of a single fusion group, whose frames overlap; of maps, only its input and output leave the chip.
 
     A group that keeps weights in off-chip memory also moves these (`Group.traffic_bytes`).
     """
@@ -216,7 +216,7 @@ class Plan:
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:
-        """Return the accelerator configuration of a plan's only group; several groups raise `PlanError`.
+        """Return the accelerator configuration of a plan's only fusion group; several groups raise `PlanError`.
 
         Raises
         ------
@@ -229,7 +229,7 @@ class Plan:
         return configs[0]
 
     def circuits(self) -> list[Any]:
-        """Return each group's circuit configuration as a list, the input of `hwgen.tools.synthesis`.
+        """Return each fusion group's circuit configuration as a list, the input of `hwgen.tools.synthesis`.
 
         Raises
         ------
@@ -240,7 +240,7 @@ class Plan:
         return [group.circuit for group in self.groups]
 
     def configs(self) -> list[AcceleratorConfig]:
-        """Return each group's accelerator configuration as a list; `PlanError` if the plan can't be built yet.
+        """Return each fusion group's accelerator configuration as a list; `PlanError` if the plan can't be built yet.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class Plan:
 
     @property
     def resources(self) -> Resources:
-        """Total DSP slices, block RAMs, LUTs and flip-flops that the plan's groups need on the board."""
+        """Total DSP slices, block RAMs, LUTs and flip-flops that the plan's fusion groups need on the board."""
         return self.placement.resources
 
     @property

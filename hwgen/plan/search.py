@@ -1,4 +1,4 @@
-"""Search for a task's best plan: one group of layers, groups in turn, or one group with its weights off chip."""
+"""Search for a task's best plan: one fusion group of layers, groups in turn, or one group with its weights off chip."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from hwgen.templates.task import Task
 MAX_TRIES = 4
 
 Choose = Callable[..., Group | Refusal]
-"""Function that plans some layers as one group (or returns a refusal), with the parameters of `best_group`."""
+"""Function that plans some layers as one fusion group (or returns a refusal), with the parameters of `best_group`."""
 
 
 @dataclass(frozen=True)
 class PlanSearch:
-    """Search for the best plan of a task (network, board and goal), with the groups that the user requested.
+    """Search for the best plan of a task (network, board and goal), with the fusion groups that the user requested.
 
     Parameters
     ----------
@@ -102,11 +102,11 @@ class PlanSearch:
         return plan if isinstance(other, Refusal) and is_nearer else other
 
     def _plan_as_one_group(self) -> Plan | Refusal:
-        """Return the plan of all layers as one group, or a refusal if the group does not fit."""
+        """Return the plan of all layers as one fusion group, or a refusal if the group does not fit."""
         return self._plan_group(best_group(self.task, 0, len(self.task.works)))
 
     def _plan_group(self, group: Group | Refusal, *notes: str) -> Plan | Refusal:
-        """Return the plan of a single group, with notes for users; a refusal is returned unchanged."""
+        """Return the plan of a single fusion group, with notes for users; a refusal is returned unchanged."""
         if isinstance(group, Refusal):
             return group
         task = self.task if any(layer.lut_lanes for layer in group.layers) else self._in_slices
@@ -137,7 +137,7 @@ class PlanSearch:
         return plan
 
     def _off_chip(self, refusal: Refusal) -> Plan | None:
-        """Return the plan of one group with its weights in off-chip memory; ``None`` if there is none.
+        """Return the plan of one fusion group with its weights in off-chip memory; ``None`` if there is none.
 
         There is none with an objective other than interval and latency, with products that must be in LUTs, or if no
         such group fits.
@@ -158,7 +158,7 @@ class PlanSearch:
         return None if isinstance(plan, Refusal) else plan
 
     def _compared(self, plan: Plan) -> Plan:
-        """Return the plan of one group, with a note for users if groups in turn would be faster.
+        """Return the plan of one fusion group, with a note for users if groups in turn would be faster.
 
         Groups in turn can be faster because each has all slices while it runs. The note has the exact figure of the
         plan in turn, and the option that requests it.
@@ -252,7 +252,7 @@ class InTurnSearch:
     choose: Choose = best_group
 
     def best(self, shared: bool = False) -> Plan | Refusal:
-        """Return the plan of the groups with separate hardware, or on shared DSP slices if that does not fit.
+        """Return the plan of the fusion groups with separate hardware, or on shared DSP slices if that does not fit.
 
         With the objective ``dsp``, the fewest slices are found by bisection over the budget that each group may use.
         Each group is as fast as the budget allows.
@@ -283,7 +283,7 @@ class InTurnSearch:
         return best
 
     def _separate(self) -> Plan | Refusal:
-        """Return the plan with separate hardware for each group, and the DSP slices divided among the groups.
+        """Return the plan with separate hardware for each fusion group, and the DSP slices divided among the groups.
 
         The time of a group is about its multiply-adds divided by its slices, and the times add up. Their sum is
         smallest if the slices are in the ratio of the square roots of the multiply-adds.
@@ -294,7 +294,7 @@ class InTurnSearch:
         return self._plan_spans([self.task.aiming(dsp=max(int(self.task.goal.dsp * r / sum(roots)), 1)) for r in roots])
 
     def _plan_within_slices(self, dsp: int) -> Plan | Refusal:
-        """Return the plan of the groups in turn if each group may use ``dsp`` slices, or a refusal.
+        """Return the plan of the fusion groups in turn if each group may use ``dsp`` slices, or a refusal.
 
         With the objective ``dsp``, each group is as fast as these slices allow.
         """
@@ -319,5 +319,5 @@ class InTurnSearch:
 
 
 def _max_slices(plan: Plan) -> int:
-    """Return the number of DSP slices in the plan's group that has the most."""
+    """Return the number of DSP slices in the plan's fusion group that has the most."""
     return max(group.resources.dsp for group in plan.groups)

@@ -39,7 +39,7 @@ class Template(ABC):
     name: ClassVar[str]
     """Name of the template in plans, options and messages, such as ``stream`` or ``pyramid``."""
     holds_weights: ClassVar[bool] = True
-    """Whether the chip stores all weights of a group while the group runs."""
+    """Whether the chip stores all weights of a fusion group while the group runs."""
     multiplies_in_luts: ClassVar[bool] = False
     """Whether the template's hardware may compute products in LUTs as well as in DSP slices."""
 
@@ -76,7 +76,7 @@ class Template(ABC):
 
     @abstractmethod
     def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
-        """Return the accelerator configuration of a group, from its network, the layers' choices and the device.
+        """Return the accelerator configuration of a fusion group, from its network, the layers' choices and the device.
 
         Raises
         ------
@@ -98,15 +98,15 @@ class Template(ABC):
         return stage_of(op, device)
 
     def input_pixels(self, network: Network) -> tuple[int, ...]:
-        """Return the pixels fetched per frame of each input map of a group, repeated fetches included."""
+        """Return the pixels fetched per frame of each input map of a fusion group, repeated fetches included."""
         return tuple(source.height * source.width for source in network.input_maps)
 
     def summary(self, group: Group) -> list[str]:
-        """Return the lines of text about a group that are printed below the plan's table; none by default."""
+        """Return the lines of text about a fusion group that are printed below the plan's table; none by default."""
         return []
 
     def is_moot(self, network: Network, option: str) -> bool:
-        """Return whether a template's option, such as ``overlap``, makes no difference for a group."""
+        """Return whether a template's option, such as ``overlap``, makes no difference for a fusion group."""
         return False
 
     exclusive_phrase: ClassVar[str] = ""
@@ -115,7 +115,7 @@ class Template(ABC):
     # A template overrides the following members if its groups are not layers with streams between them.
 
     streams: ClassVar[bool] = True
-    """Whether each layer of a group has hardware of its own, with streams between layers.
+    """Whether each layer of a fusion group has hardware of its own, with streams between layers.
 
     Only then a `Group` has a configuration.
     """
@@ -179,7 +179,7 @@ class Group:
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Accelerator configuration of the group's hardware."""
+        """Accelerator configuration of the fusion group's hardware."""
         return self.template.configure(self.network, self.layers, self.device)
 
     @property
@@ -201,7 +201,7 @@ class Group:
 
     @cached_property
     def resources(self) -> Resources:
-        """Estimated DSP slices, block RAMs, LUTs and flip-flops of the group's hardware on the device."""
+        """Estimated DSP slices, block RAMs, LUTs and flip-flops of the fusion group's hardware on the device."""
         return self.config.resources
 
     @cached_property
@@ -250,10 +250,10 @@ class Group:
 
     @property
     def slowest_cycles(self) -> int:
-        """Cycles per frame of the group's slowest layer."""
+        """Cycles per frame of the fusion group's slowest layer."""
         return max(layer.cycles for layer in self.config.layers)
 
     @property
     def weight_bram36(self) -> float:
-        """Number of 36-kbit block RAMs that store the group's weights."""
+        """Number of 36-kbit block RAMs that store the fusion group's weights."""
         return sum(layer.compute.resources.bram36 for layer in self.config.layers)

@@ -460,7 +460,7 @@ def _first_engine(task: Task) -> EngineConfig | Refusal:
 
 
 def _compile_work(group: EngineGroup) -> int:
-    """Return the estimated work of compiling a group, as a number of jobs on one core (`MAX_WORK`)."""
+    """Return the estimated work of compiling a fusion group, as a number of jobs on one core (`MAX_WORK`)."""
     return len(group.schedule.jobs) * (1 if group.engine.has_cores else ONE_CORE_WORK)
 
 

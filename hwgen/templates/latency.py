@@ -1,4 +1,4 @@
-"""Quick estimate of a group's latency in cycles, row by row, to compare plans before the exact schedule.
+"""Quick estimate of a fusion group's latency in cycles, row by row, to compare plans before the exact schedule.
 
 An output row starts once the first pixels that it needs of its last input row have arrived, and does not end before
 that input row ends. FIFOs and line buffers count as unlimited, and a pipeline as a fixed number of cycles.
@@ -22,7 +22,7 @@ RowTimes = tuple[np.ndarray, np.ndarray]
 
 
 def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:
-    """Return a group's estimated latency: cycles from first input to last output of one frame."""
+    """Return a fusion group's estimated latency: cycles from first input to last output of one frame."""
     return last_end(works, row_times(works, windows, unrolls))
 
 
@@ -47,13 +47,13 @@ def row_times(
 
 
 def last_end(works: Sequence[LayerWork], rows: Sequence[RowTimes]) -> float:
-    """Return a group's last cycle: the end of its last output row, over all layers that no other layer reads."""
+    """Return a fusion group's last cycle: the end of its last output row, over all layers that no other layer reads."""
     read_layers = {index - back for index, work in enumerate(works) for back in work.back}
     return float(max(ends[-1] for index, (_, ends) in enumerate(rows) if index not in read_layers))
 
 
 def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end cycles of a group's input rows, at one beat of the first layer per cycle."""
+    """Return start and end cycles of a fusion group's input rows, at one beat of the first layer per cycle."""
     row = work.beats(unroll) * -(-work.input_width // unroll.tp)
     ends = np.arange(1, work.input_height + 1) * float(row)
     return ends - row, ends

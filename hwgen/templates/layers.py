@@ -78,7 +78,7 @@ OF_FIFOS = ("fifo_depths", "fifos_in", "fifo_lanes", "converts_first")
 
 
 def layer_entries(group: Entries) -> list[Entries]:
-    """Return the entries (JSON objects) of a group's layers in ``plan.json``; their errors name the layer."""
+    """Return the entries (JSON objects) of a fusion group's layers in ``plan.json``; their errors name the layer."""
     return [
         replace(layer, where=f"plan layer {layer.text('name')}")
         for layer in group.objects("layers", where="plan layer")
@@ -86,7 +86,7 @@ def layer_entries(group: Entries) -> list[Entries]:
 
 
 def read_input_pixels(group: Entries, network: Network, layers: Sequence[LayerPlan]) -> int:
-    """Return the pixels per beat of a group's input, read from ``plan.json`` and checked."""
+    """Return the pixels per beat of a fusion group's input, read from ``plan.json`` and checked."""
     rule = Rule(minimum=1, maximum=max(network.input.width, layers[0].tp), reason="the width of its input")
     return group.value("input_pixels", int, rule, default=1)
 

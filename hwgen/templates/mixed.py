@@ -45,7 +45,7 @@ SLACK = 0.01
 
 @dataclass(frozen=True)
 class MixedSearch(GroupSearch):
-    """Search for one group's unroll factors and buffers, with products computed both in DSP slices and in LUTs.
+    """Search for one fusion group's unroll factors and buffers, with products computed both in DSP slices and in LUTs.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class MixedSearch(GroupSearch):
 
     @cached_property
     def mixed(self) -> Search:
-        """Search for the group's unroll factors with products in DSP slices and in LUTs, within both budgets."""
+        """Search for the fusion group's unroll factors with products in DSP slices and in LUTs, within both budgets."""
         search = self.task.two_prices.part(self.begin, self.end)
         return search.under(self.task.budget(self.board.lut - self.other_luts))
 
@@ -81,7 +81,7 @@ class MixedSearch(GroupSearch):
         return self._cheaper(self._faster(group, min_other))
 
     def _cheaper(self, group: Group) -> Group:
-        """Return a group of the same interval that is clearly cheaper as configured, or ``group`` if none is.
+        """Return a fusion group of the same interval that is clearly cheaper as configured, or ``group`` if none is.
 
         By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore configured.
         """
@@ -183,12 +183,12 @@ class MixedSearch(GroupSearch):
         return self._too_few() if unrolling is None else unrolling
 
     def _too_few(self) -> Refusal:
-        """Return a refusal: no unroll factors of the group are within both budgets."""
+        """Return a refusal: no unroll factors of the fusion group are within both budgets."""
         budgets = f"{counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
         return Refusal(f"no unrolling fits {budgets} with products in LUTs", "LUTs")
 
     def refusal(self, in_slices: Refusal) -> Refusal:
-        """Return a refusal that says why a group fits no plan: ``in_slices``, or what LUT products would need.
+        """Return a refusal that says why a fusion group fits no plan: ``in_slices``, or what LUT products would need.
 
         If DSP slices run out, or the interval is too long, it names what suffices with products in LUTs.
         """
@@ -245,7 +245,7 @@ class MixedSearch(GroupSearch):
         return lack if lack is not None and lack.resource == refusal.resource else moved._slower(refusal)
 
     def _fits(self, unrolling: Unrolling) -> bool:
-        """Return whether the group with given unroll factors fits, with LUTs to spare for larger buffers."""
+        """Return whether the fusion group with given unroll factors fits, with LUTs to spare for larger buffers."""
         return GroupSearch._fits(replace(self, kept_luts=int(2 * SLACK * self.board.lut)), unrolling)
 
     def _searches(self, refusal: Refusal) -> Sequence[Search]:

@@ -84,12 +84,12 @@ class Move:
 
 
 def moves_of(group: Group) -> list[Move]:
-    """Return the possible moves of a group's memories to LUTs, and mergers of weight memories."""
+    """Return the possible moves of a fusion group's memories to LUTs, and mergers of weight memories."""
     return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
 
 
 def ultra_moves_of(group: Group, board: Board) -> list[Move]:
-    """Return all moves of memories to UltraRAM that a group allows: memories that are deep and wide."""
+    """Return all moves of memories to UltraRAM that a fusion group allows: memories that are deep and wide."""
     if (ultra_ram := board.ultra_ram) is None:
         return []
     layers = enumerate(group.config.layers)
@@ -207,7 +207,7 @@ def fewest_ultra_moves(moves: Sequence[Move], halves: int, ultra_rams: int) -> t
 
 
 def with_memories_moved(group: Group, board: Board) -> Group:
-    """Return the group with memories moved out of block RAM until the board has enough block RAM.
+    """Return the fusion group with memories moved out of block RAM until the board has enough block RAM.
 
     The group is returned unchanged if the board has enough block RAM, or if no moves suffice. FIFOs and line buffers
     keep their sizes.
@@ -254,7 +254,7 @@ def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> 
 
 
 def _has_line_buffer(config: AcceleratorConfig, link: Link) -> bool:
-    """Return whether the reader of a link evens out bursts: it has a line buffer, or is a group output."""
+    """Return whether the reader of a link evens out bursts: it has a line buffer, or is a fusion group output."""
     return link.sink == len(config.layers) or config.layers[link.sink].has_line_buffer
 
 

@@ -1,4 +1,4 @@
-"""Pyramid template: a group is computed tile by tile of its output; tiles' overlaps are kept or recomputed.
+"""Pyramid template: a fusion group is computed tile by tile of its output; tiles' overlaps are kept or recomputed.
 
 The scheme is Alwani's (2015). The tile of the group's output is the pyramid's tip. `hwgen.templates.pyramid_tiles`
 derives the tiles of all layers from the tip, and `hwgen.templates.tips` has the candidate tips.
@@ -129,7 +129,7 @@ class PyramidTemplate(Template):
 
 
 def check_chain(network: Network, name: str) -> None:
-    """Raise `PlanError` unless a group is a chain of layers with one input and one output.
+    """Raise `PlanError` unless a fusion group is a chain of layers with one input and one output.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def pyramid_cycles(config: AcceleratorConfig) -> int:
 
 
 def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[TiledAxis, TiledAxis]]) -> AcceleratorConfig:
-    """Return the accelerator configuration of a group as computed tile by tile, from one that works row by row.
+    """Return the accelerator configuration of a fusion group as computed tile by tile, from one that works row by row.
 
     Arithmetic, FIFOs and beats are unchanged. Tile buffers and reuse buffers replace the line buffers.
 
@@ -184,7 +184,7 @@ def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[TiledAxis, TiledAx
 
 @dataclass(frozen=True)
 class PyramidSearch(GroupSearch):
-    """Search for unroll factors and buffers of a group in pyramids, given output tile, overlap and input beat.
+    """Search for unroll factors and buffers of a fusion group in pyramids, given output tile, overlap and input beat.
 
     Layers are balanced by their work per pyramid inside the map or, with ``in_all``, by their work per frame.
     """

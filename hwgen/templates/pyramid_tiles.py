@@ -1,4 +1,4 @@
-"""Division of each layer's input into tiles for successive output tiles of a group (Alwani 2015, section 3.1).
+"""Division of each layer's input into tiles for successive output tiles of a fusion group (Alwani 2015, section 3.1).
 
 A pyramid's tip is its tile of the group's output. The pyramid's tile of every layer's input follows from the tip, from
 the last layer back to the first. The overlap decides what a tile holds:
@@ -115,7 +115,7 @@ def _whole_tiles(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> 
 
 
 def _dependent_sizes(layers: Sequence[Op], axis: int) -> list[int]:
-    """Return a list, per map of a group, of how many rows (axis 0) or columns the group's output depends on.
+    """Return a list, per map of a fusion group, of how many rows (axis 0) or columns the group's output depends on.
 
     Pixels after the last windows are not computed.
 

@@ -74,7 +74,7 @@ class GroupSearch:
 
     @property
     def network(self) -> Network:
-        """Network of the group's layers."""
+        """Network of the fusion group's layers."""
         return self.task.part(self.begin, self.end)
 
     @property
@@ -84,7 +84,7 @@ class GroupSearch:
 
     @property
     def search(self) -> Search:
-        """Search for the group's unroll factors (`Search`), where cost is the number of DSP slices."""
+        """Search for the fusion group's unroll factors (`Search`), where cost is the number of DSP slices."""
         return self.task.search.part(self.begin, self.end)
 
     @property
@@ -97,7 +97,7 @@ class GroupSearch:
         return Group(network=self.network, layers=layers, template=self.template, device=self.board.family)
 
     def best(self) -> Group | Refusal:
-        """Return the group that fits the board and is the best by the plan's objective, or a refusal."""
+        """Return the fusion group that fits the board and is the best by the plan's objective, or a refusal."""
         unrolling = self.best_factors()
         if isinstance(unrolling, Refusal):
             return unrolling
@@ -159,7 +159,7 @@ class GroupSearch:
         return (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
 
     def first(self) -> Group | Refusal:
-        """Return the group that is best if only DSP slices count, or a refusal if another resource runs out."""
+        """Return the fusion group that is best if only DSP slices count, or a refusal if another resource runs out."""
         unrolling = self.best_factors()
         return unrolling if isinstance(unrolling, Refusal) else self._group_of_factors(unrolling)
 
@@ -182,7 +182,7 @@ class GroupSearch:
 
     @property
     def board(self) -> Board:
-        """Board of the plan, with the resources that the group may use."""
+        """Board of the plan, with the resources that the fusion group may use."""
         return self.task.board
 
     def best_factors(self) -> Unrolling | Refusal:
@@ -233,7 +233,7 @@ class GroupSearch:
 
     @property
     def _floor(self) -> int:
-        """Cycles per frame for the off-chip transfers of the group's maps; a shorter interval is of no use."""
+        """Cycles per frame for the off-chip transfers of the fusion group's maps; a shorter interval is of no use."""
         return self.task.board.transfer_cycles(self.network.map_bytes)
 
     def _fewest(self, search: Search) -> Unrolling | Refusal:
@@ -273,7 +273,7 @@ class GroupSearch:
 
     @property
     def min_luts(self) -> int:
-        """Number of LUTs of the group with the cheapest unroll factors and the smallest buffers."""
+        """Number of LUTs of the fusion group with the cheapest unroll factors and the smallest buffers."""
         return self._smallest(self.search.cheapest_of_all).resources.lut
 
     def min_lack(self) -> Refusal | None:
@@ -295,7 +295,7 @@ class GroupSearch:
 
     @property
     def _windows(self) -> list[Window]:
-        """Sliding window (kernel, stride, padding) of each layer of the group."""
+        """Sliding window (kernel, stride, padding) of each layer of the fusion group."""
         return [layer.window for layer in self.network.layers]
 
     def _climbed(
@@ -331,13 +331,13 @@ class GroupSearch:
         return self.shortage(memory_moves.with_memories_moved(group, self.board) if self.moves_memories else group)
 
     def _smallest(self, unrolling: Unrolling) -> Group:
-        """Return the group with given unroll factors and the smallest line buffers and FIFOs."""
+        """Return the fusion group with given unroll factors and the smallest line buffers and FIFOs."""
         layers = self._layers(unrolling)
         rows = [self.template.stage(layer, self.board.family).min_rows for layer in self.network.layers]
         return self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
 
     def _fits(self, unrolling: Unrolling) -> bool:
-        """Return whether the group with given unroll factors and the smallest buffers fits the board.
+        """Return whether the fusion group with given unroll factors and the smallest buffers fits the board.
 
         DSP slices and the weights' block RAM are compared first, because composing the group takes longer.
         """
@@ -376,7 +376,7 @@ class GroupSearch:
         )
 
     def _sized(self, unrolling: Unrolling) -> Group:
-        """Return the group with given unroll factors and the buffer sizes that the exact schedule determines.
+        """Return the fusion group with given unroll factors and the buffer sizes that the exact schedule determines.
 
         If the interval is longer than the slowest layer's cycles, some width converters move before their FIFOs.
         """

@@ -1,4 +1,4 @@
-"""Search for the output tile (tip) of a group computed tile by tile, and each layer's work per tile.
+"""Search for the output tile (tip) of a fusion group computed tile by tile, and each layer's work per tile.
 
 Large tips fetch and compute fewer overlaps; small tips need less memory on chip. Rows and columns are independent, so
 a tip's cost is a product of its rows' and its columns' cost, and hundreds of tips are compared at once.
@@ -175,7 +175,7 @@ def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[TiledAxis, TiledAxis]], 
 
 
 def _stride(layers: Sequence[Op]) -> int:
-    """Return the number of columns of a group's input per column of the group's output."""
+    """Return the number of columns of a fusion group's input per column of the group's output."""
     return prod(layer.window.stride[1] for layer in layers)
 
 

@@ -1,4 +1,4 @@
-"""Exact search for unroll factors of a group's layers, with the shortest interval that the resources allow.
+"""Exact search for unroll factors of a fusion group's layers, with the shortest interval that the resources allow.
 
 Each layer has its own hardware. The interval is therefore the slowest layer's, and the resources add up. Neighbours are
 coupled in one point only: a layer reads as many pixels per beat as the previous layer computes per cycle. For a given
@@ -65,7 +65,7 @@ def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
 
 
 def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
-    """Return the cycles per frame of a group's slowest layer, given the work and unroll factors of all layers.
+    """Return the cycles per frame of a fusion group's slowest layer, given the work and unroll factors of all layers.
 
     A group input has as many pixels per beat as its reader.
     """
@@ -183,7 +183,7 @@ def choices(work: LayerWork, cost: Cost) -> list[UnrollChoice]:
 
 @dataclass(frozen=True)
 class Unrolling:
-    """Unroll factors of all layers of a group, with their total cost and estimated LUTs.
+    """Unroll factors of all layers of a fusion group, with their total cost and estimated LUTs.
 
     `order` compares the cost, then the LUTs by `rough_luts`, then the layers' ranks.
     """
@@ -205,7 +205,7 @@ def by_layer(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Search:
-    """Search over all unroll factors of a group's layers, within a budget of DSP slices, and maybe of LUTs.
+    """Search over all unroll factors of a fusion group's layers, within a budget of DSP slices, and maybe of LUTs.
 
     Parameters
     ----------

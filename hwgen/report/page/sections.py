@@ -1,4 +1,4 @@
-"""Report page sections that depend on a group's template; the default is for layers linked by streams.
+"""Report page sections that depend on a fusion group's template; the default is for layers linked by streams.
 
 A timeline in ``report.html`` has the share of each bin of cycles that is spent in a state.
 """
@@ -40,7 +40,7 @@ class Products:
 
 
 class Sections:
-    """Writer of the report page's sections that depend on a group's template, for layers linked by streams.
+    """Writer of the report page's sections that depend on a fusion group's template, for layers linked by streams.
 
     A template whose groups are not layers with streams in between overrides this (`hwgen.report.page.templates`).
     """
@@ -94,7 +94,7 @@ class Sections:
         return None
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float | None:
-        """Return the peak bandwidth of a group's memory port in GB/s; ``None`` for a group without one."""
+        """Return the peak bandwidth of a fusion group's memory port in GB/s; ``None`` for a group without one."""
         return None
 
     def times(self, group: Group, bins: int) -> dict[str, Any] | None:
