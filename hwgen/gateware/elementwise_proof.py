@@ -159,7 +159,7 @@ def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
 
 
 def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of an elementwise maximum or minimum: it bounds all operands and equals one."""
+    """Return a list with the obligation of a maximum or minimum of maps: it bounds all operands and equals one."""
     lines = _table_lines(config, "converted")
     bound, facts = ">=" if config.greatest else "<=", {}
     for value in _output_values(config):
@@ -177,7 +177,7 @@ def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
 
 
 def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of a conversion by tables: each output is its operand's entry in its map's table."""
+    """Return a list with the obligation of a conversion by tables: each output is its operand's table entry."""
     inputs, layout = config.window.inputs, dict(config.window.step_layout)
     lines = _table_lines(config, "converted")
     source = layout.get("source")
@@ -198,7 +198,7 @@ def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
 
 
 def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of tables per channel: each output is its operand's entry in its channel's table."""
+    """Return a list with the obligation of tables per channel: each output is its channel's table entry."""
     beat, cycles = config.window.input, config.latency
     size, fold_bits = 1 << beat.bits, max(beat.folds - 1, 1).bit_length()
     index, inputs = index_of(site, "fold_index", fold_bits)

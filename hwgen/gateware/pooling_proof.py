@@ -51,7 +51,7 @@ class _Tree:
 
 
 def of_max_pool(config: MaxPoolConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a max pool: an output is at least any given level exactly if one of its taps is."""
+    """Return a list with the obligation that a max pool's output reaches a level exactly if one of its taps does."""
     shape = config.window.input.shape
     level = value_of("level", shape)
     lines, facts = [f"wire [{shape.width - 1}:0] level = $anyconst;"], {}

@@ -12,7 +12,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that the reader of a global pool passes each beat on once, with the right marks."""
+    """Return a list with the obligation that a global pool's reader passes each beat on once, with the right marks."""
     source, layout = config.input, dict(config.step_layout)
     observer = [
         "wire taken = i__valid & i__ready;",

@@ -153,7 +153,7 @@ def tiles_notes(task: Task) -> tuple[str, ...]:
 
 
 def _tiled(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
-    """Return two sums over layers, each in its best tiles: bytes moved, and minimum cycles per frame; or a refusal.
+    """Return two sums over layers, each in its best tiles: bytes moved off chip, and minimum cycles per frame.
 
     Raises
     ------

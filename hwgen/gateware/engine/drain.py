@@ -388,10 +388,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         return last_fold
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> tuple[Value, Signal]:
-        """Return the lane distances of the pixel groups drained next and now, from an added memory by slot of sums.
-
-        Return the distances for the pixel group that is drained next, and for the current one.
-        """
+        """Return the lane distances of the pixel groups drained next and now, from an added memory by slot of sums."""
         m.submodules.strides = strides = ram(self._config.device, 3, self._config.slots, "lut")
         to, of = write_port(strides), read_port(strides, domain="comb")
         stride = Signal(3, name="group_stride", reset_less=True)

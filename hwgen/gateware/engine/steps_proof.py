@@ -77,7 +77,7 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _step_order(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation that each job has its steps once, in order, with the right weights and slots."""
+    """Return a list with the obligation that each job's steps come once, in order, with right weights and slots."""
     step_fields, step = dict(step_layout(engine)), site.fields("step", step_layout(engine))
     layout = Compute.layout(engine.variant)
     loops = ("groups", "first", "last", "channelwise", "kernel_rows", "kernel_columns", "channels", "w_base", "folds")

@@ -64,10 +64,7 @@ class OutputRounding(ScalingPart):
 
     @property
     def whole_bits(self) -> int:
-        """Width in bits (signed) of a rounded product before near ties are corrected; larger ones saturate.
-
-        Larger products saturate.
-        """
+        """Width in bits (signed) of a rounded product before near ties are corrected; larger ones saturate."""
         smallest, largest = self.parameters.outputs
         return signed_bits(smallest - 1, largest + 1)
 
