@@ -208,8 +208,7 @@ class GoldenModel:
         from hwgen.network import golden, quantise
 
         given = quantise.checked_frames(self.network, x)
-        host = self.network.host
-        for begin, part in golden.frame_parts(given, (host and host.batch) or 1):
+        for begin, part in golden.frame_parts(given, self.network.ends.batch or 1):
             prepared = self._prepared(part)
             maps = golden.outputs(self.network, prepared, begin, len(given[0]))
             yield self._integers(maps) if integers else self._outputs(maps, part, prepared)

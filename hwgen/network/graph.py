@@ -12,7 +12,7 @@ from itertools import chain, count
 from typing import Any
 
 from hwgen.errors import ConfigError, InputError, ModelError
-from hwgen.network.ends import Host
+from hwgen.network.ends import Host, InputEnd, OutputEnd
 from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import Copy, Op
@@ -137,6 +137,23 @@ class Network:
         """Feature maps on the graph's edges (network inputs and layer outputs), by the edge's name."""
         maps = dict(zip(self.inputs, self.input_maps, strict=True))
         return maps | {layer.name: layer.output for layer in self.layers}
+
+    @cached_property
+    def ends(self) -> Host:
+        """Host's part of the ONNX model; for a network without a model, its inputs and outputs as they are."""
+        if self.host is not None:
+            return self.host
+        several = len(self.output_layers) > 1
+        return Host(
+            inputs=tuple(
+                InputEnd(name=name, shape=source.shape)
+                for name, source in zip(self.input_names, self.input_maps, strict=True)
+            ),
+            outputs=tuple(
+                OutputEnd(name=name, tensor=name if several else "output", shape=result.shape)
+                for name, result in zip(self.output_names, self.output_maps, strict=True)
+            ),
+        )
 
     @property
     def input_names(self) -> tuple[str, ...]:

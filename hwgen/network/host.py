@@ -48,10 +48,7 @@ It is rounded to whole batches of a model with a fixed batch.
 
 def inputs(network: Network) -> tuple[InputEnd, ...]:
     """Return the inputs of a network's ONNX model, in order, including inputs that only the host reads."""
-    if network.host is not None:
-        return network.host.inputs
-    names = zip(network.input_names, network.input_maps, strict=True)
-    return tuple(InputEnd(name=name, shape=source.shape) for name, source in names)
+    return network.ends.inputs
 
 
 def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
@@ -71,20 +68,15 @@ def input_frames(network: Network, maps: Sequence[np.ndarray]) -> list[np.ndarra
 
 def output_maps(network: Network, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the hardware's output maps ``(n, C, H, W)`` for the model's last integer tensors ``(n, ..)``."""
-    ends = [None] * len(frames) if network.host is None else network.host.outputs
     return [
-        values.reshape(len(values), *expected.shape)
-        if end is None or end.layout is None
-        else end.layout.to_maps(values)
-        for end, expected, values in zip(ends, network.output_maps, frames, strict=True)
+        values.reshape(len(values), *expected.shape) if end.layout is None else end.layout.to_maps(values)
+        for end, expected, values in zip(network.ends.outputs, network.output_maps, frames, strict=True)
     ]
 
 
 def integers(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
     """Return the model's integer tensor ``(n, ..)`` for the hardware's maps ``(n, C, H, W)`` of one output."""
-    if network.host is None:
-        return maps
-    return _frames(network.host.outputs[output_index], maps)
+    return _frames(network.ends.outputs[output_index], maps)
 
 
 def _frames(end: OutputEnd, maps: np.ndarray) -> np.ndarray:
@@ -105,8 +97,8 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
     ModelError
         If ONNX Runtime can't run the operators, or the model does not return one row per frame.
     """
-    frames = integers(network, maps, output_index)
-    if network.host is None or (end := network.host.outputs[output_index]).tail is None:
+    frames, end = integers(network, maps, output_index), network.ends.outputs[output_index]
+    if end.tail is None:
         return frames
     session = _Session(network, end.behind, end.tail)
     (values,) = _run_onnx(network, session, [frames], rows=end.rows, are_ragged=[end.ragged])
@@ -121,9 +113,8 @@ def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray,
     ModelError
         If ONNX Runtime can't run them, for example because the frames are of another type than the inputs.
     """
-    assert network.host is not None
-    assert network.host.head is not None
-    head = network.host.head
+    head = network.ends.head
+    assert head is not None
     session = _Session(network, head.operators, head.model, "before the first integer tensor")
     typed = [values.astype(end.dtype, copy=False) for values, end in zip(feeds, head.inputs, strict=True)]
     parts = [_run_onnx(network, session, [values[part] for values in typed]) for part in _parts(network, len(feeds[0]))]
@@ -132,25 +123,22 @@ def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray,
 
 def names(network: Network) -> tuple[str, ...]:
     """Return the names of all outputs of a network's ONNX model."""
-    remainder = None if network.host is None else network.host.remainder
+    remainder = network.ends.remainder
     return network.output_names if remainder is None else remainder.outputs
 
 
 def ragged(network: Network) -> frozenset[str]:
     """Return the names of the ONNX model's outputs whose number of rows depends on the frame's values."""
-    if network.host is None:
-        return frozenset()
-    if network.host.remainder is not None:
-        return network.host.remainder.ragged
-    return frozenset(end.name for end in network.host.outputs if end.ragged)
+    host = network.ends
+    return (
+        frozenset(end.name for end in host.outputs if end.ragged) if host.remainder is None else host.remainder.ragged
+    )
 
 
 def rows(network: Network) -> bool:
     """Return whether, in every output of the ONNX model, each row along the first dimension is one frame."""
-    if network.host is None:
-        return True
-    remainder = network.host.remainder
-    return all(end.rows for end in network.host.outputs) if remainder is None else remainder.rows
+    host = network.ends
+    return all(end.rows for end in host.outputs) if host.remainder is None else host.remainder.rows
 
 
 def as_by_runtime(network: Network, name: str, values: np.ndarray) -> np.ndarray:
@@ -159,9 +147,9 @@ def as_by_runtime(network: Network, name: str, values: np.ndarray) -> np.ndarray
     The frames need not be the rows of that tensor. An output whose number of rows depends on the frame's values remains
     an array of ``n`` arrays, but for a single frame.
     """
-    host = network.host
-    if host is None or values.dtype == object:
-        return values[0] if values.dtype == object and len(values) == 1 else values
+    host = network.ends
+    if values.dtype == object:
+        return values[0] if len(values) == 1 else values
     if host.remainder is not None:
         frames = host.remainder.frames.get(name)
     else:
@@ -201,7 +189,7 @@ def all_outputs(
     ModelError
         If ONNX Runtime can't run the host's operators, or they do not return one row per frame.
     """
-    remainder = None if network.host is None else network.host.remainder
+    remainder = network.ends.remainder
     if remainder is None:
         return [outputs(network, values, index) for index, values in enumerate(maps)]
     known = {
@@ -247,7 +235,7 @@ def _parts(network: Network, count: int) -> Iterator[slice]:
 
     A frame thus keeps its position in the batch. A constant of the model can have another value for each position.
     """
-    batch = (network.host and network.host.batch) or 1
+    batch = network.ends.batch or 1
     step = max(1, _AT_A_TIME // batch) * batch
     return (slice(start, start + step) for start in range(0, count, step))
 
@@ -269,11 +257,11 @@ def _run_onnx(
     are_ragged : sequence of bool
         For each output, whether its number of rows depends on the frame's values.
     """
-    assert network.host is not None
+    batch = network.ends.batch
     if any(are_ragged):
         return _in_batches(network, session, feeds, 1, are_ragged)
-    if network.host.batch is not None or not rows:
-        return _in_batches(network, session, feeds, network.host.batch or 1)
+    if batch is not None or not rows:
+        return _in_batches(network, session, feeds, batch or 1)
     with suppress(ModelError):  # unless only the number of frames is the cause, the error is raised again below
         together = session.run(feeds)
         if all(values.ndim and len(values) == len(feeds[0]) for values in together):
@@ -315,17 +303,12 @@ def describe(network: Network) -> dict[str, Any]:
     model clips has ``limits``. With several inputs, they are the list ``inputs``. With several outputs, they are the
     list ``outputs``, each with the model's name and the operators after it.
     """
-    host, several = network.host, len(network.output_layers) > 1
+    host, several = network.ends, len(network.output_layers) > 1
     tensors = []
-    for index, result in enumerate(network.output_maps):
-        if host is None:
-            tensors.append(_tensor(result, network.output_names[index] if several else "output", result.shape))
-        else:
-            end = host.outputs[index]
-            tensors.append(_tensor(result, end.tensor, end.shape, end.layout))
+    for end, result in zip(host.outputs, network.output_maps, strict=True):
+        tensors.append(_tensor(result, end.tensor, end.shape, end.layout))
         if several:
-            behind = [] if host is None else list(host.outputs[index].behind)
-            tensors[-1] = {"output": network.output_names[index], **tensors[-1], "behind": behind}
+            tensors[-1] = {"output": end.name, **tensors[-1], "behind": list(end.behind)}
     sources = [
         {**_tensor(source, end.name, end.shape, end.layout), **({"limits": list(end.limits)} if end.limits else {})}
         for end, source in taken(network).values()
@@ -333,14 +316,14 @@ def describe(network: Network) -> dict[str, Any]:
     return {
         **({"inputs": sources} if len(sources) > 1 else {"input": sources[0]}),
         **({"outputs": tensors} if several else {"output": tensors[0]}),
-        "host": {"before": [] if host is None else list(host.before), "behind": _list_host_operators(network)},
+        "host": {"before": list(host.before), "behind": _list_host_operators(network)},
         **({} if (part := part_of(network)) is None else _part(part)),
     }
 
 
 def part_of(network: Network) -> Remainder | None:
     """Return the `Remainder` (host operators) if hardware computes only a part of a model, else ``None``."""
-    remainder = None if network.host is None else network.host.remainder
+    remainder = network.ends.remainder
     return None if remainder is None or remainder.whole else remainder
 
 
@@ -351,9 +334,8 @@ def _part(remainder: Remainder) -> dict[str, Any]:
 
 def _list_host_operators(network: Network) -> list[str]:
     """Return one list of the names of all ONNX operators that the host computes after the hardware."""
-    if network.host is not None and network.host.remainder is not None:
-        return list(network.host.remainder.operators)
-    return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]
+    host = network.ends
+    return list(host.remainder.operators) if host.remainder else [name for end in host.outputs for name in end.behind]
 
 
 def operators_line(network: Network) -> str:
@@ -361,13 +343,12 @@ def operators_line(network: Network) -> str:
 
     The line is empty if the host has no operators.
     """
-    if network.host is None:
-        return ""
-    sides: list[tuple[tuple[str, ...], str]] = [(network.host.before, "before the accelerator")]
-    if network.host.remainder is not None:
-        sides.append((_shortened(network.host.remainder.operators), "after it"))
-    for end in network.host.outputs:
-        is_only = len(network.host.outputs) == 1
+    host = network.ends
+    sides: list[tuple[tuple[str, ...], str]] = [(host.before, "before the accelerator")]
+    if host.remainder is not None:
+        sides.append((_shortened(host.remainder.operators), "after it"))
+    for end in host.outputs:
+        is_only = len(host.outputs) == 1
         sides.append((end.behind, "after it" if is_only else f"after output {' '.join(end.name.split())}"))
     text = ", ".join(f"{', '.join(operators)} ({where})" for operators, where in sides if operators)
     return text and f"on the host: {text}"
@@ -447,7 +428,7 @@ class _Session:
     ) -> None:
         self._name, self._operators, self._where = network.name, ", ".join(_shortened(operators)), where
         try:
-            self._session = new_session(tail, network.host is None or network.host.optimised)
+            self._session = new_session(tail, network.ends.optimised)
         except Exception as error:  # ONNX Runtime raises exceptions of many classes
             raise self._failed(error) from None
         self._inputs = [value.name for value in self._session.get_inputs()]

@@ -64,16 +64,12 @@ def through_head(network: Network, x: Inputs) -> Inputs:
     ModelError
         If ONNX Runtime can't run the operators.
     """
-    head = None if network.host is None else network.host.head
-    if head is None:
-        return x
-    return host.run_head(network, checked_frames(network, x))
+    return x if network.ends.head is None else host.run_head(network, checked_frames(network, x))
 
 
 def given_ends(network: Network) -> tuple[InputEnd, ...]:
     """Return the inputs (`InputEnd`) of a network's ONNX model that a user must give frames for."""
-    head = None if network.host is None else network.host.head
-    return host.inputs(network) if head is None else head.inputs
+    return network.ends.inputs if network.ends.head is None else network.ends.head.inputs
 
 
 def checked_frames(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
@@ -84,12 +80,11 @@ def checked_frames(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
     InputError
         If the frames do not fit the model.
     """
-    ends = given_ends(network)
-    arrays = _by_end(network, ends, x)
-    if network.host is None or network.host.head is None:
+    arrays = _by_end(network, given_ends(network), x)
+    if network.ends.head is None:
         check_inputs(network, arrays)
         return arrays
-    for end, values, what in zip(ends, arrays, _labels(network, [end.name for end in ends]), strict=True):
+    for end, values, what in _frames_by_end(network, given_ends(network), arrays):
         _check_left(end, values, what)
     return arrays
 
@@ -110,7 +105,7 @@ def check_types(network: Network, x: Inputs, remedy: str) -> None:
         If there are such integers, or the frames are not one array per input.
     """
     types, sources = _types(network), host.taken(network)
-    for end, values, what in _frames_by_input(network, x):
+    for end, values, what in _frames_by_end(network, given_ends(network), x):
         if end.name in sources and types.get(end.name) == "tensor(float)" and values.dtype.kind in "iu":
             _, source = sources[end.name]
             raise InputError(
@@ -131,22 +126,22 @@ def check_as_declared(network: Network, x: Mapping[str, np.ndarray], remedy: str
     """
     check_types(network, x, remedy)
     types = _types(network)
-    for end, values, what in _frames_by_input(network, x):
+    for end, values, what in _frames_by_end(network, given_ends(network), x):
         if end.name in types:
             if values.dtype != (wanted := _DTYPES.get(types[end.name], values.dtype)):
                 raise InputError(f"{what} must be {wanted}, as the model's input is, not {values.dtype}")
             _check_shape(values, end.shape, what)
 
 
-def _frames_by_input(network: Network, x: Inputs) -> Iterator[tuple[InputEnd, np.ndarray, str]]:
-    """Yield, per input that a user gives frames for: the input, its frames, and the text that begins its errors."""
-    ends = given_ends(network)
-    return zip(ends, _by_end(network, ends, x), _labels(network, [end.name for end in ends]), strict=True)
+def _frames_by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> Iterator[tuple[InputEnd, np.ndarray, str]]:
+    """Yield each of the inputs ``ends``, its frames, and the text that begins its error messages."""
+    labels = [f"{network.name}: input" + (f" {end.name}" if len(ends) > 1 else "") for end in ends]
+    return zip(ends, _by_end(network, ends, x), labels, strict=True)
 
 
 def _types(network: Network) -> dict[str, str]:
     """Return the ONNX type of each model input, by name; empty for a network without an ONNX model."""
-    return {} if network.host is None else {info.name: info.type for info in network.host.input_infos}
+    return {info.name: info.type for info in network.ends.input_infos}
 
 
 def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.ndarray, ...]:
@@ -177,11 +172,6 @@ def _in_order(x: Inputs, names: Sequence[str]) -> list[Any]:
     return [*x] if isinstance(x, list | tuple) else [x]
 
 
-def _labels(network: Network, names: Sequence[str]) -> list[str]:
-    """Return, for each model input, the text that its error messages begin with."""
-    return [f"{network.name}: input" + (f" {name}" if len(names) > 1 else "") for name in names]
-
-
 def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
     """Return the hardware's integer input maps, each ``(frames, C, H, W)``, for frames of a model's inputs.
 
@@ -195,9 +185,8 @@ def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
     InputError
         If a shape or type differs, a value is NaN or infinite, or floats are given and the model has no scale.
     """
-    ends, sources, found = host.inputs(network), host.taken(network), []
-    labels = _labels(network, [end.name for end in ends])
-    for end, values, what in zip(ends, by_input(network, x), labels, strict=True):
+    sources, found = host.taken(network), []
+    for end, values, what in _frames_by_end(network, host.inputs(network), x):
         if end.taken:
             found.append(_prepared(*sources[end.name], values, what))
         else:
@@ -207,9 +196,8 @@ def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
 
 def check_inputs(network: Network, x: Inputs) -> None:
     """Raise InputError for frames that `prepare_inputs` refuses, without memory for all frames' integers."""
-    ends, sources = host.inputs(network), host.taken(network)
-    labels = _labels(network, [end.name for end in ends])
-    for end, values, what in zip(ends, by_input(network, x), labels, strict=True):
+    sources = host.taken(network)
+    for end, values, what in _frames_by_end(network, host.inputs(network), x):
         if end.taken:
             _check(*sources[end.name], values, what)
         else:

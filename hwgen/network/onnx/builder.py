@@ -409,11 +409,8 @@ class Builder:
     def _check_wraps(self, step: PendingLayer, sums: AccumulatorState) -> None:
         """Refuse a convolution whose sums can leave int32, where ONNX Runtime's integer kernels wrap around."""
         conv = step.convolution(step.input.frozen())
-        positive, negative = conv.signed_sums
-        zero, integer_type = conv.input.zero_point, conv.input.type
-        above, below = integer_type.maximum - zero, integer_type.minimum - zero
         bias = conv.bias >> conv.fraction
-        highest, lowest = bias + positive * above + negative * below, bias + positive * below + negative * above
+        lowest, highest = (bias + end for end in conv.product_range)
         beyond = np.flatnonzero((highest > _INT32.max) | (lowest < _INT32.min))
         if len(beyond):
             channel = int(beyond[0])
@@ -423,6 +420,11 @@ class Builder:
                 f"sums of output channel {channel} can reach {end:,} with its bias {int(bias[channel]):,}: they leave "
                 "int32, and ONNX Runtime would wrap them; biases must be smaller, or weights fewer",
             )
+
+    def check_outputs(self, node: onnx.NodeProto, count: int, what: str = "output channels") -> None:
+        """Refuse a node that computes more channels than a feature map can have; ``what``: name of the channels."""
+        if count > MAX_SIDE:
+            raise self.refusal(node, f"must have at most {MAX_SIDE:,} {what}, not {count:,}")
 
     def _count_weights(self, node: onnx.NodeProto, weights: int) -> None:
         """Add a new layer's weights to the network's count, and refuse the layer if the sum exceeds `MAX_WEIGHTS`."""
@@ -462,15 +464,14 @@ class Builder:
         Channels can be left out and repeated. Two selections in a row become one selection from the first one's input.
         """
         channels = tuple(index)
-        if len(channels) > MAX_SIDE:
-            raise self.refusal(node, f"must have at most {MAX_SIDE:,} output channels, not {len(channels):,}")
+        if channels == tuple(range(self.map.channels)):
+            return
+        self.check_outputs(node, len(channels))
         if isinstance(self.state, Reals):
             if self.state.for_sums:
                 last = title(self.state.steps[-1])
                 raise self.refusal(node, f"can't follow {last!r} without a QuantizeLinear between")
             self.state = self.state.selected(np.array(channels))
-        if channels == tuple(range(self.map.channels)):
-            return
         if self.source is not None and self.source.kind is Select:
             before = self.source.parameters["index"]
             channels = tuple(before[channel] for channel in channels)
@@ -808,8 +809,7 @@ class Builder:
         kernel = tuple(attribute(node, "kernel_shape", weights.shape[2:]))
         if kernel != weights.shape[2:]:
             raise self.refusal(node, f"kernel_shape must be {by(weights.shape[2:])} like the weights, not {by(kernel)}")
-        if len(weights) > MAX_SIDE:
-            raise self.refusal(node, f"must have at most {MAX_SIDE:,} output channels, not {len(weights):,}")
+        self.check_outputs(node, len(weights))
         window, size = self._window(node, kernel, (self.map.height, self.map.width), axes)
         self.view = View.channels_first((len(weights), *size), axes)
         if axes[0] == COLUMNS:
@@ -863,8 +863,7 @@ class Builder:
             )
         if values.ndim != 2 or values.shape[1] != part.size:
             raise self.refusal(node, f"matrix must have {part.size} rows, one per input value, not {values.shape[-1]}")
-        if len(values) > MAX_SIDE:
-            raise self.refusal(node, f"must have at most {MAX_SIDE:,} outputs, not {len(values):,}")
+        self.check_outputs(node, len(values), "outputs")
         self.view = self.view.multiplied(len(values))
         kernel = part.sizes[1:]
         weights, window = part.layout.to_maps(values), Window(kernel=kernel, stride=kernel)

@@ -51,11 +51,13 @@ class GraphIndex:
         )
 
     def constant(self, tensor: str) -> np.ndarray | None:
-        """Return the values of an initialiser or a Constant node's output; ``None`` if the tensor is neither."""
+        """Return the values of an initialiser or a Constant node, perhaps after Identity; ``None`` for others."""
         if tensor not in self._arrays:
             initialiser, node = self.initialisers.get(tensor), self.producers.get(tensor)
             if initialiser is not None:
                 self._arrays[tensor] = numpy_helper.to_array(initialiser)
+            elif node is not None and node.op_type == "Identity":
+                self._arrays[tensor] = self.constant(node.input[0])
             else:
                 self._arrays[tensor] = constant_array(node) if node is not None and node.op_type == "Constant" else None
         return self._arrays[tensor]

@@ -97,12 +97,8 @@ class _BiasSearch:
     outputs: Callable[[np.ndarray], np.ndarray]
 
     def __post_init__(self) -> None:
-        conv = self.step.convolution(self.source)
-        positive, negative = conv.signed_sums
-        above, below = self.source.type.maximum, self.source.type.minimum
-        above, below = above - self.source.zero_point, below - self.source.zero_point
-        self._lowest = (positive * below + negative * above)[:, None]
-        self._highest = (positive * above + negative * below)[:, None]
+        ends = self.step.convolution(self.source).product_range
+        self._lowest, self._highest = (end[:, None] for end in ends)
         self._levels = np.arange(self.step.low + 1, self.step.high + 1)[None, :]
 
     def run(self) -> None:

@@ -181,11 +181,7 @@ def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX MatMul of a dequantised map and a constant matrix: the current value becomes its sums."""
     if build.constants.holds(node.input[0]):
         raise build.refusal(node, "the constant matrix must be the second operand")
-    operand = _operand(build, node)
-    matrix, w_scale, weight_type = build.constants.float_weights(node, 1)
-    none = build.bias(node, matrix.shape[1], operand.scale * w_scale)
-    sums = build.multiply(node, QuantisedWeights(matrix.T, w_scale, weight_type), none.steps, operand.scale)
-    _set_convolution(build, sums, none)
+    _gemm(build, node)
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:

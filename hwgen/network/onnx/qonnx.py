@@ -19,8 +19,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from hwgen.network.maps import IntegerType, signed_bits
-from hwgen.network.onnx.constants import TYPES, Quantised
+from hwgen.network.maps import IntegerType
+from hwgen.network.onnx.constants import TYPES
 from hwgen.network.onnx.file import attribute, copied, opset, text, title
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import Effect, with_effect
@@ -113,32 +113,10 @@ class _Integers(NamedTuple):
     zero: np.ndarray
     type: IntegerType
 
-    @property
-    def reals(self) -> np.ndarray:
-        """Real values that the quantised constant represents, float32."""
-        return ((self.values - self.zero) * self.scale).astype(np.float32)
-
-
-def _constant(at: Rewriter, name: str) -> np.ndarray | None:
-    """Return the value of the tensor ``name`` if it is a constant, computing QONNX nodes if needed, else ``None``."""
-    node = at.graph.producers.get(name)
-    if node is not None and node.op_type == "Identity":
-        return _constant(at, node.input[0])
-    if node is not None and node.op_type in _OF_CONSTANTS and node.domain in DOMAINS:
-        integers = _integers(at, node)
-        return None if integers is None else integers.reals
-    if node is not None and node.op_type == "DequantizeLinear":
-        values, scale, *zero = (at.graph.constant(each) for each in node.input)
-        if values is None or scale is None:
-            return None
-        point = np.zeros(1, np.int64) if not zero or zero[0] is None else zero[0]
-        return Quantised(values, scale, point, attribute(node, "axis", 1)).real().astype(np.float32)
-    return at.graph.constant(name)
-
 
 def _parameter(at: Rewriter, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
     """Return the array of a node's input ``index``; refuse a node whose input is not a constant of finite numbers."""
-    value = _constant(at, node.input[index]) if len(node.input) > index else None
+    value = at.graph.constant(node.input[index]) if len(node.input) > index else None
     if value is None or not value.size:
         raise at.refusal(node, f"{what} must be a constant of the model, with a value")
     if value.dtype.kind not in "fiub" or not np.isfinite(value.astype(np.float64)).all():
@@ -189,7 +167,7 @@ def _label(at: Rewriter, node: onnx.NodeProto) -> _Label:
 
 def _integers(at: Rewriter, node: onnx.NodeProto) -> _Integers | None:
     """Return the integers of a Quant or BipolarQuant of a constant; ``None`` if it quantises a feature map."""
-    values = _constant(at, node.input[0])
+    values = at.graph.constant(node.input[0])
     if node.op_type == _BIPOLAR:
         scale = _scale(at, node)
         if values is None:
@@ -306,7 +284,9 @@ def _bipolar_of_map(at: Rewriter, node: onnx.NodeProto) -> Made:
         helper.make_node("Where", [is_less, *names], [chosen], name=f"{title(node)}_Where"),
     ]
     bounds = (0, 1) if one_bit else (-1, 1)
-    label = _Label(np.array(step), np.zeros(()), "ROUND", _narrowest(*bounds), bounds)
+    label = _Label(
+        np.array(step), np.zeros(()), "ROUND", IntegerType(bits=2, signed=not one_bit).narrowed(*bounds), bounds
+    )
     if not one_bit:
         return [*made, *_clipped(at, node, chosen, node.output[0], label)]
     doubled = at.unused(f"{node.output[0]}_doubled")
@@ -365,7 +345,7 @@ def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends:
             node, f"rounding_mode {truncation.mode} of numbers below 0 is not supported; FLOOR, CEIL and ROUND are"
         )
     low, high = (int(end) for end in truncation.outputs(ends, _ROUNDING[truncation.mode]))
-    stored = _narrowest(low, high)
+    stored = IntegerType(bits=2, signed=low < 0).narrowed(low, high)
     if stored.bits > _MAX_BITS:
         raise at.refusal(node, f"gives {stored}; feature maps must have at most {_MAX_BITS} bits")
     return _Label(np.array(truncation.output_scale), np.zeros(()), "ROUND", stored, (low, high)), offset
@@ -405,7 +385,7 @@ def _summed(at: Rewriter, node: onnx.NodeProto) -> tuple[str, float, dict[str, A
     tensor, factor = node.input[0], 1.0
     before = at.graph.producers.get(tensor)
     if before is not None and before.op_type == "Mul":
-        constants = {name: _constant(at, name) for name in before.input}
+        constants = {name: at.graph.constant(name) for name in before.input}
         known = {name: value.item() for name, value in constants.items() if value is not None and value.size == 1}
         if len(known) == 1:
             ((name, factor),) = known.items()
@@ -516,12 +496,6 @@ def _limits(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
-
-
-def _narrowest(low: int, high: int) -> IntegerType:
-    """Return the narrowest integer type that holds all integers from ``low`` to ``high``."""
-    signed = low < 0
-    return IntegerType(bits=max(signed_bits(low, high) if signed else high.bit_length(), 1 + signed), signed=signed)
 
 
 def _stored(integer_type: IntegerType) -> IntegerType:

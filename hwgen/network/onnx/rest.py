@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-from onnx import helper
 
 from hwgen.errors import ModelError
 from hwgen.network.ends import OutputEnd, Remainder
@@ -19,7 +18,7 @@ from hwgen.network.fates import ModelPart, Operator, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import UnusedNames, data_inputs, line, takes
 from hwgen.network.onnx.other_networks import note_other_networks
-from hwgen.network.onnx.tail import dequantised, input_of, may_join, of_accumulators
+from hwgen.network.onnx.tail import host_input, may_join, reals_of
 from hwgen.network.onnx.values import Ended, Map, Reals, Value, steps_before
 from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 
@@ -220,18 +219,12 @@ def _serialise_rest(
 ) -> bytes:
     """Return the serialised ONNX model of the nodes that the host runs after the accelerator; may be empty."""
     model, inputs, nodes, provided = walk.graph.model, [], [], set()
-    batch, unused = walk.build.batch or "batch", UnusedNames(model)
+    unused = UnusedNames(model)
     for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):
-        state, integer_type = maps[tensor].state, maps[tensor].map.type
-        name, made = input_of(integer_type, maps[tensor].view, end.tensor, unused)
-        provided |= {name, end.tensor}
-        element = helper.np_dtype_to_tensor_dtype(integer_type.dtype)
-        inputs.append(helper.make_tensor_value_info(name, element, [batch, *end.shape]))
-        nodes += made
-        if isinstance(state, Ended):
-            nodes += of_accumulators(state.reals, maps[tensor].view, end.tensor, tensor, unused)
-        elif isinstance(state, Reals):
-            nodes += dequantised(state, end.tensor, tensor, end.shape, rest.nodes, unused)
+        source, made = host_input(maps[tensor], end.tensor, walk.build.batch, unused)
+        provided |= {source.name, end.tensor}
+        inputs.append(source)
+        nodes += [*made, *reals_of(maps[tensor], end.tensor, tensor, rest.nodes, unused)]
     inputs += [value for value in data_inputs(model) if value.name in rest.model_inputs]
     provided |= {value.name for value in inputs}
     outputs = {value.name: value for value in model.graph.output if value.name not in provided}

@@ -314,7 +314,7 @@ def _pad(build: Builder, node: onnx.NodeProto) -> None:
     state, value, build.view = build.state, _value(build, node), view
     if max(padding) <= 0 and None not in index:
         build.leave_in_floats()
-        _emit_selection(build, node, index)
+        build.emit_select(node, [channel for channel in index if channel is not None])
         if any(padding):
             _emit_window(build, node, window, None)
     elif isinstance(state, Reals):
@@ -399,7 +399,7 @@ def _emit(build: Builder, node: onnx.NodeProto, window: Window, index: Sequence[
     if None in index:
         _emit_channels(build, node, index, value)
     else:
-        _emit_selection(build, node, index)
+        build.emit_select(node, [channel for channel in index if channel is not None])
     if any(window.padding):
         _emit_window(build, node, window, value)
 
@@ -428,13 +428,6 @@ def _emit_window(build: Builder, node: onnx.NodeProto, window: Window, value: in
     lowest, highest = build.range()
     build.emit(node, Pad, window, output, value=value)
     build.steps[-1].low, build.steps[-1].high = min(lowest, value), max(highest, value)
-
-
-def _emit_selection(build: Builder, node: onnx.NodeProto, index: Sequence[int | None]) -> None:
-    """Append a layer that selects the channels ``index``, unless these are the current map's channels in order."""
-    channels = [channel for channel in index if channel is not None]
-    if channels != list(range(build.map.channels)):
-        build.emit_select(node, channels)
 
 
 def _emit_channels(build: Builder, node: onnx.NodeProto, index: Sequence[int | None], value: int) -> None:
@@ -493,8 +486,7 @@ def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tupl
     count = len(order) + sum(both)
     if count < 1:
         raise build.refusal(node, f"leaves nothing of {len(order)} channels")
-    if count > MAX_SIDE:
-        raise build.refusal(node, f"must have at most {MAX_SIDE:,} output channels, not {count:,}")
+    build.check_outputs(node, count)
     sources = range(-both[0], len(order) + both[1])
     return [order[source] if 0 <= source < len(order) else None for source in sources]
 

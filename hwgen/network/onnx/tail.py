@@ -15,12 +15,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import Effect, traits_of, with_effect
-from hwgen.network.onnx.values import Affine, Reals
+from hwgen.network.onnx.values import Affine, Ended, Reals, Value
 from hwgen.network.onnx.views import View
 
 _MOVING = with_effect(Effect.SAME, Effect.RENAMING) | {"DequantizeLinear"}
@@ -108,14 +107,15 @@ def _rearranges(graph: GraphIndex, node: onnx.NodeProto) -> bool:
     return node.op_type in ("Squeeze", "TopK", "Transpose", "Unsqueeze")
 
 
-def input_of(
-    integer_type: IntegerType, view: View, name: str, unused: Callable[[str], str]
-) -> tuple[str, list[onnx.NodeProto]]:
-    """Return the input name of a host model for the integers ``name``, and nodes that convert that input.
+def host_input(
+    value: Value, name: str, batch: int | None, unused: Callable[[str], str]
+) -> tuple[onnx.ValueInfoProto, list[onnx.NodeProto]]:
+    """Return the input of a host model for the integers ``name`` of a map, and nodes that convert that input.
 
-    Each row of the input is a frame of ``view``. Integers of ONNX types below 8 bits are passed in bytes.
+    Each row of the input is a frame. Integers of ONNX types below 8 bits are passed in bytes. A batch can have any
+    number of frames if ``batch`` is ``None``.
     """
-    nodes: list[onnx.NodeProto] = []
+    nodes, integer_type, view = list[onnx.NodeProto](), value.map.type, value.view
     if view.holds_batch:
         frames, shape = unused(f"{name}_frames"), unused(f"{name}_shape")
         rows = numpy_helper.from_array(np.array([-1, *view.shape[1:]]))
@@ -124,20 +124,32 @@ def input_of(
             helper.make_node("Reshape", [frames, shape], [name]),
         ]
         name = frames
-    if integer_type.bits >= 8 or integer_type not in NARROW.values():
-        return name, nodes
-    (element,) = (element for element, other in NARROW.items() if other == integer_type)
-    bytes_ = unused(f"{name}_bytes")
-    return bytes_, [helper.make_node("Cast", [bytes_], [name], to=element), *nodes]
+    narrow = [element for element, other in NARROW.items() if other == integer_type]
+    if narrow:
+        given = unused(f"{name}_bytes")
+        nodes.insert(0, helper.make_node("Cast", [given], [name], to=narrow[0]))
+        name = given
+    element = helper.np_dtype_to_tensor_dtype(integer_type.dtype)
+    return helper.make_tensor_value_info(name, element, [batch or "batch", *view.shape]), nodes
 
 
-def dequantised(
-    state: Reals,
-    name: str,
-    tensor: str,
-    shape: Sequence[int],
-    nodes: Sequence[onnx.NodeProto],
-    unused: Callable[[str], str],
+def reals_of(
+    value: Value, name: str, tensor: str, nodes: Sequence[onnx.NodeProto], unused: Callable[[str], str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes of a host model that compute the model's floats ``tensor`` from the integers ``name``.
+
+    There are none if the tensor holds integers. ``nodes``: nodes that can read the floats.
+    """
+    if isinstance(value.state, Ended):
+        return _of_accumulators(value.state.reals, value.view, name, tensor, unused)
+    if not isinstance(value.state, Reals):
+        return []
+    readers = [node for node in nodes if tensor in node.input]
+    return _dequantised(value.state, name, tensor, value.view, readers, unused)
+
+
+def _dequantised(
+    state: Reals, name: str, tensor: str, view: View, readers: Sequence[onnx.NodeProto], unused: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
     """Return ONNX nodes that convert the hardware's integers to floats, as the DequantizeLinear of ``state`` does.
 
@@ -148,14 +160,13 @@ def dequantised(
     ----------
     name, tensor : str
         Name of the integers, and name of the floats.
-    shape : sequence of int
-        Shape of both, without the batch.
-    nodes : sequence of NodeProto
-        Nodes that can read the floats.
+    view : View
+        Layout of both.
+    readers : sequence of NodeProto
+        Nodes that read the floats.
     unused : callable
         Source of names of tensors that are not in use.
     """
-    readers = [node for node in nodes if tensor in node.input]
     if not state.in_floats or (len(readers) == 1 and state.is_padded_by(readers[0])):
         dequantise = copied(state.node)
         dequantise.ClearField("name")  # the original node can remain in the model, too
@@ -163,7 +174,7 @@ def dequantised(
         return [dequantise]
     real, zero, scale, centred = (unused(f"{tensor}_{what}") for what in ("cast", "zero", "scale", "centred"))
     # ONNX Runtime would fuse a product with one number into a MatMul after it.
-    factors = np.full(shape[-1:], state.scale, np.float32)
+    factors = np.full(view.shape[-1:], state.scale, np.float32)
     return [
         helper.make_node("Constant", [], [zero], value=numpy_helper.from_array(np.array(state.zero, np.float32))),
         helper.make_node("Constant", [], [scale], value=numpy_helper.from_array(factors)),
@@ -173,7 +184,7 @@ def dequantised(
     ]
 
 
-def of_accumulators(
+def _of_accumulators(
     reals: Affine, view: View, name: str, tensor: str, unused: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
     """Return ONNX nodes that compute the floats ``tensor`` from a last layer's accumulators ``name``.
@@ -235,32 +246,6 @@ class TailSearch:
         """Source of names that no tensor of the model has."""
         return UnusedNames(self._graph.model)
 
-    def cut(
-        self,
-        tail: Tail,
-        name: str,
-        integer_type: IntegerType,
-        view: View,
-        batch: int | None,
-        first: Sequence[onnx.NodeProto] = (),
-    ) -> bytes:
-        """Return the serialised ONNX model of the nodes ``tail``, which the host runs.
-
-        Parameters
-        ----------
-        name : str
-            Tensor that is the model's input. Integers of ONNX types below 8 bits are passed in bytes.
-        integer_type : IntegerType
-            Type of the input.
-        view : View
-            Layout of the tensor. Each row of the input is a frame.
-        batch : int or None
-            Number of frames of a batch; ``None`` if it can be any number.
-        first : sequence of NodeProto
-            Nodes before the tail.
-        """
-        name, nodes = input_of(integer_type, view, name, self.unused)
-        nodes += [*tail.constants, *first, *tail.nodes]
-        element = helper.np_dtype_to_tensor_dtype(integer_type.dtype)
-        source = helper.make_tensor_value_info(name, element, (batch or "batch", *view.shape))
+    def cut(self, source: onnx.ValueInfoProto, nodes: Iterable[onnx.NodeProto]) -> bytes:
+        """Return the serialised ONNX model of the host's ``nodes`` between the input ``source`` and the output."""
         return self._graph.part("tail", nodes, [source], [self._info]).SerializeToString()

@@ -110,8 +110,8 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
     groups = _groups(build, node, kernels.values)
     rows, columns = _phases(build, node, kernels.values.shape[2:])
     outputs = kernels.values.shape[1] * groups
-    if (count := outputs * rows.stride * columns.stride) > MAX_SIDE:
-        raise build.refusal(node, f"must have at most {MAX_SIDE:,} channels for all phases, not {count:,}")
+    count = outputs * rows.stride * columns.stride
+    build.check_outputs(node, count, "channels for all phases")
     if (count := count * len(kernels.values) // groups * rows.taps * columns.taps) > MAX_WEIGHTS:
         raise build.refusal(node, f"must have at most {MAX_WEIGHTS:,} weights for all phases, not {count:,}")
     weights, channels = _by_phase(kernels.values, groups, rows, columns)

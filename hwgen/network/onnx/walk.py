@@ -34,7 +34,7 @@ from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.macs import macs_of
 from hwgen.network.onnx.runtime import Kernels
-from hwgen.network.onnx.tail import Tail, TailSearch, dequantised, may_run, of_accumulators
+from hwgen.network.onnx.tail import Tail, TailSearch, host_input, may_run, reals_of
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Affine,
@@ -782,15 +782,13 @@ def _hardware_end(
     ``rows``: whether each row of the output is a frame.
     """
     state = build.state
-    name, first, later = tensor, [], [*tail.nodes]
+    name = ends.unused(f"{tensor}_integers") if isinstance(state, Ended | Reals) else tensor
+    first, later = reals_of(build.value, name, tensor, tail.nodes, ends.unused), [*tail.nodes]
     if isinstance(state, Ended):
-        name = ends.unused(f"{tensor}_integers")
-        first = of_accumulators(state.reals, build.view, name, tensor, ends.unused)
         later = [*(node for node in first if node.op_type != "Constant"), *later]
     if isinstance(state, Reals):  # pools after DequantizeLinear were built in integers, so it follows them
-        name = ends.unused(f"{tensor}_integers")
-        first = dequantised(state, name, tensor, build.view.shape, tail.nodes, ends.unused)
         later.insert(0, state.node)
+    source, made = host_input(build.value, name, build.batch, ends.unused)
     if later:
         _note_scale(build, later[0])
     end = OutputEnd(
@@ -799,7 +797,7 @@ def _hardware_end(
         shape=build.view.shape,
         layout=_layout(build.view),
         behind=tuple(node.op_type for node in later if node.op_type != "Identity"),
-        tail=ends.cut(tail, name, build.map.type, build.view, build.batch, first) if later else None,
+        tail=ends.cut(source, [*made, *tail.constants, *first, *tail.nodes]) if later else None,
         rows=rows,
     )
     assert build.source is not None

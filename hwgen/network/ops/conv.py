@@ -108,6 +108,13 @@ class Conv(Op):
         positive = channel_sums(self.weights, lambda weights: np.maximum(weights, 0))
         return positive, self.weights.sum(axis=(1, 2, 3)) - positive
 
+    @property
+    def product_range(self) -> tuple[np.ndarray, np.ndarray]:
+        """Minimum and maximum sum of the products of each output channel over any map, int64 ``(M,)``."""
+        positive, negative = self.signed_sums
+        below, above = (end - self.input.zero_point for end in self.input.type.ends)
+        return positive * below + negative * above, positive * above + negative * below
+
     @cached_property
     def folded_bias(self) -> np.ndarray:
         """Bias with the input's zero point folded in, int64 ``(M,)``.

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import Window
 from hwgen.network.ops.moves import Resample
 from hwgen.network.ops.op import with_clipped_ends
 from hwgen.network.requantise import Requantisation, requantise
@@ -63,6 +62,7 @@ class Interpolate(Resample):
     requantisation: Requantisation | None = None
 
     kind = "interpolate"
+    shaped_by = ("row_weights", "column_weights", "axis_parts")
     operators = ("Resize", "Upsample")
     channels_first = True
     selects = keeps_type = False
@@ -80,17 +80,8 @@ class Interpolate(Resample):
                 )
 
     @classmethod
-    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        unit = {"axis_parts": (1, 1), "x_scale": 1.0, "y_scale": 1.0, "low": 0, "high": 255, "in_floats": False}
-        return {"rows": (0,), "columns": (0,), "row_weights": (0,), "column_weights": (0,), **unit}
-
-    @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
         return with_clipped_ends(parameters, low, high) if parameters.get("requantisation") is None else None
-
-    @property
-    def geometry(self) -> tuple[Any, ...]:
-        return (*super().geometry, self.row_weights, self.column_weights, self.axis_parts)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
         first, last = super().covered(input_index, axis, begin, end)

@@ -100,11 +100,6 @@ class Join(Op):
     def geometry(self) -> tuple[Any, ...]:
         return (*super().geometry, tuple(source.shape for source in self.more))
 
-    @property
-    def pad_value(self) -> int:
-        """Padding value of the input map; no output depends on it, because the window is 1x1."""
-        return self.input.type.minimum
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Copy(Join):

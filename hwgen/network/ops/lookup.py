@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import UINT8, IntegerType, Window
+from hwgen.network.maps import IntegerType
 from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.ops.op import Op
 
@@ -63,10 +63,6 @@ class Lookup(Op):
         return len(self.table) > 1
 
     @classmethod
-    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        return {"table": np.arange(UINT8.minimum, UINT8.maximum + 1)[None]}
-
-    @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
         """Return the layer's constructor parameters for the narrower input type ``kind``, with a shorter table.
 
@@ -74,11 +70,6 @@ class Lookup(Op):
         """
         first = kind.minimum - before.minimum
         return {**parameters, "table": parameters["table"][:, first : first + (1 << kind.bits)]}
-
-    @property
-    def pad_value(self) -> int:
-        """Padding value of the input map; no output depends on it, because the window is 1x1."""
-        return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         columns = maps[0].astype(np.int64) - self.input.type.minimum

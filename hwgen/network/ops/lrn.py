@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import UINT8, Window
 from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.ops.op import Op, with_clipped_ends
 
@@ -256,19 +255,6 @@ class LRN(Op):
                 raise ConfigError(f"{self.name}: {what} must be for {wanted} magnitudes, not for {len(table)}")
         if self.scale.channels != self.channels:
             raise ConfigError(f"{self.name}: scale must be of {self.channels} channels, not {self.scale.channels}")
-
-    @classmethod
-    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        count, none = magnitudes(UINT8.minimum, UINT8.maximum, 0), np.zeros(0, np.int64)
-        terms = np.zeros(count, np.float32)
-        falls = Falls(last_distance=np.arange(count), first=np.zeros(count + 1, np.int64), at=none, ripples=none)
-        scale = Scale(bias=1.0, size=5, channels=channels, terms=terms)
-        return {"scale": scale, "falls": falls, "low": UINT8.minimum, "high": UINT8.maximum}
-
-    @property
-    def pad_value(self) -> int:
-        """Padding value of the input map; no output depends on it, because the window is 1x1."""
-        return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         values = maps[0].astype(np.int64) - self.input.zero_point

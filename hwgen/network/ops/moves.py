@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import Window
 from hwgen.network.ops.op import Op
 
 
@@ -36,10 +35,6 @@ class Crop(Op):
             raise ConfigError(f"{self.name}: the window must be 1x1, not {self.window.kernel}")
         if self.selects and max(self.window.padding) > 0:
             raise ConfigError(f"{self.name}: padding of a crop must be 0 or less, not {self.window.padding}")
-
-    @property
-    def pad_value(self) -> int:
-        return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         top, left, bottom, right = (max(pad, 0) for pad in self.window.padding)
@@ -76,10 +71,6 @@ class Pad(Crop):
         if not self.input.type.minimum <= self.value <= self.input.type.maximum:
             raise ConfigError(f"{self.name}: value must be {self.input.type}, not {self.value}")
 
-    @classmethod
-    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        return {"value": 0}
-
     @property
     def pad_value(self) -> int:
         return self.value
@@ -107,6 +98,7 @@ class Select(Op):
 
     kind = "select"
     operators = ("Split", "Slice", "Gather")
+    shaped_by = ("index",)
     selects = keeps_type = True
 
     def __post_init__(self) -> None:
@@ -117,19 +109,6 @@ class Select(Op):
             )
         if self.taps != 1:
             raise ConfigError(f"{self.name}: a layer that selects channels must have no window, not {self.window}")
-
-    @classmethod
-    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        return {"index": tuple(channel % channels for channel in range(outputs))}
-
-    @property
-    def geometry(self) -> tuple[Any, ...]:
-        return (*super().geometry, self.index)
-
-    @property
-    def pad_value(self) -> int:
-        """Padding value of the input map; no output depends on it, because the window is 1x1."""
-        return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         return maps[0][list(self.index)]
@@ -169,11 +148,6 @@ class Upsample(Op):
     def output_size(self) -> tuple[int, int]:
         return self.input.height * self.factors[0], self.input.width * self.factors[1]
 
-    @property
-    def pad_value(self) -> int:
-        """Padding value of the input map; no output depends on it, because the window is 1x1."""
-        return self.input.type.minimum
-
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
         return begin // self.factors[axis], -(-end // self.factors[axis])
 
@@ -210,6 +184,7 @@ class Resample(Op):
     kind = "resample"
     operators = ("Resize", "Upsample", "Pad")
     channelwise = True
+    shaped_by = ("rows", "columns")
     selects = keeps_type = True
 
     def __post_init__(self) -> None:
@@ -218,22 +193,9 @@ class Resample(Op):
                 raise ConfigError(f"{self.name}: {name} must be indices from 0 to {size - 1}, and the window 1x1")
         super().__post_init__()
 
-    @classmethod
-    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        return {"rows": (0,), "columns": (0,)}
-
-    @property
-    def geometry(self) -> tuple[Any, ...]:
-        return (*super().geometry, self.rows, self.columns)
-
     @property
     def output_size(self) -> tuple[int, int]:
         return len(self.rows), len(self.columns)
-
-    @property
-    def pad_value(self) -> int:
-        """Padding value of the input map; no output depends on it, because the window is 1x1."""
-        return self.input.type.minimum
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
         indices = np.array((self.rows, self.columns)[axis])
@@ -268,6 +230,7 @@ class _Blocks(Op):
 
     blocks: tuple[int, int]
 
+    shaped_by = ("blocks",)
     selects = keeps_type = True
     to_space: ClassVar[bool]
     """Whether the layer turns a pixel into a block of pixels; otherwise it turns a block into a pixel."""
@@ -283,23 +246,10 @@ class _Blocks(Op):
                 f"not of {deep.channels}"
             )
 
-    @classmethod
-    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        return {"blocks": (1, 1)}
-
     @property
     def count(self) -> int:
         """Number of pixels in a block, which one pixel becomes (DepthToSpace) or which become one (SpaceToDepth)."""
         return self.blocks[0] * self.blocks[1]
-
-    @property
-    def geometry(self) -> tuple[Any, ...]:
-        return (*super().geometry, self.blocks)
-
-    @property
-    def pad_value(self) -> int:
-        """Padding value of the input map; no output depends on it, because the window is 1x1."""
-        return self.input.type.minimum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -64,6 +64,8 @@ class Op(ABC):
     """Whether the output map holds the channels of the input maps, one map after the other."""
     in_fixed_point: ClassVar[bool] = False
     """Whether the layer computes in fixed point what ONNX Runtime computes in float32, before one quantiser."""
+    shaped_by: ClassVar[tuple[str, ...]] = ()
+    """Names of the layer's own parameters that are part of its `geometry`."""
     loadable: ClassVar[bool] = False
     """Whether this kind of layer can load its constants at run time, as its parameter ``loaded`` then chooses."""
     loaded = False
@@ -204,7 +206,8 @@ class Op(ABC):
 
         The keys of two layers of the same shape are equal.
         """
-        return self.kind, self.input.shape, self.output.shape, self.window, self.groups
+        own = (getattr(self, name) for name in self.shaped_by)
+        return self.kind, self.input.shape, self.output.shape, self.window, self.groups, *own
 
     @property
     def dense(self) -> bool:
@@ -237,9 +240,9 @@ class Op(ABC):
         return self.weight_count * self.output_height * self.output_width
 
     @property
-    @abstractmethod
     def pad_value(self) -> int:
-        """Integer value of the padding around the layer's input map."""
+        """Integer value of the padding around the layer's input map; without a window no output depends on it."""
+        return self.input.type.minimum
 
     @abstractmethod
     def compute(self, *maps: np.ndarray) -> np.ndarray:

@@ -31,10 +31,6 @@ class MaxPool(Op):
     channelwise = True
     selects = keeps_type = True
 
-    @property
-    def pad_value(self) -> int:
-        return self.input.type.minimum
-
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         padded = self._padded(maps[0])
         (kernel_rows, kernel_columns), (down, right) = self.window.kernel, self.window.stride

@@ -12,11 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from hwgen.network import shapes
 from hwgen.network.graph import Network
@@ -25,7 +23,7 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Op
 from hwgen.network.quantise import quantise, run
 from hwgen.network.zoo import dense, graphs, light, tables
-from hwgen.network.zoo.drawing import SEED
+from hwgen.network.zoo.drawing import SEED, Drawing
 from hwgen.network.zoo.graphs import GRAPHS
 
 _CALIBRATION_FRAMES = 4
@@ -194,71 +192,19 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small:
     Weights are He-normal, biases small and normal. With ``small``, fully connected layers have `dense.SMALL` output
     channels.
     """
-    nodes: list[onnx.NodeProto] = []
-    model = onnx.ModelProto()  # parameters can take a gigabyte, so that they are stored once, in the final model
-    tensor = "image"
-    flat = False
-
-    def add(operator: str, node: str, *inputs: str, **attributes: Any) -> None:
-        nonlocal tensor
-        nodes.append(helper.make_node(operator, [tensor, *inputs], [f"{node}_out"], name=node, **attributes))
-        tensor = f"{node}_out"
-
-    def parameter(label: str, values: np.ndarray) -> str:
-        model.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32, copy=False), label))
-        return label
-
+    first = layers[0].shape
+    net, here = Drawing(tables.base(name), first.input.shape), "image"
     for index, layer in enumerate(layers):
-        shape, window = layer.shape, layer.shape.window
-        attributes = {"kernel_shape": window.kernel, "strides": window.stride, "pads": window.padding}
-        if not shape.weight_count:
-            add(shape.operators[0], shape.name, **attributes)
-            continue
-        inputs, outputs = shape.channels // shape.groups * shape.taps, shape.outputs
-        if layer.dense and small:
-            inputs, outputs = dense.SMALL if flat else inputs, dense.SMALL
-        if layer.dense and not flat:
-            add("Flatten", "flatten")
-            flat = True
-        random = np.random.default_rng([SEED, index])
-        weights = _normal(random, np.sqrt(2 / inputs), (outputs, inputs))
-        if not layer.dense:
-            weights = weights.reshape(shape.outputs, shape.channels // shape.groups, *window.kernel)
-        operands = (
-            parameter(f"{shape.name}_weight", weights),
-            parameter(f"{shape.name}_bias", random.normal(0, 0.1, outputs)),
-        )
+        shape = layer.shape
         if layer.dense:
-            add("Gemm", shape.name, *operands, transB=1)
+            outputs = dense.SMALL if small else shape.outputs
+            here = net.dense(shape.name, here, outputs, relu=layer.relu, seed=index, flatten="flatten")
         else:
-            add(shape.operators[0], shape.name, *operands, group=shape.groups, **attributes)
-        if layer.relu:
-            add("Relu", f"{shape.name}_relu")
-    first, last = layers[0].shape, layers[-1].shape
-    result: list[str | int] = ["batch", dense.SMALL if small else last.outputs]
-    if not flat:
-        result += [last.output_height, last.output_width]
-    height_and_width = (first.height, first.width)
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", first.channels, *height_and_width])
-    outputs = [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, result)]
-    whole = helper.make_model(
-        helper.make_graph(nodes, tables.base(name), [image], outputs),
-        opset_imports=[helper.make_opsetid("", 21)],
-        producer_name="hwgen",
-    )
-    whole.ir_version = 10
-    model.MergeFrom(whole)
-    if size != height_and_width:
+            here = net.layer(shape, here, index, relu=layer.relu)
+    model = net.model(here)
+    if size != (first.height, first.width):
         _resize(model, size)
     return model
-
-
-def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, int]) -> np.ndarray:
-    """Return normally distributed random numbers as float32, drawn row by row as float64 to save memory."""
-    numbers = np.empty(shape, np.float32)
-    for row in numbers:
-        row[:] = random.normal(0, deviation, len(row))
-    return numbers
 
 
 def _resize(model: onnx.ModelProto, size: tuple[int, ...]) -> None:

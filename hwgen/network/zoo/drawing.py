@@ -9,6 +9,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from hwgen.errors import ModelError
+from hwgen.network.maps import Window
+from hwgen.network.ops import Op
 from hwgen.network.zoo.tables import Shape
 
 SEED = 20180600
@@ -32,7 +34,8 @@ class Drawing:
     """
 
     def __init__(self, name: str, shape: Shape, *, flat: bool = False):
-        self._name, self._nodes, self._parameters = name, [], []
+        self._name, self._nodes = name, list[onnx.NodeProto]()
+        self._model = onnx.ModelProto()  # parameters can take a gigabyte, so that they are stored once
         self._shapes = {"image": shape}
         self._input = shape
         self._flat: set[str] = set()
@@ -69,23 +72,38 @@ class Drawing:
         """
         channels, *size = self._shapes[source]
         kernels = (kernel, kernel) if isinstance(kernel, int) else kernel
-        pads = _same_padding(size, kernels, stride) if padding is None else [padding] * 4
+        pads = _same_padding(size, kernels, stride) if padding is None else (padding, padding, padding, padding)
         groups = channels if depthwise else groups
         weights = self._weights(name, (outputs, channels // groups, *kernels))
-        rows, columns = (
-            (length + pads[axis] + pads[axis + 2] - kernels[axis]) // stride + 1 for axis, length in enumerate(size)
-        )
-        attributes = {"kernel_shape": kernels, "strides": [stride] * 2, "pads": pads, "group": groups}
-        made = self._add("Conv", name, [source, *weights], (outputs, rows, columns), **attributes)
+        window = Window(kernel=kernels, stride=(stride, stride), padding=pads)
+        made = self._windowed("Conv", name, [source, *weights], window, outputs, group=groups)
         return made if relu is None else self._relu(name, made, relu)
 
-    def dense(self, name: str, source: str, outputs: int, *, relu: bool = True) -> str:
-        """Add to the model a fully connected layer, followed by a Relu, and return the output tensor's name."""
+    def layer(self, layer: Op, source: str, seed: int, *, relu: bool) -> str:
+        """Add to the model a convolution with a Relu, or a pool, as ``layer`` has them; return the output's name.
+
+        ``seed``: seed of the weights.
+        """
+        if not layer.weight_count:
+            return self._windowed(layer.operators[0], layer.name, [source], layer.window, layer.outputs)
+        shape = (layer.outputs, layer.channels // layer.groups, *layer.window.kernel)
+        operands = [source, *self._weights(layer.name, shape, seed)]
+        made = self._windowed("Conv", layer.name, operands, layer.window, layer.outputs, group=layer.groups)
+        return self._relu(layer.name, made, np.inf) if relu else made
+
+    def dense(
+        self, name: str, source: str, outputs: int, *, relu: bool = True, seed: int | None = None, flatten: str = ""
+    ) -> str:
+        """Add to the model a fully connected layer, followed by a Relu, and return the output tensor's name.
+
+        ``flatten``: name of a Flatten before it. ``seed``: seed of the weights.
+        """
         channels, rows, columns = self._shapes[source]
         if source not in self._flat:
-            source = self._add("Flatten", f"{name}_flatten", [source], (channels * rows * columns, 1, 1))
+            made = flatten or f"{name}_flatten"
+            source = self._add("Flatten", made, [source], (channels * rows * columns, 1, 1))
             self._flat.add(source)
-        weights = self._weights(name, (outputs, channels * rows * columns))
+        weights = self._weights(name, (outputs, channels * rows * columns), seed)
         made = self._add("Gemm", name, [source, *weights], (outputs, 1, 1), transB=1)
         self._flat.add(made)
         if relu:
@@ -121,12 +139,11 @@ class Drawing:
     def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int | None = 0) -> str:
         """Add a maximum pool to the model, and return the output tensor's name. ``padding`` is as for `conv`."""
         channels, *size = self._shapes[source]
-        pads = _same_padding(size, (kernel, kernel), stride) if padding is None else [padding] * 4
-        rows, columns = (
-            (length + pads[axis] + pads[axis + 2] - kernel) // stride + 1 for axis, length in enumerate(size)
+        pads = (
+            _same_padding(size, (kernel, kernel), stride) if padding is None else (padding, padding, padding, padding)
         )
-        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads}
-        return self._add("MaxPool", name, [source], (channels, rows, columns), **attributes)
+        window = Window(kernel=(kernel, kernel), stride=(stride, stride), padding=pads)
+        return self._windowed("MaxPool", name, [source], window, channels)
 
     def average(self, name: str, source: str) -> str:
         """Add a global average pool to the model, and return the output tensor's name."""
@@ -141,10 +158,18 @@ class Drawing:
             return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
 
         ends = [tensor(output) for output in outputs]
-        graph = helper.make_graph(self._nodes, self._name, [tensor("image")], ends, self._parameters)
+        graph = helper.make_graph(self._nodes, self._name, [tensor("image")], ends)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], producer_name="hwgen")
         model.ir_version = 10
-        return model
+        self._model.MergeFrom(model)
+        return self._model
+
+    def _windowed(
+        self, operator: str, name: str, inputs: list[str], window: Window, outputs: int, **attributes: Any
+    ) -> str:
+        shape = (outputs, *window.output_size(*self._shapes[inputs[0]][1:]))
+        attributes |= {"kernel_shape": window.kernel, "strides": window.stride, "pads": window.padding}
+        return self._add(operator, name, inputs, shape, **attributes)
 
     def _relu(self, name: str, source: str, bound: float) -> str:
         if np.isinf(bound):
@@ -152,14 +177,17 @@ class Drawing:
         ends = [self._parameter(f"{name}_{end}", np.array(value)) for end, value in (("least", 0), ("most", bound))]
         return self._add("Clip", f"{name}_clip", [source, *ends], self._shapes[source])
 
-    def _weights(self, name: str, shape: tuple[int, ...]) -> list[str]:
-        random = np.random.default_rng([SEED, len(self._parameters)])
-        weights = random.normal(0, np.sqrt(2 / np.prod(shape[1:])), shape)
+    def _weights(self, name: str, shape: tuple[int, ...], seed: int | None = None) -> list[str]:
+        random = np.random.default_rng([SEED, len(self._model.graph.initializer) if seed is None else seed])
+        inputs = int(np.prod(shape[1:]))
+        weights = np.empty((shape[0], inputs), np.float32)
+        for row in weights:  # float64 numbers would take twice the memory
+            row[:] = random.normal(0, np.sqrt(2 / inputs), inputs)
         bias = random.normal(0, 0.1, shape[0])
-        return [self._parameter(f"{name}_weight", weights), self._parameter(f"{name}_bias", bias)]
+        return [self._parameter(f"{name}_weight", weights.reshape(shape)), self._parameter(f"{name}_bias", bias)]
 
     def _parameter(self, label: str, values: np.ndarray) -> str:
-        self._parameters.append(numpy_helper.from_array(values.astype(np.float32), label))
+        self._model.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32, copy=False), label))
         return label
 
     def _add(self, operator: str, name: str, inputs: list[str], shape: Shape, **attributes: Any) -> str:
@@ -171,8 +199,8 @@ class Drawing:
         return made
 
 
-def _same_padding(size: list[int], kernel: tuple[int, int], stride: int) -> list[int]:
+def _same_padding(size: list[int], kernel: tuple[int, int], stride: int) -> tuple[int, int, int, int]:
     """Return the padding in pixels (top, left, bottom, right) for outputs of ``ceil(size / stride)`` (SAME_UPPER)."""
     whole = [max((-(-length // stride) - 1) * stride + k - length, 0) for length, k in zip(size, kernel, strict=True)]
-    before = [total // 2 for total in whole]
-    return [*before, *(total - half for total, half in zip(whole, before, strict=True))]
+    top, left = (total // 2 for total in whole)
+    return top, left, whole[0] - top, whole[1] - left

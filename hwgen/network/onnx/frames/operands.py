@@ -7,7 +7,7 @@ frames and for any number of frames. In a fixed batch, constants can differ by t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -30,25 +30,40 @@ _SMALL = 64
 """Maximum total number of operand values of a node that is evaluated even if all operands are constants."""
 
 
-class BatchValues:
-    """Values of ONNX tensors that depend only on a batch's number of frames, for several such numbers.
+class Tensors:
+    """Facts about the tensors of an ONNX graph that depend on the frames of a batch, or on the number of frames.
 
-    Exporters compute shapes and indices from the number of frames. A model can also use this number as a value, which
-    makes the result of one frame depend on how many others there are.
+    All other tensors are constants. Tensors that depend only on the number of frames are evaluated for several such
+    numbers. Exporters compute shapes and indices from it. A model can also use it as a value, which makes the result of
+    one frame depend on how many others there are.
 
     Parameters
     ----------
+    graph : GraphIndex
+        Graph of the model, which has the shapes of its tensors.
     constants : mapping
         Values of constants, by name. The integer `BATCH` stands for the number of frames.
     batch : int or None
         Fixed number of frames of a batch; ``None`` if the model takes any number.
     """
 
-    def __init__(self, constants: Mapping[str, np.ndarray], batch: int | None) -> None:
+    def __init__(self, graph: GraphIndex, constants: Mapping[str, np.ndarray], batch: int | None) -> None:
+        self.graph, self.is_fixed = graph, batch is not None
         self.counts = _COUNTS if batch is None else (batch,)
         """Tuple of batch sizes, in frames, that tensors are evaluated for."""
+        self.frames: dict[str, Frames | Special] = {}
+        """Position of the frames in each tensor that depends on them."""
+        self.unknown: set[str] = set()
+        """Tensors that depend on the number of frames, or on random numbers, in an unknown manner."""
         self._constants = constants
         self._values: dict[str, Sequence[np.ndarray]] = {}
+
+    def shape(self, name: str) -> Shape | None:
+        """Return the shape of a tensor, with 0 for unknown sizes; ``None`` if not even the rank is known.
+
+        If the tensor holds frames, all sizes but the frames' axis are the same for any number of frames.
+        """
+        return self.graph.shapes.of(name).shape
 
     def note(self, name: str, values: Sequence[np.ndarray]) -> None:
         """Store the values of the tensor ``name``, one array for each batch size in `counts`, if they are few."""
@@ -86,7 +101,13 @@ class BatchValues:
     def varies(self, name: str) -> bool:
         """Return whether a tensor's values are known and depend on the number of frames."""
         values = self.of(name)
-        return values is not None and any(not np.array_equal(values[0], array) for array in values)
+        return values is not None and any(
+            array is not values[0] and not np.array_equal(values[0], array) for array in values
+        )
+
+    def depends_on_count(self, name: str) -> bool:
+        """Return whether a tensor without frames depends, or may depend, on the number of frames."""
+        return name in self.unknown or self.varies(name)
 
 
 MAX_AXES = 64
@@ -121,42 +142,6 @@ class OneFrameError(Exception):
     """Error that ONNX Runtime can compute a node only for one frame at a time."""
 
 
-@dataclass
-class Tensors:
-    """Facts about the tensors of an ONNX graph that depend on the frames of a batch, or on the number of frames.
-
-    All other tensors are constants.
-
-    Parameters
-    ----------
-    graph : GraphIndex
-        Graph of the model, which has the shapes of its tensors.
-    values : BatchValues
-        Tensors that depend only on the number of frames, and constants.
-    frames : dict of str to Frames or Special
-        Position of the frames in each tensor that depends on them.
-    unknown : set of str
-        Tensors that don't depend on the frames, but on their number, or on random numbers, in an unknown manner.
-    """
-
-    graph: GraphIndex
-    values: BatchValues
-    frames: dict[str, Frames | Special] = field(default_factory=dict)
-    unknown: set[str] = field(default_factory=set)
-
-    def shape(self, name: str) -> Shape | None:
-        """Return the shape of a tensor, with 0 for unknown sizes; ``None`` if not even the rank is known.
-
-        If the tensor holds frames, all sizes but the frames' axis are the same for any number of frames.
-        """
-        return self.graph.shapes.of(name).shape
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the model fixes the number of frames per batch."""
-        return len(self.values.counts) == 1
-
-
 @dataclass(frozen=True)
 class FrameOperands:
     """Operands of an ONNX node; at least one of them holds the frames of a batch along a known axis.
@@ -175,7 +160,7 @@ class FrameOperands:
     @property
     def counts(self) -> Sequence[int]:
         """Batch sizes, in frames, that tensors are evaluated for if they depend on the batch size."""
-        return self.tensors.values.counts
+        return self.tensors.counts
 
     @property
     def present_inputs(self) -> list[int]:
@@ -202,7 +187,7 @@ class FrameOperands:
         """
         name = self.name(index)
         known = self.tensors.shape(name)
-        arrays = None if name in self.tensors.frames else self.tensors.values.of(name)
+        arrays = None if name in self.tensors.frames else self.tensors.of(name)
         if arrays is not None:
             known = tuple(
                 sizes[0] if len({*sizes}) == 1 else 0 for sizes in zip(*(array.shape for array in arrays), strict=False)
@@ -238,7 +223,7 @@ class FrameOperands:
         MixedError
             If the values depend on the frames, or are not known.
         """
-        arrays = None if self.name(index) in self.tensors.frames else self.tensors.values.of(self.name(index))
+        arrays = None if self.name(index) in self.tensors.frames else self.tensors.of(self.name(index))
         if arrays is None:
             raise MixedError(f"its {what} are not known before the model runs; give constants{HELP}")
         return arrays
@@ -333,10 +318,7 @@ class FrameOperands:
 
     def depends_on_count(self, index: int) -> bool:
         """Return whether an input without frames depends, or may depend, on the number of frames."""
-        arrays = self.tensors.values.of(self.name(index))
-        if arrays is None:
-            return self.name(index) in self.tensors.unknown
-        return any(array is not arrays[0] and not np.array_equal(arrays[0], array) for array in arrays)
+        return self.tensors.depends_on_count(self.name(index))
 
     def check_alike(self, index: int, axis: int, position: Frames, *, whole: bool = False) -> None:
         """Refuse a node if an input without frames has different values for the frames of a batch of any size.
@@ -355,7 +337,7 @@ class FrameOperands:
         OneFrameError
             If the input fits one frame only.
         """
-        arrays = self.tensors.values.of(self.name(index))
+        arrays = self.tensors.of(self.name(index))
         if self.tensors.is_fixed:
             sizes = () if axis < 0 else self.shape(index)[axis : axis + 1]
             if whole and sizes not in ((position.size(self.counts[0]),), (0,)):

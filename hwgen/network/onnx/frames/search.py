@@ -23,7 +23,6 @@ from hwgen.network.onnx.file import DOMAINS, attribute, constant_array, data_inp
 from hwgen.network.onnx.frames import arithmetic, moving
 from hwgen.network.onnx.frames.operands import (
     HELP,
-    BatchValues,
     FrameOperands,
     Frames,
     MixedError,
@@ -98,7 +97,7 @@ class FrameSearch:
 
     def __init__(self, graph: GraphIndex, constants: Mapping[str, np.ndarray], batch: int | None) -> None:
         self.batch = batch
-        self.tensors = Tensors(graph, BatchValues(constants, batch))
+        self.tensors = Tensors(graph, constants, batch)
 
     @property
     def frames(self) -> dict[str, Frames]:
@@ -154,19 +153,18 @@ class FrameSearch:
 
     def depends_on_count(self, tensor: str) -> bool:
         """Return whether a tensor without frames depends, or may depend, on the number of frames."""
-        return tensor in self.tensors.unknown or self.tensors.values.varies(tensor)
+        return self.tensors.depends_on_count(tensor)
 
     def _evaluate(self, node: onnx.NodeProto) -> None:
         """Note the values of the outputs of a node that does not depend on the frames."""
         tensors, names = self.tensors, takes(node)
         if node.op_type == "Constant" and (value := constant_array(node)) is not None:
-            tensors.values.note(node.output[0], [value] * len(tensors.values.counts))
+            tensors.note(node.output[0], [value] * len(tensors.counts))
         elif traits_of(node).effect is not Effect.RANDOM:
-            tensors.values.evaluate(node)
-        known = (name for name in node.output if tensors.values.of(name) is not None)
+            tensors.evaluate(node)
+        known = (name for name in node.output if tensors.of(name) is not None)
         if next(known, None) is None and (
-            traits_of(node).effect is Effect.RANDOM
-            or any(name in tensors.unknown or tensors.values.varies(name) for name in names)
+            traits_of(node).effect is Effect.RANDOM or any(map(tensors.depends_on_count, names))
         ):
             tensors.unknown |= {*filter(None, node.output)}
 
@@ -215,7 +213,7 @@ class FrameSearch:
         (chosen,) = operands.constant("", 0) or [False]
         graph = attribute(operands.node, "then_branch" if chosen else "else_branch", None)
         for tensor in graph.initializer:
-            self.tensors.values.note(tensor.name, [numpy_helper.to_array(tensor)] * len(operands.counts))
+            self.tensors.note(tensor.name, [numpy_helper.to_array(tensor)] * len(operands.counts))
         for node in graph.node:
             try:
                 self._note_outputs(node)
@@ -235,7 +233,7 @@ class FrameSearch:
 
     def _note_size(self, node: onnx.NodeProto) -> None:
         """Note the output of a Shape or Size node for each batch size, if all other sizes are known."""
-        name, values = node.input[0], self.tensors.values
+        name, values = node.input[0], self.tensors
         position, shape = self.frames[name], self.tensors.shape(name)
         if shape is None or position.vanishes or 0 in (*shape[: position.axis], *shape[position.axis + 1 :]):
             self.tensors.unknown.add(node.output[0])
