@@ -51,7 +51,7 @@ class TileSteps:
     macs: np.ndarray
 
     def times(self, transfer: Transfer, mac: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return three arrays over tiles: time of fetch, of computation and of write, in the transfer's unit.
+        """Return three float arrays, by tile: time to fetch, compute and write, in the unit of ``transfer``'s costs.
 
         ``mac`` is the time of a multiply-add.
         """

@@ -182,5 +182,5 @@ class VivadoFlow:
 
 
 def vivado_part(part: str) -> str:
-    """Return a part number in Vivado's spelling: lower case, but upper case after the speed grade's number."""
+    """Return a part number in Vivado's spelling: lower case, but upper case right after the grade (``-2LV-c``)."""
     return re.sub(r"(?<=-\d)[a-z]+", lambda grade: grade[0].upper(), part.lower())

@@ -289,7 +289,7 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 10)
 def _address_columns(depth: int) -> frozenset[int]:
-    """Return the bit columns (integers) of a memory whose ``depth`` words equal their addresses."""
+    """Return the set of bit columns (integers) of a memory whose ``depth`` words equal their addresses."""
     return frozenset(varying_columns(range(depth), counter_bits(depth)))
 
 

@@ -330,7 +330,7 @@ class WeightedSum(Arithmetic[WeightedSumConfig]):
         return m
 
     def _interpolate_pair(self, m: Module, name: str, axis: int, first: Value, second: Value, weight: Value) -> Value:
-        """Add the circuit that interpolates between two values along rows (0) or columns (1), and return the sum.
+        """Add a circuit that interpolates two values by row (0) or column (1); return the weighted sum, undivided.
 
         ``weight`` belongs to ``second``, and is valid one cycle after the values.
         """

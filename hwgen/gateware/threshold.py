@@ -116,7 +116,7 @@ class ThresholdConfig(OnDevice):
         )
 
     def _tables(self, thresholds: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-        """Return a tuple of thresholds for each comparison of one output lane's binary search."""
+        """Return a tuple of thresholds per comparison of a lane's binary search, from its rows (a tuple each)."""
         never = 1 << (self.accumulator_bits - 1)
         size = 1 << self.levels
         rows = [(*row, *(never,) * (size - 1 - len(row))) for row in thresholds]

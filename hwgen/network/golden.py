@@ -51,7 +51,7 @@ def release(array: np.ndarray) -> None:
 
 
 Frames = np.ndarray | Sequence[np.ndarray]
-"""Type of a network's input frames: an array ``(n, C, H, W)`` of integers, or one such array per input."""
+"""Type of a network's input frames: an integer array ``(n, C, H, W)``, or a sequence of one array per input."""
 
 
 def by_input(frames: Frames) -> tuple[np.ndarray, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Requantisation:
-    """Requantisation rule: ``clip(round_half_even(acc * significand / 2**shift) + zero_point)``.
+    """Rule by output channel: ``clip(round_half_even(acc * significand / 2**shift) + zero_point, low, high)``.
 
     ``significand`` (24 bits, in ``[2**23, 2**24)``) and ``shift`` (0 or more) are int64 arrays with one entry per
     output channel. Together they are the float32 number ``x_scale * w_scale / y_scale``. ``low`` and ``high`` are the

@@ -267,9 +267,9 @@ def pair(text: str, sizes: str) -> tuple[int, int]:
 
 
 def numbers(text: str, integers: bool = False) -> list[Any]:
-    """Return a list of numbers from a sweep's text such as ``20,50:220:10`` (``first:last:step`` is a range).
+    """Return a list of different ints or floats from a sweep's text, such as ``20,50:220:10`` (first:last:step).
 
-    A range includes its last number if a step meets it. A wrong text raises ArgumentTypeError.
+    A range includes its last number if a step meets it. A wrong text or a repeated value raises ArgumentTypeError.
     """
     values: list[Any] = []
     for part in text.split(","):

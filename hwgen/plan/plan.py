@@ -146,7 +146,7 @@ class SharedHardware(Placement):
 
 
 def placement_of(groups: tuple[Group, ...], board: Board, dsp: int) -> Placement:
-    """Return the placement of groups: on separate hardware if the board and ``dsp`` slices permit, else shared."""
+    """Return the `Placement` of fusion groups: separate hardware if it fits (or a single group), or else shared."""
     if len(groups) == 1:
         return SingleGroup(groups, board)
     separate = SeparateGroups(groups, board)

@@ -195,10 +195,9 @@ def _scaled_pass(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, 
 
 
 def _scaled_and_added(op: Lookup, edges: Sequence[str]) -> Pass | None:
-    """Return a pass that scales lower (or upper) values by channel and adds a table, or ``None`` if impossible.
+    """Return a pass that scales inputs below (or above) a border by channel, and adds a table; ``None`` if none.
 
     For example, PRelu: all channels have the same outputs for inputs of 0 or more. Below, each has its own slope.
-    ``None`` without such a pass.
     """
     table = op.table
     is_common = (table == table[0]).all(axis=0)

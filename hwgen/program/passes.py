@@ -248,7 +248,10 @@ def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _wide_conv(op: Conv, edges: Sequence[str]) -> Pass:
-    """Return the pass of a convolution with outputs of more than 8 bits; groups become zeros among the weights."""
+    """Return the `Pass` of a convolution with outputs of more than 8 bits, or whose 8-bit outputs no factor rounds.
+
+    Grouped convolutions become dense, with zeros as the other weights, but depthwise ones stay channelwise.
+    """
     is_channelwise = op.groups > 1 and op.groups == op.channels == op.outputs
     task = Pass(
         channels=LANES if is_channelwise else op.channels,

@@ -92,7 +92,7 @@ def _ratios(layer: LayerConfig) -> list[Fraction] | None:
 
 @dataclass(frozen=True)
 class Strips:
-    """Events of one sequence: number per frame, number per strip (run of map rows), first one left out."""
+    """Numbers of a sequence's events: per frame, per strip (run of map rows), and index of the first left out."""
 
     events: int
     period: int
@@ -397,7 +397,7 @@ def _is_solved(proof: ProvedTimes, system: System, waits: Sequence[Wait], later:
 
 @compiled
 def _earliest_times(times, shift, gap, without_rows):
-    """Return an array of the earliest times of a sequence's events that each wait only for the previous one.
+    """Return an array of cycles: when each event of a sequence could come if it waited only for the previous one.
 
     ``without_rows`` is the number of events per frame of a sequence without rows, or else 0.
     """

@@ -444,7 +444,7 @@ def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[EngineCa
 
 @dataclass(frozen=True)
 class FasterEngine:
-    """Engine of other sizes than the planned one that would compute a network faster.
+    """Engine with other sizes that would compute a network faster than the planned one, and the cycles' share saved.
 
     Parameters
     ----------

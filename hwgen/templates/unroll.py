@@ -422,7 +422,7 @@ class Search:
         return None if path is None else self._unrolling(graph, path)
 
     def weights(self, max_cycles: int) -> factor_paths.CostWeights:
-        """Return weights of slices and LUTs, with a limit, that decide whether an interval is possible.
+        """Return `CostWeights` of DSP slices and LUTs whose limit decides if ``max_cycles`` per frame is possible.
 
         The limit is about the number of DSP slices, with LUTs by the price of a slice.
         """

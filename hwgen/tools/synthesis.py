@@ -389,7 +389,7 @@ def cells(components: Sequence[wiring.Component], device: Device = DEFAULT) -> l
 def cells_and_paths(
     components: Sequence[wiring.Component], device: Device = DEFAULT
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
-    """Return two lists with an entry per component, from one run of Yosys: netlist cells by type, critical paths.
+    """Return two lists by component, from one run of Yosys: counts of netlist cells by type, slowest logic path.
 
     The path is None for a component that consists of wires.
 
@@ -404,7 +404,7 @@ def cells_and_paths(
 def _run_yosys(
     components: Sequence[wiring.Component], device: Device, *, with_paths: bool
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
-    """Return two lists with an entry per component, from one run of Yosys: netlist cells by type, critical paths."""
+    """Return two lists by component, from one run of Yosys: counts of netlist cells by type, slowest logic path."""
     require()
     side_by_side = SideBySide(components)
     modules = {name: f"top_{name}" for name in side_by_side.names}

@@ -185,7 +185,7 @@ class Expressions:
         return ExpressionText("".join(parts) + self.node(choice.other).text, "?")
 
     def node(self, node: Sig | Multiplexer) -> ExpressionText:
-        """Return a netlist node, a signal or a multiplexer, as the text of a Verilog expression."""
+        """Return a netlist node as `ExpressionText` (Verilog text and its outermost operator)."""
         return self._choice(node) if isinstance(node, Multiplexer) else self.operand(node)
 
     def _choice_condition(self, choice: Multiplexer) -> ExpressionText | None:

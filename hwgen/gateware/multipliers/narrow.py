@@ -427,7 +427,7 @@ class _Circuit:
         return _delayed(m, f"{name}_weight_{position}_{term}", weights[position][term][row.digit], row.cycle - position)
 
     def _select(self, bits: Sequence[Value], values: Sequence[Value], width: int) -> Value:
-        """Return the value that a pair's weight bits select, as unsigned: signed values have their sign inverted."""
+        """Return the value that a pair's weight bits select; a signed value has its sign bit inverted."""
         if self.dots.operand.width == 1:
             products = [bit & value[0] for bit, value in zip(bits, values, strict=False)]
             selected: Value = products[0]

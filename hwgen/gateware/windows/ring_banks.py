@@ -131,7 +131,7 @@ class RingBanks:
 
 @dataclass(frozen=True)
 class WrittenPixels:
-    """Signals of a line buffer's writer: pixels completed in this cycle, and pixels in the next beats.
+    """Signals of a line buffer's writer: number of pixels completed in this cycle, and number in the next beats.
 
     Both are 0 unless this cycle stores the last channels of its pixels. The next beats carry the next pixels.
     """

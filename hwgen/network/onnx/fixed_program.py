@@ -79,7 +79,7 @@ def split_unit(unit: float) -> tuple[float, int]:
 
 
 def leaves(formula: Applied | Leaf) -> list[Leaf]:
-    """Return the feature maps that an expression reads, each once, maps of one pixel last."""
+    """Return a list of `Leaf` objects: the feature maps that an expression reads, each once, one-pixel maps last."""
     if isinstance(formula, Leaf):
         return [formula]
     found = [operand for step in steps_in_order(formula) for operand in step.operands if isinstance(operand, Leaf)]

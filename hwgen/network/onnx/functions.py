@@ -158,7 +158,7 @@ _MAX_FRACTION = 20
 
 
 def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
-    """Return the affine function (gain and offset per channel) that a node with constants applies to a map.
+    """Return the `Affine` (gain and offset per channel) that a node with constants applies, or raise ModelError.
 
     The node must have the map as one input, and constants as all others; otherwise ModelError is raised.
     """

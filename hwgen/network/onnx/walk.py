@@ -336,7 +336,7 @@ class ImportWalk:
         self._note_tensor(tensor)
 
     def _stand_in(self, cause: str) -> None:
-        """Make a placeholder layer the source of the builder's current map, which no layer can compute.
+        """Make a placeholder layer the builder's source, because no layer can compute the current map.
 
         ``cause``: operator that can't be built, as messages name it. With three dimensions, any can be the channels.
         """

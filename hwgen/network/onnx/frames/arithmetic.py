@@ -23,9 +23,9 @@ from hwgen.network.onnx.operator_traits import POINTWISE, TRAITS, Effect, with_e
 
 
 def _aligned(*indices: int) -> Rule:
-    """Return the frame rule for an operator that aligns inputs ``indices`` (default: all) at the last dimension.
+    """Return a function that places the batch's frames after a node that broadcasts inputs ``indices`` (or all).
 
-    Its other inputs must be constants.
+    Inputs are aligned at the last dimension; its other inputs must be constants.
     """
 
     def rule(operands: FrameOperands) -> Frames:
@@ -74,7 +74,9 @@ _ELEMENTWISE = _aligned()
 def _along(
     axes: Callable[[FrameOperands], Iterable[int]], then: Callable[[FrameOperands], Frames] | None = None
 ) -> Rule:
-    """Return the frame rule for an operator that works along axes of its first input; others must be constant.
+    """Return a function that places the batch's frames after a node that works along axes of its first input.
+
+    Its other inputs must be constants.
 
     Parameters
     ----------
@@ -120,7 +122,7 @@ def _reduced_axes(operands: FrameOperands) -> Iterable[int]:
 
 
 def _reduction(axes: Callable[[FrameOperands], Iterable[int]]) -> Rule:
-    """Return the frame rule for an operator that reduces ``axes``, kept as dimensions of 1 with ``keepdims``."""
+    """Return a function that places the batch's frames after a node that reduces the axes that ``axes`` returns."""
 
     def then(operands: FrameOperands) -> Frames:
         position = operands.frames(0)
@@ -138,7 +140,10 @@ def _cumulated(operands: FrameOperands) -> Iterable[int]:
 
 
 def _of_rows(*indices: int) -> Rule:
-    """Return the frame rule for an operator whose inputs ``indices`` have the frames, or one row each, on axis 0."""
+    """Return a function that places the batch's frames after a node whose inputs ``indices`` hold them on axis 0.
+
+    An input without frames must have the same values for all frames.
+    """
     return lambda operands: operands.shared(indices, range(1, MAX_AXES))
 
 
@@ -196,9 +201,9 @@ def _has_axis(operands: FrameOperands) -> bool:
 
 
 def _product(first: int, second: int) -> Rule:
-    """Return the frame rule for a matrix product of inputs ``first`` and ``second``; others must be constant.
+    """Return a function that places the batch's frames after a product of two matrices, ``first`` and ``second``.
 
-    ``transA`` and ``transB`` of a node transpose the matrices.
+    Both are indices of inputs; other inputs must be constants. A node's ``transA`` and ``transB`` transpose matrices.
     """
 
     def rule(operands: FrameOperands) -> Frames:
@@ -248,7 +253,7 @@ def _without_vectors(position: Frames, rank: int, ranks: tuple[int, int]) -> Fra
 
 
 def _general_product(first: int, second: int, *, addend: int) -> Rule:
-    """Return the frame rule for a Gemm or QGemm of inputs ``first`` and ``second``, plus input ``addend``."""
+    """Return a function that places the batch's frames after a Gemm or QGemm with these input indices."""
 
     def rule(operands: FrameOperands) -> Frames:
         operands.check_constants([first, second, addend])

@@ -164,7 +164,7 @@ def _fitting(
 
 
 def _concat_rule(first: int, step: int) -> Rule:
-    """Return the frame rule for a concatenation of every ``step``-th input from ``first``; others must be constant."""
+    """Return a function that places the batch's frames after a Concat of every ``step``-th input from ``first``."""
 
     def rule(operands: FrameOperands) -> Frames:
         indices = [index for index in operands.present_inputs if index >= first and (index - first) % step == 0]
@@ -295,7 +295,7 @@ def _one_hot(operands: FrameOperands) -> Frames:
 
 
 def _elements(*indices: int) -> Rule:
-    """Return the frame rule of a GatherElements or ScatterElements, where inputs ``indices`` are shaped as the data.
+    """Return a function that places the batch's frames after a node like GatherElements, with these input indices.
 
     The first input is the data. The inputs ``indices`` have its shape except along the axis of the operator.
     """

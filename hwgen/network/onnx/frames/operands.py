@@ -111,7 +111,7 @@ class Tensors:
 
 
 MAX_AXES = 64
-"""Upper limit of axis indices in frame rules: more dimensions than any tensor has."""
+"""Upper limit of axis indices when the batch's frames are placed: more dimensions than any tensor has."""
 HELP = ", or export the model for a batch of 1"
 """Advice at the end of messages about nodes that can't compute a batch of several frames."""
 COUNTED = f"computes with the number of frames of a batch; leave it out{HELP}"
