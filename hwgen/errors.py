@@ -16,7 +16,7 @@ class HwgenError(Exception):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Lines of the error's message as hwgen prints them. Line ends inside names become spaces."""
+        """Tuple of lines of the error's message as hwgen prints them. Line ends inside names become spaces."""
         return (" ".join(str(self).split()),)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class ObstaclesError(ModelError):
         return self._lines
 
     def __reduce__(self) -> tuple[type[ObstaclesError], tuple[str, tuple[str, ...]]]:
-        """Return the class and its arguments for pickle, which would otherwise keep only the message.
+        """Return a tuple of the class and its arguments for pickle, which would otherwise keep only the message.
 
         Returns
         -------

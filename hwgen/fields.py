@@ -193,7 +193,7 @@ class Entries:
 
     @classmethod
     def of(cls, value: Any, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Return a reader of the JSON value ``value``; raise ``error`` if it is not an object."""
+        """Return `Entries`: a reader of the JSON value ``value``; raise ``error`` if it is not an object."""
         reader = cls({}, where, error, help)
         if not isinstance(value, dict):
             reader.refuse(f"must be an object, not {shown(value)}")
@@ -201,7 +201,7 @@ class Entries:
 
     @classmethod
     def parsed(cls, text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Return a reader of the object in a JSON text; any other text raises ``error``."""
+        """Return `Entries`: a reader of the object in a JSON text; any other text raises ``error``."""
         return cls.of(parse(text, where, error, help), where, error, help)
 
     def refuse(self, why: str, key: str | None = None) -> NoReturn:
@@ -325,7 +325,7 @@ class Entries:
         return self.value(key, int, Rule(minimum=minimum, maximum=maximum), default)
 
     def entries(self, key: str, default: Any = _NEEDED, where: str = "") -> Entries:
-        """Return a reader of the object in a JSON field, or of ``default``.
+        """Return `Entries`: a reader of the object in a JSON field, or of ``default``.
 
         Messages name its place ``where``, by default the field.
         """

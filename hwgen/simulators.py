@@ -53,7 +53,7 @@ DEFAULT = "verilator"
 
 
 def entry(name: str) -> Entry:
-    """Return the registry's entry of the simulator called ``name``.
+    """Return the registry's `Entry` of the simulator called ``name``.
 
     Raises
     ------

@@ -240,7 +240,7 @@ class Design(ABC):
         return html.render(self.document())
 
     def document(self) -> dict[str, Any]:
-        """Return the contents of the design's ``report.html`` as JSON-like values, by section name.
+        """Return a dictionary of the contents of the design's ``report.html`` as JSON-like values, by section name.
 
         Returns
         -------
@@ -458,7 +458,7 @@ class AcceleratorDesign(Design):
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _first_weights(self, config: AcceleratorConfig) -> dict[str, bytes]:
-        """Return the model's weights file (bytes by file name) for hardware that loads weights at run time.
+        """Return, as a dict, the model's weights file (bytes by file name) for hardware that loads weights at run time.
 
         Returns
         -------

@@ -136,7 +136,7 @@ class ProgramDesign(Design):
 
     @property
     def _group(self) -> EngineGroup:
-        """Fusion group of all layers of the plan, its only one, which the engine computes."""
+        """Fusion group (`EngineGroup`) of all layers of the plan, its only one, which the engine computes."""
         from hwgen.templates.engine import engine_group
 
         return engine_group(self.plan.groups[0])

@@ -273,7 +273,7 @@ class GoldenModel:
         return host.ragged(self.network)
 
     def _prepared(self, x: Inputs) -> tuple[np.ndarray, ...]:
-        """Return the frames as integer arrays ``(n, C, H, W)``, quantised if floats, one per hardware input.
+        """Return a tuple of the frames as integer arrays ``(n, C, H, W)``, quantised if floats, one per hardware input.
 
         Returns
         -------

@@ -67,7 +67,7 @@ DESIGNS: dict[str, type[Design]] = {ENGINE: ProgramDesign}
 
 
 def design_of(model: GoldenModel, plan: Plan) -> Design:
-    """Return the design of a model with a given plan, an instance of the class for the plan's template.
+    """Return the `Design` of a model with a given plan, an instance of the class for the plan's template.
 
     Returns
     -------
@@ -310,7 +310,7 @@ class Model(GoldenModel):
 
 
 def _read_plan(path: str | Path, network: Network, board: Board) -> Plan:
-    """Return the plan in a ``plan.json``, for a network and board; a plan for another board gets a note.
+    """Return the `Plan` in a ``plan.json``, for a network and board; a plan for another board gets a note.
 
     Returns
     -------

@@ -124,7 +124,7 @@ class Result:
         return self.mismatches == 0 and self.as_predicted
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON-like values, the contents of ``hwgen simulate --json``.
+        """Return, as a dictionary, the result as JSON-like values, the contents of ``hwgen simulate --json``.
 
         Returns
         -------
@@ -143,7 +143,7 @@ class Result:
         }
 
     def document(self, labels: np.ndarray | None = None) -> dict[str, Any]:
-        """Return the sections of ``report.html`` about design and simulation, as JSON-like values by name.
+        """Return a dict of the sections of ``report.html`` about design and simulation, as JSON-like values by name.
 
         Parameters
         ----------

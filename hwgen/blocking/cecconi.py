@@ -89,7 +89,7 @@ class BufferedTile:
 
 
 def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> BufferedTile:
-    """Return a layer's words moved, DMA transfers and cost for one tile size and loop order."""
+    """Return a `BufferedTile`: a layer's words moved, DMA transfers and cost for one tile size and loop order."""
     single = _tile_of_sizes(problem, sizes)
     words, calls, jumps = (int(figure.item()) for figure in _count_moves(single, order, runs=True))
     return BufferedTile(
@@ -128,7 +128,7 @@ def _tile_of_sizes(problem: Problem, sizes: dict[str, int]) -> TileWords:
 def optimise(
     problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS
 ) -> BufferedTile:
-    """Return a layer's cheapest tile and loop order with a buffer of at most ``limit`` words.
+    """Return a layer's cheapest tile (`BufferedTile`) and loop order with a buffer of at most ``limit`` words.
 
     Kernels stay whole. Of equal tiles the one with fewer words is chosen, then fewer transfers, then the smaller
     buffer. If runs of addresses have a cost, the search tries one size for each number of blocks.
@@ -168,7 +168,7 @@ def optimise(
 
 
 def _new_sum_dims(order: str) -> list[str]:
-    """Return the dimensions of the tile loops that start new sums, inner to outer: all but input channels."""
+    """Return a list of the dimensions of the tile loops that start new sums, inner to outer: all but input channels."""
     return [dim for dim in _order(order) if dim not in LOOPS["k"]]
 
 
@@ -193,7 +193,7 @@ def _words(tiling: TileWords, operand: str, order: str) -> np.ndarray:
 
 
 def _count_moves(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return three arrays over tile sizes: words moved, DMA calls, runs of consecutive addresses.
+    """Return, as a triple, three arrays over tile sizes: words moved, DMA calls, runs of consecutive addresses.
 
     Without ``runs`` the runs are not counted, and the third result is 0.
     """

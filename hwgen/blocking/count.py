@@ -96,7 +96,7 @@ class Axis:
 
 
 def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
-    """Return the `Axis` of a layer's input columns and rows, by pairs of loop dimensions (output, window).
+    """Return, as a dict, the `Axis` of a layer's input columns and rows, by pairs of loop dimensions (output, window).
 
     The keys are ``(X, Fw)`` and ``(Y, Fh)``.
     """
@@ -138,7 +138,7 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _blocks_around_step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return a buffer's blocks before and after each step of one outer loop, by dimension.
+    """Return, as a pair, a buffer's blocks before and after each step of one outer loop, by dimension.
 
     The buffer is at ``position`` of the nest. Blocks have a start and a length.
     """
@@ -225,7 +225,7 @@ def traffic(
     scope: int | None = None,
     first_read: bool = False,
 ) -> dict[str, list[Traffic]]:
-    """Return, per operand, a list of the `Traffic` of its buffers at given positions, inner to outer.
+    """Return a dictionary: per operand, a list of the `Traffic` of its buffers at given positions, inner to outer.
 
     Parameters
     ----------

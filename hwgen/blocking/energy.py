@@ -139,7 +139,7 @@ class CoDesign:
     top: float = DRAM
 
     def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
-        """Return a new memory of exactly ``size`` bytes for an operand's buffer at a level."""
+        """Return a `MemoryLevel`: a new memory of exactly ``size`` bytes for an operand's buffer at a level."""
         return MemoryLevel.sized(f"{operand}{level}", size, self.widths[operand])
 
 

@@ -43,7 +43,7 @@ class Lattice:
 
     @cached_property
     def sizes(self) -> dict[str, list[int]]:
-        """Candidate block sizes of the search, ascending, by loop dimension."""
+        """Dictionary of candidate block sizes of the search, ascending, by loop dimension."""
         sizes = {}
         for dim in DIMS:
             size, start = self.problem.size(dim), self.base[dim]
@@ -64,7 +64,7 @@ class Lattice:
 
     @cached_property
     def room(self) -> list[np.ndarray]:
-        """Words in an input, weight and output block at every lattice point: one array per operand."""
+        """List of words in an input, weight and output block at every lattice point: one array per operand."""
         return [np.broadcast_to(self.tiling.room(operand), self.tiling.shape).ravel() for operand in OPERANDS]
 
     @cached_property

@@ -36,7 +36,7 @@ class Blocks:
     length: np.ndarray
 
     def split(self, step: int) -> Blocks:
-        """Return the pieces of at most ``step`` elements that all blocks are cut into.
+        """Return `Blocks`: the pieces of at most ``step`` elements that all blocks are cut into.
 
         The last piece of a block can be shorter.
         """
@@ -58,7 +58,7 @@ class Blocks:
 
 
 def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
-    """Return the blocks of two loop dimensions reshaped so that they broadcast to all combinations."""
+    """Return a pair: the blocks of two loop dimensions reshaped so that they broadcast to all combinations."""
     return Blocks(blocks.start[:, None], blocks.length[:, None]), other
 
 
@@ -112,7 +112,7 @@ class Nest:
 
     @classmethod
     def parse(cls, problem: Problem, text: str) -> Nest:
-        """Return the loop nest that a text such as ``Fw Fh X0=8 Y0=8 C K X1 Y1`` states, innermost loop first.
+        """Return the loop `Nest` that a text such as ``Fw Fh X0=8 Y0=8 C K X1 Y1`` states, innermost loop first.
 
         The last loop of a dimension does not need ``=N``, and a dimension of size 1 does not need a loop.
 
@@ -149,7 +149,7 @@ class Nest:
         return cls(problem, (*inner, *(BlockedLoop(dim, problem.size(dim)) for dim in order)))
 
     def tile(self, position: int) -> dict[str, int]:
-        """Return the number of elements, by dimension, that the ``position`` innermost loops cover."""
+        """Return, as a dict, the number of elements, by dimension, that the ``position`` innermost loops cover."""
         reached: dict[str, int] = dict.fromkeys(DIMS, 1)
         reached.update((loop.dim, loop.extent) for loop in self.loops[:position])
         return reached
@@ -168,7 +168,7 @@ class Nest:
         return reached
 
     def blocks(self, dim: str, position: int) -> Blocks:
-        """Return all blocks of ``dim`` that the loops outside the ``position`` innermost ones iterate over."""
+        """Return all `Blocks` of ``dim`` that the loops outside the ``position`` innermost ones iterate over."""
         size = self.problem.size(dim)
         blocks = Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64))
         for step in self.steps(dim, position, len(self.loops)):

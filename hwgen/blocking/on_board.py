@@ -63,7 +63,7 @@ class TileSteps:
 
 
 def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
-    """Return the words, DMA transfers and MACs of each tile of one channel group, in order of computation.
+    """Return `TileSteps`: the words, DMA transfers and MACs of each tile of one channel group, in order of computation.
 
     The sums over all tiles equal the counts of `cecconi.evaluate`.
 
@@ -113,7 +113,7 @@ def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
 
 
 def _count_runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarray) -> np.ndarray:
-    """Return the number of runs of consecutive addresses in each tile's block of a feature map.
+    """Return, as an array, the number of runs of consecutive addresses in each tile's block of a feature map.
 
     A block has one run per row. If rows are whole, it has one run per channel; if channels are whole too, one run in
     all. ``whole`` and ``touched`` are columns and rows.
@@ -124,7 +124,7 @@ def _count_runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.
 
 
 def _fetches(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
-    """Return a boolean per tile: it needs another block of an operand than the previous tile did."""
+    """Return, as an array, a boolean per tile: it needs another block of an operand than the previous tile did."""
     changed = np.zeros(len(next(iter(index.values()))), bool)
     changed[0] = True
     for dim in dims:
@@ -172,7 +172,7 @@ def buffer_words(board: Board, bits: int) -> int:
 
 
 def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
-    """Return the tile size with the fewest words moved through a board's block RAM, and the layer's time.
+    """Return a `Tiled`: the tile size with the fewest words moved through a board's block RAM, and the layer's time.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
 
 
 def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
-    """Return a layer's off-chip bytes per frame with its best tiles, and a lower bound of its cycles.
+    """Return, as a pair, a layer's off-chip bytes per frame with its best tiles, and a lower bound of its cycles.
 
     All words are as wide as the layer's input. A layer without window and weights has no tiles: its maps are moved
     once.

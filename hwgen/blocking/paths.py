@@ -54,7 +54,7 @@ class Labels:
     action: np.ndarray
 
     def take(self, rows: np.ndarray) -> Labels:
-        """Return a batch of the partial blockings in the given rows."""
+        """Return `Labels`: a batch of the partial blockings in the given rows."""
         return Labels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Labels:
 
     @staticmethod
     def join(batches: Sequence[Labels]) -> Labels:
-        """Return one batch with all partial blockings of several batches."""
+        """Return `Labels`: one batch with all partial blockings of several batches."""
         return Labels(
             *(np.concatenate([getattr(batch, column.name) for batch in batches]) for column in fields(Labels))
         )
@@ -147,7 +147,7 @@ def _pareto_rows(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
 
 
 def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return a boolean per row of costs in ``rows``: a row of ``kept`` is nowhere larger.
+    """Return, as an array, a boolean per row of costs in ``rows``: a row of ``kept`` is nowhere larger.
 
     No row of ``kept`` sorts after ``rows``.
     """
@@ -163,7 +163,7 @@ def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 
 def cheapest_path(lattice: Lattice, prices: BlockPrices, width: int, limit: float) -> tuple[float, float, Path | None]:
-    """Return (energy, lower bound, path) of the blocking with the least energy, below ``limit`` pJ.
+    """Return, as a triple, (energy, lower bound, path) of the blocking with the least energy, below ``limit`` pJ.
 
     The lower bound covers all partial blockings that were dropped because of ``width``. Without a blocking below
     ``limit``, the energy is infinite and the path is ``None``.
@@ -242,7 +242,7 @@ def expand(
 
 
 def at_end(lattice: Lattice, prices: BlockPrices, labels: Labels, first: int) -> Labels:
-    """Return complete blockings with optional buffers for operands' whole arrays, in all combinations.
+    """Return `Labels`: complete blockings with optional buffers for operands' whole arrays, in all combinations.
 
     The blocking in the first row of ``labels`` has the index ``first`` in the trail.
     """
@@ -267,7 +267,7 @@ def _extend_by_buffer(
     fill: np.ndarray,
     spans: bool,
 ) -> tuple[Labels, np.ndarray]:
-    """Return partial blockings, plus those with one more buffer of an operand if it is ``useful`` and fits.
+    """Return a pair: partial blockings, plus those with one more buffer of an operand if it is ``useful`` and fits.
 
     The buffer is at ``here`` and reads ``fill`` words. With ``spans`` it also spans the next loop.
     """
@@ -294,7 +294,7 @@ def _extend_by_buffer(
 
 
 def _extend_by_loop(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray) -> Labels:
-    """Return partial blockings extended by one more loop, with their new lattice points (block extents).
+    """Return `Labels`: partial blockings extended by one more loop, with their new lattice points (block extents).
 
     Of two mirrored points the first is used.
     """

@@ -102,7 +102,7 @@ def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) ->
 
 
 def _priced(hierarchy: Private | CoDesign, operand: str, words: list[int]) -> list[tuple[str, float]] | None:
-    """Return (memory name, pJ per access) of each buffer of an operand; ``None`` if one doesn't fit."""
+    """Return, as a list, (memory name, pJ per access) of each buffer of an operand; ``None`` if one doesn't fit."""
     sizes = [size * energy.WORD_BYTES for size in words]
     if any(size == 0 for size in sizes):
         return None

@@ -99,7 +99,7 @@ class PricedBlocking:
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Return words read and written, by operand, by a datapath that computes the inner loops at once.
+    """Return a dictionary of words read and written, by operand, by a datapath that computes the inner loops at once.
 
     These are the loops of the nest inside ``position``. Outputs count in both directions.
     """
@@ -115,7 +115,7 @@ def evaluate(
     tops: Mapping[str, float] | None = None,
     bound: float = 0.0,
 ) -> PricedBlocking:
-    """Return a loop nest with given buffers and the energy (pJ) of its memory accesses.
+    """Return a `PricedBlocking`: a loop nest with given buffers and the energy (pJ) of its memory accesses.
 
     Every access to a buffer is an access by the next inner buffer, or by the datapath.
 

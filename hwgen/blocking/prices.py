@@ -63,7 +63,7 @@ class BlockPrices:
         return result
 
     def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Return memory levels for one more buffer, each with a mask of the partial blockings it is open to.
+        """Return a list of memory levels for one more buffer, each with a mask of the partial blockings it is open to.
 
         ``levels`` holds the next free level of each label.
         """

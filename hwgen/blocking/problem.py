@@ -135,7 +135,7 @@ class Problem:
         return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]
 
     def padded(self, **multiples: int) -> Problem:
-        """Return the layer with loop sizes rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
+        """Return, as a `Problem`, the layer with loop sizes rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
 
         The added elements are computed and moved, also from DRAM, but not stored.
         """
@@ -145,7 +145,7 @@ class Problem:
 
     @classmethod
     def of(cls, layer: Op) -> Problem:
-        """Return the loop nest (blocking problem) of a convolution or pool layer of a network.
+        """Return a `Problem`: the loop nest (blocking problem) of a convolution or pool layer of a network.
 
         Raises
         ------
@@ -189,7 +189,7 @@ class Problem:
 
     @classmethod
     def lrn(cls, name: str, X: int, Y: int, C: int, window: int = 5) -> Problem:
-        """Return the loops of a local response normalisation over ``window`` channels of ``X * Y`` pixels."""
+        """Return a `Problem`: loops of a local response normalisation over ``window`` channels of ``X * Y`` pixels."""
         return cls(
             name=name, X=C, Y=X * Y, C=1, K=1, Fw=window, width=C, height=X * Y, pad=(0, window // 2), weighted=False
         )
@@ -254,7 +254,7 @@ class Problem:
 def _windows(
     whole: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] | None
 ) -> tuple[list[int], tuple[int, int]]:
-    """Return an output map's [rows, columns], and the (top, left) padding of the input map in pixels.
+    """Return, as a pair, an output map's [rows, columns], and the (top, left) padding of the input map in pixels.
 
     Without ``pad`` the output is as large as the input, divided by the stride and rounded up.
     """

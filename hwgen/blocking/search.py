@@ -123,7 +123,7 @@ def _ragged(
 
 
 def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
-    """Return all sets of operands (input, weights, output) whose whole arrays fit on chip together."""
+    """Return a list of all sets of operands (input, weights, output) whose whole arrays fit on chip together."""
     sets = [chosen for size in range(len(OPERANDS) + 1) for chosen in combinations(OPERANDS, size)]
     return [
         chosen
@@ -134,7 +134,7 @@ def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
 
 
 def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
-    """Return the names of the limits of co-designed memories (``levels``, ``room``) that a blocking exceeds."""
+    """Return a set of names of the limits of co-designed memories (``levels``, ``room``) that a blocking exceeds."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
     counts = [sum(buffer.operand == operand for buffer in blocking.buffers) for operand in OPERANDS]

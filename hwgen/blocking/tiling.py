@@ -24,12 +24,12 @@ MAX_TILES = 30_000_000
 
 
 def divisors(size: int) -> list[int]:
-    """Return all divisors of ``size``, ascending."""
+    """Return a list of all divisors of ``size``, ascending."""
     return [step for step in range(1, size + 1) if size % step == 0]
 
 
 def distinct(size: int) -> list[int]:
-    """Return the smallest block size for each possible number of blocks of ``size`` elements, ascending.
+    """Return, as a list, the smallest block size for each possible number of blocks of ``size`` elements, ascending.
 
     For a fixed number of blocks no other step needs less room.
     """
@@ -37,7 +37,7 @@ def distinct(size: int) -> list[int]:
 
 
 def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, list[int]]:
-    """Return candidate tile sizes by loop dimension, which surely include one with the fewest words.
+    """Return a dictionary of candidate tile sizes by loop dimension, which surely include one with the fewest words.
 
     The result leaves out a larger block if a smaller block has no more blocks and moves no more words. This must hold
     for any part of the window (for all of it, with ``whole_window``) and any loop order. Without padding the words
@@ -80,7 +80,7 @@ def check_tile_count(tiling: TileWords) -> None:
 
 
 def cut(size: int, step: int) -> Blocks:
-    """Return the blocks of at most ``step`` elements that cover a loop dimension of ``size`` elements."""
+    """Return the `Blocks` of at most ``step`` elements that cover a loop dimension of ``size`` elements."""
     return Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64)).split(step)
 
 
@@ -100,7 +100,7 @@ class TileWords:
     sizes: Mapping[str, Sequence[int]]
 
     def tile(self, index: int) -> dict[str, int]:
-        """Return the tile size, by dimension, at a flat index into the arrays over all tile sizes."""
+        """Return, as a dictionary, the tile size, by dimension, at a flat index into the arrays over all tile sizes."""
         indices = np.unravel_index(index, self.shape)
         return {dim: self.sizes[dim][index_of_size] for dim, index_of_size in zip(DIMS, map(int, indices), strict=True)}
 
@@ -121,7 +121,7 @@ class TileWords:
         return np.asarray(values, np.int64).reshape(shape)
 
     def extent(self, dim: str) -> np.ndarray:
-        """Return the tile sizes of dimension ``dim``, reshaped to broadcast along that dimension's axis."""
+        """Return an array of the tile sizes of dimension ``dim``, reshaped to broadcast along that dimension's axis."""
         return self.along(dim, self.sizes[dim])
 
     @cached_property

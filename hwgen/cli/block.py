@@ -257,7 +257,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
 def _search_all(
     arguments: argparse.Namespace, what: str, function: Callable[[Layer], Any], layers: Sequence[Layer]
 ) -> list[Any]:
-    """Return the results of ``function`` (a search) for each layer in order, many layers in parallel.
+    """Return a list of the results of ``function`` (a search) for each layer in order, many layers in parallel.
 
     Equal layers are searched once. On a cluster, and with many layers on this machine, the searches run in parallel.
     """
@@ -318,7 +318,7 @@ def _codesigned(
 def _core_energies(
     blocking: PricedBlocking, max_cores: int, *, strict: bool
 ) -> list[tuple[str, int, dict[str, float]]]:
-    """Return tuples for one layer on several cores: the shared operand, number of cores, and pJ by component.
+    """Return a list of tuples for one layer on several cores: the shared operand, number of cores, and pJ by component.
 
     The numbers of cores are the powers of two below ``max_cores``, and ``max_cores``. If cores can't divide the layer
     evenly, the entry is left out with a printed line, or with ``strict`` a PlanError is raised.

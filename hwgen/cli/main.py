@@ -77,7 +77,7 @@ def _examples(verb: str) -> list[str]:
 
 
 def parser() -> Parser:
-    """Return the parser of the command line, with all commands and their options."""
+    """Return the `Parser` of the command line, with all commands and their options."""
     from hwgen import __version__
     from hwgen.report import legend
 

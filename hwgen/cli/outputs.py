@@ -133,7 +133,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
 
 
 def write_frames(file: BinaryIO, count: int, batches: Iterable[np.ndarray]) -> tuple[int, np.dtype]:
-    """Write frames to one ``.npy`` file, ``count`` in all; return (number of values, NumPy type)."""
+    """Write frames to one ``.npy`` file, ``count`` in all; return, as a pair, (number of values, NumPy type)."""
     import numpy as np
 
     size, dtype = 0, np.dtype(np.float32)

@@ -41,7 +41,7 @@ def tell_of(model: Model) -> None:
 
 
 def _until_of(plan: str | None) -> list[str] | None:
-    """Return the names of the tensors where a ``plan.json`` ends its model; ``None`` without a readable plan.
+    """Return a list of the names of the tensors where a ``plan.json`` ends its model; ``None`` without a readable plan.
 
     An unreadable plan is refused later, when the plan itself is loaded.
     """
@@ -63,13 +63,13 @@ def board_of(arguments: argparse.Namespace) -> Board:
 
 
 def planned(arguments: argparse.Namespace) -> Design:
-    """Return the design of the command line's model: planned by the options, or as ``--plan`` says."""
+    """Return the `Design` of the command line's model: planned by the options, or as ``--plan`` says."""
     board = board_of(arguments)  # before the model, because a board is loaded faster
     return steered(load(arguments), board, arguments)
 
 
 def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
-    """Return a loaded model's design for a board: planned by the command line's options, or as ``--plan`` says.
+    """Return a loaded model's `Design` for a board: planned by the command line's options, or as ``--plan`` says.
 
     Notes on options without effect are printed.
 

@@ -119,7 +119,7 @@ def _check_json(path: str | None, traces: Path) -> None:
 
 
 def _changed_files(folder: Path) -> list[str]:
-    """Return the paths of files that were changed since the build: Verilog with obligations, and memory contents.
+    """Return a list of paths of files that were changed since the build: Verilog with obligations, and memory contents.
 
     The manifest of a result folder has the digest of each file.
 

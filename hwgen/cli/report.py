@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_page(path: Path) -> dict[str, Any]:
-    """Return the document (JSON values by section name) that an existing report page contains.
+    """Return, as a dictionary, the document (JSON values by section name) that an existing report page contains.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _read_page(path: Path) -> dict[str, Any]:
 
 
 def _load_design(arguments: argparse.Namespace) -> Design:
-    """Load the command line's model, and return its design with the plan from the result folder.
+    """Load the command line's model, and return its `Design` with the plan from the result folder.
 
     Raises
     ------

@@ -33,7 +33,7 @@ def _frames(text: str) -> tuple[int, int]:
 
 
 def choice(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the frames and layers to record, as keyword arguments of ``Design.simulate``."""
+    """Return, as a dictionary, the frames and layers to record, as keyword arguments of ``Design.simulate``."""
     layers = arguments.wave_layers
     return {"wave_frames": arguments.wave_frames, "wave_layers": None if layers is None else layers.split(",")}
 

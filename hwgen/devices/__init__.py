@@ -55,7 +55,7 @@ _UNSUPPORTED = {
 
 
 def family_of(part: str) -> Device | None:
-    """Return the device family of a part number such as ``xc7z020clg400-1`` (any case), or ``None`` if unknown.
+    """Return the `Device` family of a part number such as ``xc7z020clg400-1`` (any case), or ``None`` if unknown.
 
     The number's spelling tells the family. The family's table of capacities can lack the device.
     """

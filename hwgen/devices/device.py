@@ -62,7 +62,7 @@ class SliceTerm:
 
     @property
     def operand_bits(self) -> tuple[int, int]:
-        """Widths in bits, narrower first, that the slice's two operands have as signed numbers."""
+        """Pair: widths in bits, narrower first, that the slice's two operands have as signed numbers."""
         narrow, wide = sorted((self.activation.signed_bits, self.weight.signed_bits))
         return narrow, wide
 
@@ -81,7 +81,7 @@ class SliceChains(ABC):
 
     @abstractmethod
     def statements(self, terms: Sequence[SliceTerm], sum_bits: int, *, accumulates: bool) -> list[str]:
-        """Return the Verilog statements of a module that is a chain of DSP slices, one slice per term.
+        """Return a list of the Verilog statements of a module that is a chain of DSP slices, one slice per term.
 
         The module has the inputs ``clk``, and ``activation_0``, ``weight_0`` and so on for each slice. Its output
         ``sum`` is the sum of the last slice. Each slice has a register after its multiplier and a register after its
@@ -213,7 +213,7 @@ class Adders(ABC):
 
     @abstractmethod
     def ternary(self, bits: int, negative: Sequence[bool]) -> list[str]:
-        """Return the Verilog statements of an adder that adds or subtracts three numbers.
+        """Return a list of the Verilog statements of an adder that adds or subtracts three numbers.
 
         The module has the inputs ``addend_0`` to ``addend_2`` and the output ``sum``, all of the same width.
 
@@ -306,7 +306,7 @@ class Device:
         return None if match is None else f"{self.device_prefix}{match[1].upper()}"
 
     def processor_of(self, part: str) -> Processor | None:
-        """Return the hard processor system of a part, for a Vivado project; ``None`` if the part has none."""
+        """Return the hard `Processor` system of a part, for a Vivado project; ``None`` if the part has none."""
         device = self.device_of(part)
         if device is None or self.vivado is None or not self.vivado.has_processor(device):
             return None

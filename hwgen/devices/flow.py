@@ -73,7 +73,7 @@ class Pll:
     max_output_divider: int
 
     def dividers(self, source_mhz: float, clock_mhz: float) -> tuple[int, int, int] | None:
-        """Return a PLL's dividers (input, feedback, output) for a clock in MHz; ``None`` if none make it.
+        """Return, as a triple, a PLL's dividers (input, feedback, output) for a clock in MHz; ``None`` if none make it.
 
         Parameters
         ----------

@@ -110,14 +110,14 @@ class Memories:
         return "lut" if depth <= self.lut_depth else "block"
 
     def ram_style(self, depth: int, where: str | None = None) -> dict[str, str]:
-        """Return the synthesis attributes, by name, that place a RAM in ``lut``, ``block`` or ``ultra`` RAM.
+        """Return a dict of the synthesis attributes, by name, that place a RAM in ``lut``, ``block`` or ``ultra`` RAM.
 
         If ``where`` is ``None``, the depth decides.
         """
         return dict(self.ram_attributes[where or self.default_ram(depth)])
 
     def rom_style(self, depth: int, where: str | None = None) -> dict[str, str]:
-        """Return the synthesis attributes, by name, that place a read-only memory in ``lut`` or ``block`` RAM.
+        """Return a dict of synthesis attributes, by name, that place a read-only memory in ``lut`` or ``block`` RAM.
 
         If ``where`` is ``None``, the depth decides.
         """

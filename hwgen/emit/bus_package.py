@@ -39,7 +39,7 @@ class Package(ABC):
     @property
     @abstractmethod
     def buses(self) -> list[str]:
-        """Comment lines (texts) for the head of the wrapper's Verilog, which describe its buses."""
+        """List of comment lines (texts) for the head of the wrapper's Verilog, which describe its buses."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Package(ABC):
 
     @abstractmethod
     def drivers(self) -> dict[str, bytes]:
-        """Return the circuit's drivers, in Python and C, as bytes by file name."""
+        """Return a dictionary of the circuit's drivers, in Python and C, as bytes by file name."""
 
     @property
     def module(self) -> str:
@@ -55,7 +55,7 @@ class Package(ABC):
         return wrapper.module(self.top)
 
     def files(self) -> dict[str, bytes]:
-        """Return the wrapper's Verilog, register descriptions and drivers, as bytes by file name.
+        """Return, as a dictionary, the wrapper's Verilog, register descriptions and drivers, as bytes by file name.
 
         The files are ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h``, ``TOP_registers.py`` and the drivers.
 
@@ -77,7 +77,7 @@ class Package(ABC):
         }
 
     def proofs(self, verilog: str, circuit: str) -> dict[str, bytes]:
-        """Return ``TOP_axi.proofs.json`` (bytes, by file name), the proof obligations of the wrapper.
+        """Return, as a dictionary, ``TOP_axi.proofs.json`` (bytes, by file name), the proof obligations of the wrapper.
 
         ``verilog`` is the wrapper's Verilog, and ``circuit`` the wrapped circuit's.
         """

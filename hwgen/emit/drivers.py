@@ -43,7 +43,7 @@ def _import_order(line: str) -> tuple[bool, bool, bool, str]:
 
 
 def c_driver(shell: ShellConfig, top: str) -> dict[str, bytes]:
-    """Return an accelerator's C driver, source and header, as bytes by file name.
+    """Return, as a dictionary, an accelerator's C driver, source and header, as bytes by file name.
 
     The source includes ``NAME_registers.h``.
 
@@ -91,7 +91,7 @@ def fill_template(name: str, names: Mapping[str, str], mark: str = "", lines: It
 
 
 def _layouts(ends: Iterable[BusStreamConfig]) -> list[str]:
-    """Return lines of C tables with the memory layout of a frame on each stream of an accelerator."""
+    """Return a list of lines of C tables with the memory layout of a frame on each stream of an accelerator."""
     tables, rows = [], []
     for end in ends:
         description = wrapper.stream(end)

@@ -61,7 +61,7 @@ class EngineVerilog:
 
     @classmethod
     def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> EngineVerilog:
-        """Return an engine's generated Verilog, with its configuration, memory timing and board.
+        """Return an engine's generated Verilog (`EngineVerilog`), with its configuration, memory timing and board.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return the job field, or ``None``, for each quantity of a memory access (address, words ..).
+    """Return, as a dictionary, the job field, or ``None``, for each quantity of a memory access (address, words ..).
 
     The keys are in the order of the drivers.
     """
@@ -159,7 +159,7 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
 
 
 def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return an engine job's memory accesses for ``registers.json``: (bit offset, width) of each field."""
+    """Return, as a list, an engine job's memory accesses for ``registers.json``: (bit offset, width) of each field."""
     offsets = field_offsets(engine.variant)
     return [
         {
@@ -263,7 +263,7 @@ def build(
 
 
 def read(directory: str | Path) -> EngineVerilog:
-    """Return an engine's Verilog, configuration and board, read from a folder that `build` wrote.
+    """Return an engine's Verilog (`EngineVerilog`), configuration and board, read from a folder that `build` wrote.
 
     Raises
     ------

@@ -167,7 +167,7 @@ def _contents(
     board: Board | None,
     software: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """Return all files of an accelerator's result folder, as bytes by file name.
+    """Return a dictionary of all files of an accelerator's result folder, as bytes by file name.
 
     ``top`` is the name of its module. ``software`` names files for drivers that other functions write, and that the IP
     contains, too.

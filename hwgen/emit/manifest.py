@@ -43,7 +43,7 @@ def _text(files: Mapping[str, str], others: Mapping[str, str]) -> bytes:
 
 
 def read(folder: Path, key: str = "files") -> dict[str, str]:
-    """Return the SHA-256 digests (hexadecimal text) that a result folder's manifest lists, by file path.
+    """Return a dict of the SHA-256 digests (hexadecimal text) that a result folder's manifest lists, by file path.
 
     The result is empty if the folder has no manifest of hwgen. A path that leads out of the folder is left out,
     because a manifest can be written by anybody.
@@ -62,7 +62,7 @@ def read(folder: Path, key: str = "files") -> dict[str, str]:
 
 
 def without_digest(folder: Path) -> list[str]:
-    """Return the paths in a manifest that `read` leaves out, because their entries are malformed."""
+    """Return a list of the paths in a manifest that `read` leaves out, because their entries are malformed."""
     files = _document(folder).get("files", {})
     return [name for name in files if name not in read(folder)]
 
@@ -82,7 +82,7 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
-    """Return names in ``contents`` of existing files that hwgen did not write, or that were changed since.
+    """Return a list of names in ``contents`` of existing files that hwgen did not write, or that were changed since.
 
     Symbolic links and special files are included, folders are not.
     """
@@ -128,7 +128,7 @@ def note(path: Path) -> None:
 
 
 def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Delete an earlier build's files unless changed since, and emptied folders; return the paths kept.
+    """Delete an earlier build's files unless changed since, and emptied folders; return, as a list, the paths kept.
 
     Symbolic links below the folder are neither followed nor deleted.
 

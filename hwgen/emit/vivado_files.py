@@ -173,7 +173,7 @@ def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
 
 
 def _fields_of(register: Register) -> tuple[Field, ...]:
-    """Return the fields of a hardware register, but none if one field spans the whole register."""
+    """Return a tuple of the fields of a hardware register, but none if one field spans the whole register."""
     return tuple(field for field in register.fields if field.name != "VALUE")
 
 
@@ -391,5 +391,5 @@ def _tcl_head(comment: Iterable[str], values: Mapping[str, str], lists: _TclList
 
 
 def _stream(stream: BusStream) -> list[str]:
-    """Return the name and the width in bits of an AXI4-Stream, for ``project.tcl``."""
+    """Return a list of the name and the width in bits of an AXI4-Stream, for ``project.tcl``."""
     return [stream.name, str(8 * stream.width)]

@@ -76,7 +76,7 @@ class Loadable:
     outputs: tuple[str, ...]
 
     def verilog(self) -> dict[str, bytes]:
-        """Return the contents of the built design's Verilog and memory files, by file name.
+        """Return a dictionary of the contents of the built design's Verilog and memory files, by file name.
 
         Raises
         ------
@@ -149,7 +149,7 @@ def describe(config: AcceleratorConfig, top: str) -> bytes:
 
 
 def read_design(folder: str | Path) -> Loadable:
-    """Return the description of a built design that loads weights at run time, read from its folder.
+    """Return a `Loadable`: the description of a built design that loads weights at run time, read from its folder.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> byt
 
 
 def read(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
-    """Return a weights file's JSON object, and the bytes of 32-bit words for the hardware, after checks.
+    """Return, as a pair, a weights file's JSON object, and the bytes of 32-bit words for the hardware, after checks.
 
     Parameters
     ----------

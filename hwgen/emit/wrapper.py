@@ -192,7 +192,7 @@ def python_constants(shell: BusShellConfig, top: str) -> str:
 
 
 def register_table(registers: Sequence[Register]) -> list[str]:
-    """Return the lines of a Markdown table of a bus wrapper's registers and their fields."""
+    """Return a list of the lines of a Markdown table of a bus wrapper's registers and their fields."""
     rows = ["| offset | register | bits | access | meaning |", "| --- | --- | --- | --- | --- |"]
     for register in registers:
         rows.append(

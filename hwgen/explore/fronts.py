@@ -94,7 +94,7 @@ class Exploration:
         return [(*(getattr(point, axis) for axis in AXES[front]), point) for point in getattr(self, front)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return all Pareto fronts of the exploration as plain values for JSON.
+        """Return, as a dictionary, all Pareto fronts of the exploration as plain values for JSON.
 
         The page docs/explanation/exploration.md describes the keys.
         """
@@ -166,7 +166,7 @@ def explore(
 
 
 def all_groupings(layers: Layers) -> list[tuple[int, int]]:
-    """Return a pair per division into fusion groups: words stored on chip, and words moved off chip.
+    """Return, as a list, a pair per division into fusion groups: words stored on chip, and words moved off chip.
 
     A network with ``c`` cuts has ``2**c`` divisions.
     """
@@ -185,7 +185,7 @@ def all_groupings(layers: Layers) -> list[tuple[int, int]]:
 
 
 def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
-    """Return two costs of one grouping: words stored on chip, and feature-map words moved off chip.
+    """Return, as a pair, two costs of one grouping: words stored on chip, and feature-map words moved off chip.
 
     Parameters
     ----------

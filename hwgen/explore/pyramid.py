@@ -117,7 +117,7 @@ def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
 
 
 def _whole_pixel_steps(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
-    """Return the least output steps (rows or columns) that move all maps by whole pixels, per first layer.
+    """Return a list of the least output steps (rows or columns) that move all maps by whole pixels, per first layer.
 
     Steps count rows or columns of the output. The groups end with the last layer.
     """
@@ -143,7 +143,7 @@ def _paces(linked: Linked, axis: int) -> dict[int, Fraction]:
 
 
 def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
-    """Return, by map index, the layers that read the map, as pairs (layer index, input index)."""
+    """Return, as a dictionary by map index, the layers that read the map, as pairs (layer index, input index)."""
     readers: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for layer, sources in enumerate(linked.sources):
         for input_index, source in enumerate(sources):
@@ -173,7 +173,7 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
 
 
 def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]:
-    """Return, by map index, two numbers of rows (axis 0) or columns that a tile keeps for the next tile.
+    """Return, as a dict by map index, two numbers of rows (axis 0) or columns that a tile keeps for the next tile.
 
     The first figure is the largest overlap of any layer's windows. The second is the part that the layer that lags the
     most must still read when the layer that leads has what it needs.
@@ -221,7 +221,7 @@ def recomputation(layers: Layers, tip: Pair = (1, 1)) -> Work:
 
 
 def recomputation_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Work]:
-    """Return the `Work` with recomputed overlaps, one per possible first layer of a fusion group.
+    """Return, as a list, the `Work` with recomputed overlaps, one per possible first layer of a fusion group.
 
     A pyramid is mapped back from its output tile (tip), so all groups with one tip share its levels.
     """

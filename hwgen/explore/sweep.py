@@ -141,7 +141,7 @@ def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, 
 
 
 def figures(plan: Plan) -> dict[str, Any]:
-    """Return a plan's figures by column of the sweep table: cycles, milliseconds, resources, bytes."""
+    """Return, as a dict, a plan's figures by column of the sweep table: cycles, milliseconds, resources, bytes."""
     interval = plan.latency if plan.interval is None else plan.interval
     traffic, kilohertz = plan.traffic_bytes, plan.board.clock_mhz * 1000
     return {
@@ -212,21 +212,21 @@ class SweepTable:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the table's columns, in order."""
+        """List of names of the table's columns, in order."""
         return list(self.rows[0])
 
     @property
     def models(self) -> list[str]:
-        """Names of the models in the table, in the order of the request."""
+        """List of names of the models in the table, in the order of the request."""
         return list(dict.fromkeys(row["model"] for row in self.rows))
 
     @property
     def planned(self) -> list[dict[str, Any]]:
-        """Table rows that have a plan, because the request was not refused."""
+        """List of table rows that have a plan, because the request was not refused."""
         return [row for row in self.rows if row["refusal"] is None]
 
     def best(self, model: str) -> list[dict[str, Any]]:
-        """Return the table rows of a model's Pareto-optimal plans, sorted by the objectives."""
+        """Return a list of the table rows of a model's Pareto-optimal plans, sorted by the objectives."""
         rows = [row for row in self.rows if row["front"] and row["model"] == model]
         return sorted(rows, key=lambda row: tuple(row[goal] for goal in self.front))
 

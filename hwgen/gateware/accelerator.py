@@ -185,7 +185,7 @@ class AcceleratorConfig:
 
     @property
     def _only_input(self) -> Port:
-        """Stream port (name, beat format, pixel order) of the only input. Raises ConfigError if there are several."""
+        """Stream `Port` (name, beat format, pixel order) of the only input. Raises ConfigError if there are several."""
         if (count := len(self.input_links)) > 1:
             raise ConfigError(f"{self.name}: inputs are {count}, not one: {', '.join(self.input_names)}")
         return self.input_ports[0]
@@ -292,7 +292,7 @@ class AcceleratorConfig:
 
     @property
     def ports(self) -> dict[str, wiring.Member]:
-        """Members of the accelerator's Amaranth signature by name, without the observation ports ``tap_N``."""
+        """Dict of members of the accelerator's Amaranth signature by name, without the observation ports ``tap_N``."""
         members: dict[str, wiring.Member] = {port.name: In(port.beat.signature) for port in self.input_ports}
         members |= {name: Out(FRAME_ERROR) for name in self.error_ports}
         members |= {port.name: Out(port.beat.signature) for port in self.output_ports}
@@ -312,12 +312,12 @@ class AcceleratorConfig:
 
     @property
     def input_order(self) -> Order:
-        """Pixel order of the accelerator's only input stream: rectangle by rectangle, and row by row within one."""
+        """Pixel `Order` of the accelerator's only input stream: rectangle by rectangle, and row by row within one."""
         return self._only_input.order
 
     @property
     def output_order(self) -> Order:
-        """Pixel order of the accelerator's only output stream: rectangle by rectangle, and row by row within one."""
+        """Pixel `Order` of the accelerator's only output stream: rectangle by rectangle, and row by row within one."""
         return self._only_output.order
 
     @property
@@ -331,7 +331,7 @@ class AcceleratorConfig:
 
     @property
     def resources(self) -> Resources:
-        """Estimated FPGA resources (LUTs, FFs, DSPs, block RAM) of all layers, input guards and the weight loader."""
+        """Estimated FPGA `Resources` (LUTs, FFs, DSPs, block RAM) of all layers, input guards and the weight loader."""
         loader = () if self.loader is None else (self.loader,)
         return sum((component.resources for component in (*self.guards, *loader, *self.layers)), Resources())
 

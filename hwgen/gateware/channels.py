@@ -36,7 +36,7 @@ class ChannelTables(ForDevice, ABC):
     @property
     @abstractmethod
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Parameters by name (bias, scale) and lane: a tuple with one integer per beat of a pixel."""
+        """Dictionary of parameters by name (bias, scale) and lane: a tuple with one integer per beat of a pixel."""
 
     def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
         """Return per-channel values as a list over lanes of tuples, with one value per beat of a pixel.

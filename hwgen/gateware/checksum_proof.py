@@ -30,7 +30,7 @@ class ChecksumUnit:
 
 
 def crc_function(word_bits: int) -> tuple[str, ...]:
-    """Return the lines of a Verilog function from CRC-32 state and word to the next state, bit by bit."""
+    """Return a tuple of the lines of a Verilog function from CRC-32 state and word to the next state, bit by bit."""
     return (
         f"function [{BITS - 1}:0] after;",
         f"    input [{BITS - 1}:0] state; input [{word_bits - 1}:0] word; integer index;",
@@ -44,7 +44,7 @@ def crc_function(word_bits: int) -> tuple[str, ...]:
 
 
 def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a CRC-32 circuit: its state after each word, and its outputs for each state."""
+    """Return a list of obligations of a CRC-32 circuit: its state after each word, and its outputs for each state."""
     # The register has the highest power in its highest bit.
     reflected = ", ".join(f"crc_reg[{bit}]" for bit in range(BITS))
     begins = " | ".join(["rst", *(name for name in ("start", "verdict") if site.has(name))])

@@ -41,7 +41,7 @@ def input_ports(config: Config) -> tuple[Port, ...]:
 
 
 def device_of(config: Config) -> Device:
-    """Return the FPGA device family of an accelerator's configuration, or the default family if it names none."""
+    """Return the FPGA `Device` family of an accelerator's configuration, or the default family if it names none."""
     return getattr(config, "device", DEFAULT)
 
 

@@ -41,7 +41,7 @@ class ControlModel:
 
     @property
     def body(self) -> list[str]:
-        """Verilog lines that replace the modelled component in proofs; values left free are ``$anyseq``."""
+        """List of Verilog lines that replace the modelled component in proofs; values left free are ``$anyseq``."""
         return [
             *(f"wire {name} = $anyseq;" for name in self.free),
             *self.lines,
@@ -49,7 +49,7 @@ class ControlModel:
         ]
 
     def obligation(self, site: Site, statement: str, cover: str, **fields: Any) -> Obligation:
-        """Return the proof obligation that the control outputs of the component at ``site`` equal this model's."""
+        """Return the proof `Obligation` that the control outputs of the component at ``site`` equal this model's."""
         return site.obligation(
             "contract",
             statement,
@@ -68,7 +68,7 @@ def claims_vary(layer: LayerConfig) -> bool:
 
 
 def window_model(layer: LayerConfig, site: Site) -> ControlModel:
-    """Return the control model of a layer's line buffer or join: when output folds (``Tm`` channels) start and end."""
+    """Return the `ControlModel` of a layer's line buffer or join: when output folds (``Tm`` channels) start and end."""
     config = layer.window
     steps, folds, latency = config.steps, config.output_folds, layer.walk_latency
     lines = ["wire model_start = model_go & room & !model_busy;"]
@@ -130,13 +130,13 @@ def arithmetic_model(layer: LayerConfig, window: Site) -> ControlModel:
 
 
 def finish_model(layer: LayerConfig) -> ControlModel:
-    """Return the control model of a layer's requantiser or bias adder: outputs ``latency`` cycles after its inputs."""
+    """Return the `ControlModel` of a layer's requantiser or bias adder: outputs ``latency`` cycles after its inputs."""
     assert layer.finish is not None
     return _pipeline(layer.finish.latency, "i__valid")
 
 
 def contract_obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligations that each of a layer's components has the control signals of its small model."""
+    """Return a list of the obligations that each of a layer's components has the control signals of its small model."""
     window = site.part("window")
     model = window_model(layer, window)
     statement = "An output fold starts only if there is room, and its last step comes a fixed number of cycles later."

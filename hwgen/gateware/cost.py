@@ -39,7 +39,7 @@ class Resources:
         return Resources(**{key: value + getattr(other, key) for key, value in vars(self).items()})
 
     def as_dict(self) -> dict[str, float]:
-        """Return the resources by name: ``dsp``, ``bram36``, ``lut`` and ``ff``, and ``uram`` if it is not 0."""
+        """Return a dict of resources by name: ``dsp``, ``bram36``, ``lut`` and ``ff``, and ``uram`` if it is not 0."""
         resources: dict[str, float] = {"dsp": self.dsp, "bram36": self.bram36, "lut": self.lut, "ff": self.ff}
         return resources | ({"uram": self.uram} if self.uram else {})
 
@@ -276,7 +276,7 @@ def constant_adder_luts(constant: int, bits: int) -> int:
 
 
 def varying_columns(words: Sequence[int], width: int) -> list[int]:
-    """Return each bit column of a read-only memory, unless constant, as an integer with one bit per word.
+    """Return, as a list, each bit column of a read-only memory, unless constant, as an integer with one bit per word.
 
     Column ``b`` holds bit ``b`` of all words: bit ``n`` of the column is bit ``b`` of word ``n``.
     """
@@ -373,7 +373,7 @@ def _zero_mask(inputs: int, input_index: int) -> int:
 
 
 def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
-    """Return the two truth tables, as integers over the other inputs, for input ``input_index`` at 0 and at 1."""
+    """Return a pair: two truth tables, as integers over the other inputs, for input ``input_index`` at 0 and at 1."""
     step = 1 << input_index
     if input_index == inputs - 1:
         return function & ((1 << step) - 1), function >> step

@@ -27,7 +27,7 @@ MAX_CYCLES = 60
 
 
 def obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return a proof obligation for each output FIFO of a layer: it never overflows, and no credit is lost."""
+    """Return, as a list, an obligation for each output FIFO of a layer: it never overflows, and no credit is lost."""
     return [_of_reader(layer, site, reader) for reader in range(len(layer.outputs))]
 
 
@@ -59,7 +59,7 @@ class _Pipeline:
 
     @property
     def observer(self) -> list[str]:
-        """Verilog lines of registers that count, for each stage, the occupied stages up to this one."""
+        """List of Verilog lines of registers that count, for each stage, the occupied stages up to this one."""
         lines = []
         for index, stage in enumerate(self.stages, 1):
             register = f"{self.name}_{index}"
@@ -91,7 +91,7 @@ class _FoldPipeline(_Pipeline):
 
 
 def _register_bits(register: str, latency: int) -> list[str]:
-    """Return Verilog expressions of the bits of a shift register of ``latency`` cycles, one per cycle."""
+    """Return a list of Verilog expressions of the bits of a shift register of ``latency`` cycles, one per cycle."""
     return [f"{register}[{bit}]" if latency > 1 else register for bit in range(latency)]
 
 
@@ -156,7 +156,7 @@ def _emitted_instances(layer: LayerConfig, reader: int) -> Sequence[str]:
 def _converted(
     layer: LayerConfig, reader: int, site: Site, narrow: str, max_narrow: int
 ) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return Verilog lines, invariants, and terms of the beats in flight to a FIFO after a width converter.
+    """Return a triple: Verilog lines, invariants, and terms of the beats in flight to a FIFO after a width converter.
 
     The beats that are in flight to the converter complete some of the FIFO's beats. These follow from the index of the
     converter's next input beat and from the number of beats in flight. The observer therefore has a table: how many
@@ -227,7 +227,7 @@ def _next_fold(layer: LayerConfig) -> str:
 
 
 def _filling_inputs(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
-    """Return the input values by port that fill one FIFO: its ``reader`` waits, all others accept every beat.
+    """Return a dict of the input values by port that fill one FIFO: its ``reader`` waits, all others accept every beat.
 
     A random search would not fill it, because the other FIFOs fill as well. A reader that a width converter feeds has
     no input of its own here.

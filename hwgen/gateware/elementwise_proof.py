@@ -79,7 +79,7 @@ def _operand_text(config: Any, value: _OutputValue, field: str, shape: Shape, pi
 
 
 def _operand_texts(config: Any, value: _OutputValue) -> list[str]:
-    """Return the Verilog expressions of an output value's operands, as bits, one for each input map."""
+    """Return a list of the Verilog expressions of an output value's operands, as bits, one for each input map."""
     return [
         _operand_text(config, value, f"operand_{index}", beat.shape, beat.pixels)
         for index, beat in enumerate(config.window.inputs)
@@ -87,7 +87,7 @@ def _operand_texts(config: Any, value: _OutputValue) -> list[str]:
 
 
 def _table_lines(config: Any, name: str) -> list[str]:
-    """Return Verilog lines that define the lookup tables of the input maps, each an array ``NAME_INDEX``."""
+    """Return a list of Verilog lines that define the lookup tables of the input maps, each an array ``NAME_INDEX``."""
     return [
         line
         for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
@@ -125,7 +125,7 @@ def _obligation(
 
 
 def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a sum by tables: an output is the rounded sum of two table entries, saturated."""
+    """Return a list of obligations of a sum by tables: an output is the rounded sum of two table entries, saturated."""
     one, wide = 1 << config.fraction, f"wire signed [{_WIDE - 1}:0]"
     lines = _table_lines(config, "share")
     lines += table("rounding", config.rounding, signed=False)

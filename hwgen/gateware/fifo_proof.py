@@ -21,7 +21,7 @@ _TAKEN = "(o__valid & o__ready)"
 
 
 def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a FIFO: occupancy, order of the beats, ``last``, and cycle of each beat.
+    """Return a list of proof obligations of a FIFO: occupancy, order of the beats, ``last``, and cycle of each beat.
 
     The order is not proved if several block RAM memories, one per address range, store the beats.
     """
@@ -67,12 +67,12 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
 
 
 def counters(config: FifoConfig, prefix: str = "") -> list[str]:
-    """Return the Verilog names of a FIFO's counters of beats, each after ``prefix``, the path of the instance."""
+    """Return a list of Verilog names of a FIFO's counters of beats, each after ``prefix``, the path of the instance."""
     return [f"{prefix}{name}" for name in ("level", *(["stored_beats"] if config.in_block_ram else []), "o__valid")]
 
 
 def counter_facts(config: FifoConfig, prefix: str = "") -> dict[str, str]:
-    """Return Verilog invariants of a FIFO's counters, by name; the counters' names begin with ``prefix``.
+    """Return a dict of Verilog invariants of a FIFO's counters, by name; the counters' names begin with ``prefix``.
 
     A counter is at most its memory's depth. While RAM stores beats, all slots of the queue but one are reserved.
     """
@@ -105,7 +105,7 @@ def _of_beats(
     asserts: Mapping[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return a proof obligation of a FIFO whose writer holds credits, with an observer that counts its beats."""
+    """Return a proof `Obligation` of a FIFO whose writer holds credits, with an observer that counts its beats."""
     return site.obligation(
         obligation_kind,
         statement,
@@ -118,7 +118,7 @@ def _of_beats(
 
 
 def _of_order(config: FifoConfig, site: Site, *observer: str, **fields: Any) -> Obligation:
-    """Return the obligation that any one marked beat leaves a FIFO in its turn, with all its values."""
+    """Return the `Obligation` that any one marked beat leaves a FIFO in its turn, with all its values."""
     return _of_beats(
         config,
         site,
@@ -136,7 +136,7 @@ def _of_order(config: FifoConfig, site: Site, *observer: str, **fields: Any) -> 
 
 
 def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a FIFO in LUT RAM keeps the order and the values of its beats."""
+    """Return the proof `Obligation` that a FIFO in LUT RAM keeps the order and the values of its beats."""
     width, depth = config.width, config.depth
     fields = probed(site, storage=(depth, width, "slot"))
     is_offered = "(o__valid & (ahead == 0))"
@@ -169,7 +169,7 @@ def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
 
 
 def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a FIFO in block RAM keeps the order and the values of its beats.
+    """Return the proof `Obligation` that a FIFO in block RAM keeps the order and the values of its beats.
 
     The observer follows the marked beat: into the block RAM or past it, through the two cycles of its read, and into
     its slot of the queue of oldest beats.

@@ -185,7 +185,7 @@ class NumberPath:
     def multiply(
         self, name: str, first: PathNumber, second: PathNumber, *, offset: PathNumber | int = 0, shift: int = 0
     ) -> PathNumber:
-        """Add a cascade of DSP slices to the data path; return ``(first * second + offset) >> shift``.
+        """Add a cascade of DSP slices to the data path; return a `PathNumber`: ``(first * second + offset) >> shift``.
 
         The first slice adds the offset. An offset too wide for a slice is added later.
         """
@@ -515,12 +515,12 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @property
     def beats(self) -> tuple[range, ...]:
-        """Channels in each of the beats of a pixel, lane 0 first: one range per beat."""
+        """Tuple of channels in each of the beats of a pixel, lane 0 first: one range per beat."""
         return self.window.step_channels
 
     @cached_property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Constants by operation and lane: a tuple of one integer per beat of a pixel."""
+        """Dictionary of constants by operation and lane: a tuple of one integer per beat of a pixel."""
         channels = self.window.input.channels
         constants = {f"step_{index}": step.constants for index, step in enumerate(self.steps)}
         return {name: self.table(values) for name, values in constants.items() if len(values) == channels > 1}

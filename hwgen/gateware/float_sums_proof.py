@@ -70,7 +70,7 @@ class _Chain:
 
 
 def of_float_sum(config: FloatSumConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of an average pool's sums with float32 rounding, and of its counts of taps."""
+    """Return a list of proof obligations of an average pool's sums with float32 rounding, and of its counts of taps."""
     window, source = config.window, config.window.input
     layout, pixels = dict(window.step_layout), window.pixels
     chains = []
@@ -96,7 +96,7 @@ def _is_single(config: FloatSumConfig) -> bool:
 
 
 def _count_facts(config: FloatSumConfig) -> dict[str, str]:
-    """Return Verilog facts, by name: the bits above each window sum are the number of taps inside the map."""
+    """Return a dict of Verilog facts, by name: the bits above each window sum are the number of taps inside the map."""
     window, taps = config.window, config.window.taps
     begin = dict(window.step_layout)["inside"].offset
     facts = {}
@@ -113,7 +113,7 @@ def _count_facts(config: FloatSumConfig) -> dict[str, str]:
 
 
 def of_float_join(config: FloatJoinConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of an elementwise sum of several feature maps with float32 rounding."""
+    """Return a list of the proof obligations of an elementwise sum of several feature maps with float32 rounding."""
     layout, pixels, width = dict(config.window.step_layout), config.window.pixels, config.result.width
     chains = []
     for lane, pixel in product(range(config.lanes), range(pixels)):
@@ -140,7 +140,7 @@ def _obligations(
 def _of_tables(
     obligation_kind: str, config: Any, site: Site, chains: list[_Chain], counts: Mapping[str, str]
 ) -> Obligation:
-    """Return the proof obligation that each addend is its value's table entry, when the previous sum is complete."""
+    """Return the proof `Obligation` that each addend is its value's table entry, when the previous sum is complete."""
     bits, cycles = site.module.ports["i__payload"].width, config.latency
     lines = [
         *delayed("payload", bits, "i__payload", cycles),
@@ -172,7 +172,7 @@ def _of_tables(
 
 
 def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chain]) -> Obligation:
-    """Return the proof obligation that each partial sum is the previous one plus an addend, rounded to float32."""
+    """Return the proof `Obligation` that each partial sum is the previous one plus an addend, rounded to float32."""
     cycles = config.latency
     lines, facts, ranges, rules = [], {}, {}, {}
     for chain in chains:
@@ -216,7 +216,7 @@ class _Addition:
 
 
 def _sum_names(config: Any, site: Site, chain: _Chain, index: int) -> tuple[str, str]:
-    """Return the Verilog names of the exact and of the rounded partial sum after a chain's addend ``index``."""
+    """Return a pair: the Verilog names of the exact and of the rounded partial sum after a chain's addend ``index``."""
     link, is_last = chain.links[index], index == len(chain.links) - 1
     if index == 0:
         return (term := site.read_data(f"{link}_terms")), term

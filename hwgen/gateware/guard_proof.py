@@ -19,12 +19,12 @@ _SENT, _TAKEN = "(o__valid & o__ready)", "(i__valid & i__ready)"
 
 
 def obligations(config: GuardConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a frame guard: stream protocol, whole frames, error flags, and progress."""
+    """Return a list of proof obligations of a frame guard: stream protocol, whole frames, error flags, and progress."""
     return [*of_streams(config, site), _tokens(config, site), *_progress(config, site)]
 
 
 def _tokens(config: GuardConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a guard outputs whole frames, padded with zeros or cut, with error flags."""
+    """Return the proof `Obligation` that a guard outputs whole frames, padded with zeros or cut, with error flags."""
     beats, width = config.beats, config.beat.data_bits
     lines, assumed, counted = _sizes(config, site)
     # A bus shell clears errors in each cycle: the port is a constant there, and not emitted.
@@ -85,7 +85,7 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
 
 
 def _example_run(config: GuardConfig, site: Site) -> dict[str, str]:
-    """Return the input values by port for a run without stalls whose beats all end a one-frame packet."""
+    """Return a dict of the input values by port for a run without stalls whose beats all end a one-frame packet."""
     run = {"i__valid": "1'b1", "i__payload": f"{{1'b1, {config.beat.data_bits}'d0}}", "o__ready": "1'b1"}
     if not config.packets:
         return run
@@ -131,12 +131,12 @@ def _positions(config: GuardConfig) -> list[str]:
 
 
 def packet_ports(site: Site) -> tuple[str, ...]:
-    """Return the names of a guard's ports that carry the packet size, the highest bits first."""
+    """Return a tuple of the names of a guard's ports that carry the packet size, the highest bits first."""
     return tuple(each.name for each in reversed(site.carriers("packet", PACKET)))
 
 
 def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return Verilog lines that track a guard's packet size; assumptions on its ports by name; invariants."""
+    """Return a triple: Verilog lines that track a guard's packet size; assumptions on its ports by name; invariants."""
     if not config.packets:
         return [], {}, []
     single, load, next_single = (field_bits("packet", PACKET, name) for name in ("single", "load", "next_single"))
@@ -196,7 +196,7 @@ def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
 
 
 def _packet_progress(config: GuardConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a frame guard delays an input beat only while it fills a short packet.
+    """Return the proof `Obligation` that a frame guard delays an input beat only while it fills a short packet.
 
     The obligation ``tokens`` states how many beats a packet has.
     """

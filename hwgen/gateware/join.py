@@ -75,7 +75,7 @@ class JoinConfig(OnDevice):
 
     @property
     def input(self) -> BeatFormat:
-        """Beat format of the first input map."""
+        """Beat format (`BeatFormat`) of the first input map."""
         return self.inputs[0]
 
     @property

@@ -20,13 +20,13 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: JoinConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a join: it outputs its input beats' values, and starts as soon as it can."""
+    """Return a list of obligations of a join: it outputs its input beats' values, and starts as soon as it can."""
     tokens = _in_turn if config.in_turn else _kept_pixel if config.spread else _beats_together
     return [tokens(config, site), _progress(config, site)]
 
 
 def _ports(config: JoinConfig) -> list[str]:
-    """Return the Verilog names of a join's input streams."""
+    """Return a list of the Verilog names of a join's input streams."""
     return [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
 
 
@@ -51,7 +51,7 @@ def _step_lines(config: JoinConfig) -> list[str]:
 
 
 def _ready_facts(config: JoinConfig, site: Site) -> dict[str, str]:
-    """Return Verilog facts, by name: a join's input is ready exactly in the steps that read a beat of it.
+    """Return a dict of Verilog facts, by name: a join's input is ready exactly in the steps that read a beat of it.
 
     A ``ready`` that is ``start`` has no port in the emitted module, except in a join with inputs in turn.
     """
@@ -74,14 +74,14 @@ def _index_fact(site: Site) -> dict[str, str]:
 
 
 def _input_data(config: JoinConfig) -> list[str]:
-    """Return the Verilog expressions of the beat on each of a join's inputs, without ``last``."""
+    """Return a list of the Verilog expressions of the beat on each of a join's inputs, without ``last``."""
     return [
         part(f"{name}__payload", 0, beat.data_bits) for name, beat in zip(_ports(config), config.inputs, strict=True)
     ]
 
 
 def _beats_together(config: JoinConfig, site: Site) -> Obligation:
-    """Return the proof obligation of a join that reads a beat of each input: it outputs them together, unchanged."""
+    """Return the proof `Obligation` of a join that reads a beat of each input: it outputs them together, unchanged."""
     return _of_values(
         config,
         site,
@@ -91,7 +91,7 @@ def _beats_together(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _in_turn(config: JoinConfig, site: Site) -> Obligation:
-    """Return the proof obligation of a join that reads its inputs in turn: it outputs each beat read, unchanged."""
+    """Return the proof `Obligation` of a join that reads its inputs in turn: it outputs each beat read, unchanged."""
     operand = dict(config.step_layout)["operand"]
     widest = operand.width // (config.input.lanes * config.pixels)
     words = []
@@ -112,7 +112,7 @@ def _in_turn(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[str]) -> Obligation:
-    """Return the proof obligation that a join outputs ``words``, highest bits first, in the cycle after each step."""
+    """Return the proof `Obligation` that a join outputs ``words``, highest bits first, in the cycle after each step."""
     width = config.step_layout.size
     return site.obligation(
         "tokens",
@@ -135,7 +135,7 @@ def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[s
 
 
 def _kept_pixel(config: JoinConfig, site: Site) -> Obligation:
-    """Return the proof obligation of a join whose last input is a map of one pixel, which it stores for all pixels."""
+    """Return the `Obligation` of a join whose last input is a map of one pixel, which it stores for all pixels."""
     *others, last = _input_data(config)
     (*_, kept), fields = config.inputs, dict(config.step_layout)
     widths = [beat.data_bits for beat in config.inputs]
@@ -176,7 +176,7 @@ def _kept_pixel(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _progress(config: JoinConfig, site: Site) -> Obligation:
-    """Return the obligation that a join's step (cycle) starts once its beats are valid and its results fit."""
+    """Return the `Obligation` that a join's step (cycle) starts once its beats are valid and its results fit."""
     return site.obligation(
         "progress",
         "A step is accepted when its beats are valid and there is room.",

@@ -29,7 +29,7 @@ def obligation(
     invariants: dict[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return the proof obligation ``tokens``: each step outputs the word last stored at its address in a small memory.
+    """Return the `Obligation` ``tokens``: each step outputs the word last stored at its address in a small memory.
 
     The lines of ``observer`` define the wires ``taken`` (a step is accepted), ``writes`` (the step writes its word),
     ``address`` (the word's address) and ``word`` (the word, if it is written). The parts of the property can read
@@ -67,7 +67,7 @@ def obligation(
 
 
 def _marking_lines(size: str, bits: int) -> list[str]:
-    """Return Verilog lines that mark any one stored word, and follow the steps that read it to the output."""
+    """Return a list of Verilog lines that mark any one stored word, and follow the steps that read it to the output."""
     return [
         "wire mark = $anyseq;",
         f"reg {size} slot = 0; reg [{bits - 1}:0] marked_word;",

@@ -32,7 +32,7 @@ class ComponentConfig(Protocol):
 
     @cached_property
     def resources(self) -> Resources:
-        """Estimated FPGA resources of the configured component."""
+        """Estimated FPGA `Resources` of the configured component."""
         ...
 
     def component(self) -> Any:
@@ -244,7 +244,7 @@ class LayerConfig(HasWindow):
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """Configurations ``compute`` and ``finish`` by name, of those with memories loaded at run time."""
+        """Dict of configurations ``compute`` and ``finish`` by name, of those with memories loaded at run time."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 
@@ -275,17 +275,17 @@ class LayerConfig(HasWindow):
 
     @property
     def output(self) -> BeatFormat:
-        """Beat format of the layer's output stream to its first reader."""
+        """Beat format (`BeatFormat`) of the layer's output stream to its first reader."""
         return self.outputs[0]
 
     @property
     def input_order(self) -> Order:
-        """Pixel order of the layer's input map: row by row, unless the layer computes the map in tiles."""
+        """Pixel `Order` of the layer's input map: row by row, unless the layer computes the map in tiles."""
         return self.window.input.raster
 
     @property
     def output_order(self) -> Order:
-        """Pixel order of the layer's output map: row by row, unless the layer computes the map in tiles."""
+        """Pixel `Order` of the layer's output map: row by row, unless the layer computes the map in tiles."""
         return self.output.raster
 
     @property
@@ -371,7 +371,7 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def fifos(self) -> tuple[FifoConfig, ...]:
-        """Configurations of the layer's output FIFOs, one per reader of the output."""
+        """Tuple of configurations of the layer's output FIFOs, one per reader of the output."""
         return tuple(
             FifoConfig(
                 device=self.device,
@@ -396,14 +396,14 @@ class LayerConfig(HasWindow):
 
     @property
     def _converters(self) -> tuple[RegroupConfig, ...]:
-        """Configurations of the width converters, one per reader, each placed after its output FIFO."""
+        """Tuple of configurations of the width converters, one per reader, each placed after its output FIFO."""
         counts = tuple(len(beat) for beat in self.unload.beats)
         lanes, device = self.fifo_lanes, self.device
         return tuple(RegroupConfig(device=device, counts=counts, lanes=lanes, output=output) for output in self.outputs)
 
     @property
     def credits(self) -> tuple[CreditsConfig, ...]:
-        """Configurations of the counters of free entries in the layer's output FIFOs, one per FIFO.
+        """Tuple of configurations of the counters of free entries in the layer's output FIFOs, one per FIFO.
 
         An output fold starts when all FIFOs have room.
         """
@@ -444,17 +444,17 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def resources(self) -> Resources:
-        """Estimated FPGA resources of all of the layer's components together."""
+        """Estimated FPGA `Resources` of all of the layer's components together."""
         return sum((config.resources for config in self.components.values()), Resources())
 
     @property
     def input_ports(self) -> tuple[str, ...]:
-        """Names of the layer's input stream ports: ``i``, or ``i_0``, ``i_1`` .. for several inputs."""
+        """Tuple of names of the layer's input stream ports: ``i``, or ``i_0``, ``i_1`` .. for several inputs."""
         return tuple(numbered("i", index, len(self.inputs)) for index in range(len(self.inputs)))
 
     @property
     def output_ports(self) -> tuple[str, ...]:
-        """Names of the layer's output stream ports: ``o``, or ``o_0``, ``o_1`` .. for several readers."""
+        """Tuple of names of the layer's output stream ports: ``o``, or ``o_0``, ``o_1`` .. for several readers."""
         return tuple(self.of_reader("o", reader) for reader in range(len(self.outputs)))
 
     def walk_component(self) -> Any:
@@ -486,7 +486,7 @@ class LayerConfig(HasWindow):
         return self.window.window_cycles
 
     def with_rows(self, rows: int) -> LayerConfig:
-        """Return a copy of the layer's configuration whose line buffer stores ``rows`` image rows."""
+        """Return a `LayerConfig`: a copy of the layer's configuration whose line buffer stores ``rows`` image rows."""
         return replace(self, compute=replace(self.compute, window=replace(self.window, rows=rows)))
 
     @property
@@ -550,12 +550,12 @@ class Layer(ConfiguredComponent[LayerConfig]):
 
     @property
     def input_streams(self) -> list[wiring.PureInterface]:
-        """Amaranth stream interfaces of the layer's inputs, in the order of the inputs."""
+        """List of Amaranth stream interfaces of the layer's inputs, in the order of the inputs."""
         return [getattr(self, port) for port in self.config.input_ports]
 
     @property
     def output_streams(self) -> list[wiring.PureInterface]:
-        """Amaranth stream interfaces of the layer's outputs, one for each reader of the output."""
+        """List of Amaranth stream interfaces of the layer's outputs, one for each reader of the output."""
         return [getattr(self, port) for port in self.config.output_ports]
 
     def elaborate(self, platform):

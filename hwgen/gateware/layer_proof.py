@@ -35,7 +35,7 @@ __all__ = ["PROOFS", "of_finish", "proofs"]
 
 
 def of_finish(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a layer's requantiser or bias adder: its outputs, and its index of the beat."""
+    """Return a list of obligations of a layer's requantiser or bias adder: its outputs, and its index of the beat."""
     config, beats = layer.finish, layer.unload.beats
     if config is None:
         return []
@@ -73,7 +73,7 @@ _OTHERS = (
 
 
 def proofs(components: Callable[[Any], Mapping[str, Any]]) -> Proofs:
-    """Return the proofs of a layer and its components; ``components`` maps a configuration to parts by instance."""
+    """Return the `Proofs` of a layer and its components; ``components`` maps a configuration to parts by instance."""
     kinds = (
         wiring_proof.of_layer,
         control_proof.contract_obligations,

@@ -24,7 +24,7 @@ __all__ = ["PROOFS", "frame_range", "max_frames", "obligations"]
 
 
 def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a line buffer; empty if each of its banks consists of several memories."""
+    """Return a list of proof obligations of a line buffer; empty if each of its banks consists of several memories."""
     if config.banks.pieces > 1:
         return []
     values = config.pixels * config.taps * config.input.lanes * config.input.bits
@@ -148,7 +148,7 @@ def _mark_lines(config: LineBufferConfig) -> list[str]:
 
 
 def _tap_position(config: LineBufferConfig, stage: int, window: int, tap: int) -> tuple[str, str]:
-    """Return the Verilog expressions of a tap's row and column in the padded map, in pipeline stage ``stage``.
+    """Return a pair: the Verilog expressions of a tap's row and column in the padded map, in pipeline stage ``stage``.
 
     The expressions are unsigned. A negative padding crops the map: its rows or columns are added, not subtracted.
     """

@@ -89,7 +89,7 @@ def registered(m: Module, name: str, value: Value, shape: ShapeLike) -> Signal:
 
 
 def registers(m: Module, name: str, values: Sequence[Value], shape: ShapeLike) -> list[Value]:
-    """Add a register ``name_INDEX`` of ``shape`` without a reset for each of ``values``; return the registers."""
+    """Add a register ``name_INDEX`` of ``shape`` without a reset for each of ``values``; return a list of registers."""
     return [registered(m, f"{name}_{index}", value, shape) for index, value in enumerate(values)]
 
 

@@ -72,7 +72,7 @@ class LutProductsConfig:
         step: Value,
         name: str,
     ) -> list[Signal]:
-        """Add the component to module ``m`` as submodule ``name``, and return one sum per output channel.
+        """Add the component to module ``m`` as submodule ``name``, and return, as a list, one sum per output channel.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class LutProducts(Modelled[LutProductsConfig]):
 
     @property
     def weights(self) -> list[list[Signal]]:
-        """Input signals of the weights, by output channel and term; empty if the weights are constants."""
+        """List of input signals of the weights, by output channel and term; empty if the weights are constants."""
         if not self.config.multiplier.stores_weights:
             return []
         terms = range(len(self.config.positions))
@@ -147,7 +147,7 @@ class LutProducts(Modelled[LutProductsConfig]):
 
     @property
     def sums(self) -> list[Signal]:
-        """Output signals of the dot products' sums, one per output channel."""
+        """List of output signals of the dot products' sums, one per output channel."""
         return [getattr(self, f"sum_{channel}") for channel in self._channels]
 
     @property
@@ -210,7 +210,7 @@ class LutProducts(Modelled[LutProductsConfig]):
         return self._chosen_factors(m, np.array(constants), bits)
 
     def _chosen_factors(self, m: Module, constants: np.ndarray, bits: int) -> list[list[Value | None]]:
-        """Add a table per position from the input ``step`` to constant weights; return the model's weights.
+        """Add a table per position from the input ``step`` to constant weights; return a list of the model's weights.
 
         ``constants`` are ordered by output channel, term and step, and the weights by output channel and term.
         """

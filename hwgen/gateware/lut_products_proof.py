@@ -22,7 +22,7 @@ __all__ = ["instances", "model", "of_convolution", "of_products"]
 
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a convolution's dot products in LUTs, one per Verilog module that differs."""
+    """Return a list of obligations of a convolution's dot products in LUTs, one per Verilog module that differs."""
     chains = site.part("chains") if config.kinds.has_chains else site
     return [of_products(products, chains.part(names[0])) for products, names in instances(config).items()]
 
@@ -39,7 +39,7 @@ def instances(config: MultiplyConfig) -> Mapping[LutProductsConfig, list[str]]:
 
 
 def of_products(config: LutProductsConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each output of a module of dot products in LUTs is the sum of its products."""
+    """Return the proof `Obligation` that each output of a module of dot products in LUTs is the sum of its products."""
     latency, circuit = config.latency, site.circuit
     inputs, drives = {}, {"rst": "1'b0"}
     if config.step_shape is not None:

@@ -141,7 +141,7 @@ class MultiplyConfig(ConvolutionParts):
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words (integers) of each weight memory that is loaded at run time; empty without any."""
+        """Tuple of initial words (integers) of each weight memory that is loaded at run time; empty without any."""
         return self.weight_words.contents if self.loaded else ()
 
     @property

@@ -44,7 +44,7 @@ def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
 
 
 def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a convolution's multiplier chains output the sums of products, for any weights.
+    """Return the `Obligation` that a convolution's multiplier chains output the sums of products, for any weights.
 
     The weights are all that the circuit is made for. Only the width of accumulators depends on the network's weights.
     """
@@ -70,7 +70,7 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
 
 
 def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a convolution with constant weights outputs the sums of its products.
+    """Return the proof `Obligation` that a convolution with constant weights outputs the sums of its products.
 
     The products are computed in LUTs, or in DSP slices that compute whole windows.
     Dot products in LUTs are replaced by their definition, which ``dot`` proves, with their constants.
@@ -110,7 +110,7 @@ def _obligation(
     held: Mapping[str, int] | None = None,
     **fields: Any,
 ) -> Obligation:
-    """Return the obligation that a convolution's sums satisfy ``facts``, and that accumulators are wide enough."""
+    """Return the `Obligation` that a convolution's sums satisfy ``facts``, and that accumulators are wide enough."""
     asserts = {f"{name} is the stated one": f"!{is_old(config.latency)} | ({fact})" for name, fact in facts.items()}
     return site.obligation(
         "sum",
@@ -266,7 +266,7 @@ def _weight_of_step(weights: list[int]) -> str:
 
 
 def sum_range(config: MultiplyConfig) -> tuple[int, int]:
-    """Return the smallest and largest sum of products that any output of a convolution can have.
+    """Return a pair: the smallest and largest sum of products that any output of a convolution can have.
 
     The multiplier's offset is subtracted from activations. The bias, which wraps as ONNX defines, is left out.
     """

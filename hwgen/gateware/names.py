@@ -45,7 +45,7 @@ def identifier(name: str, default: str = "top") -> str:
 
 
 def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
-    """Return names as Verilog identifiers, in order, all of them different even without regard to case.
+    """Return a list of names as Verilog identifiers, in order, all of them different even without regard to case.
 
     Some file systems ignore case.
     """
@@ -53,7 +53,7 @@ def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
 
 
 def instance_names(layers: Sequence[str], others: Sequence[str] = ()) -> list[str]:
-    """Return unique Verilog instance names for an accelerator's layers, in order, and then for ``others``.
+    """Return a list of unique Verilog instance names for an accelerator's layers, in order, and then for ``others``.
 
     The Verilog module of an instance is called ``TOP_INSTANCE``. Modules around the accelerator, such as the bus
     wrapper, are named likewise. A layer whose module would have the same name becomes ``NAME_layer``.
@@ -97,7 +97,7 @@ def unique(words: Iterable[str]) -> list[str]:
 
 @cache
 def reserved() -> frozenset[str]:
-    """Return the words that must not be Verilog identifiers, such as keywords, as listed in ``reserved.toml``.
+    """Return a set of the words that must not be Verilog identifiers, such as keywords, as listed in ``reserved.toml``.
 
     The file states the language or tool of each word.
     """

@@ -73,11 +73,11 @@ class Place(NamedTuple):
     word: Value
 
     def eq(self, other: Place) -> list:
-        """Return the Amaranth assignments that copy another place's bank and word address to this place."""
+        """Return a list of the Amaranth assignments that copy another place's bank and word address to this place."""
         return [self.bank.eq(other.bank), self.word.eq(other.word)]
 
     def unless(self, condition: Value, other: Place) -> Place:
-        """Return a place that is ``other`` while ``condition`` is high, and this place otherwise (multiplexers)."""
+        """Return a `Place` that is ``other`` while ``condition`` is high, and this place otherwise (multiplexers)."""
         return Place(Mux(condition, other.bank, self.bank), Mux(condition, other.word, self.word))
 
 
@@ -96,7 +96,7 @@ class Interleaving(NamedTuple):
     pitch: int
 
     def register(self, name: str, words: ShapeLike, pixel: int = 0) -> Place:
-        """Return new signals for a bank index and a word address, initialised to the place of a pixel.
+        """Return a `Place`: new signals for a bank index and a word address, initialised to the place of a pixel.
 
         ``words`` is the shape of word addresses.
         """
@@ -108,12 +108,12 @@ class Interleaving(NamedTuple):
         )
 
     def place_of(self, pixel: int) -> Place:
-        """Return the memory bank and the word address of the pixel with index ``pixel``, as constants."""
+        """Return a `Place`: the memory bank and the word address of the pixel with index ``pixel``, as constants."""
         word, bank = divmod(pixel, self.banks)
         return Place(Const(bank), Const(word * self.pitch))
 
     def ahead(self, here: Place, pixels: int) -> Place:
-        """Return the place (bank, word address) of the pixel ``pixels`` pixels after the one at ``here``.
+        """Return the `Place` (bank, word address) of the pixel ``pixels`` pixels after the one at ``here``.
 
         A table says whether the bank wraps, because the logic that reads it has a carry chain of its own.
         """

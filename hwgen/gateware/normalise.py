@@ -179,7 +179,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def ripple_table(self) -> list[int]:
-        """Bits by exception index and offset above the running sum of an output's drop: 1 if it is 1 higher.
+        """List of bits by exception index and offset above the running sum of an output's drop: 1 if it is 1 higher.
 
         The address consists of the distance and, above it, the index into ``ripples``.
         """

@@ -92,7 +92,7 @@ def of_sum(config: SumConfig, site: Site) -> list[Obligation]:
 
 
 def _of_trees(site: Site, trees: Sequence[_Tree], shape: Shape, cycles: int) -> Obligation:
-    """Return the proof obligation that each adder tree's output is the sum of its values, ``cycles`` cycles later."""
+    """Return the proof `Obligation` that each adder tree's output is the sum of its values, ``cycles`` cycles later."""
     bits = site.module.ports["i__payload"].width
     lines, facts = delayed("payload", bits, "i__payload", cycles), {}
     lowest = -(1 << shape.width - 1) if shape.signed else 0
@@ -129,7 +129,7 @@ def _channels(config: ChannelwisePoolConfig) -> list[tuple[str, list[str], str]]
 def _of_steps(
     config: Any, site: Site, statement: str, lines: Sequence[str], facts: dict[str, str], levels: int, **fields: Any
 ) -> Obligation:
-    """Return the obligation that ``facts`` hold for a pool's partial result after each step (cycle) of a window.
+    """Return the `Obligation` that ``facts`` hold for a pool's partial result after each step (cycle) of a window.
 
     The lines can read ``step_was`` and ``first_was``: a step of ``levels`` cycles ago, and whether it is the first one
     of its window.
@@ -159,7 +159,7 @@ def _of_steps(
 
 
 def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
-    """Return proof obligations of a global pool: an output is the sum of its channel over all pixels of the map.
+    """Return a list of obligations of a global pool: an output is the sum of its channel over all pixels of the map.
 
     The observer adds up the values of one fold, any of them.
     """
@@ -224,7 +224,7 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
 
 
 def _pixel_trees(config: RunningSumConfig) -> list[list[_Tree]]:
-    """Return, per lane of a global pool, the adder trees over a beat's pixels, each of up to eight pixels."""
+    """Return a list: per lane of a global pool, the adder trees over a beat's pixels, each of up to eight pixels."""
     source, spans = config.window.input, config.pixel_spans
     first = dict(config.window.step_layout)["operand"].offset
     lanes = []

@@ -137,7 +137,7 @@ class ProductRows:
         return luts + zeros * (count > 1), zeros * waits
 
     def _constant_rows(self, factor: int) -> tuple[int, int]:
-        """Return the number of LUTs and of registers of the multiplier if its factor is constant.
+        """Return, as a pair, the number of LUTs and of registers of the multiplier if its factor is constant.
 
         A row of zeros costs nothing. Synthesis merges equal rows, and equal sums on a level of the tree, at whatever
         bit they begin. Two addends are equal if they are made in the same manner.

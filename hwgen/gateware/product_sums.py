@@ -286,7 +286,7 @@ class ProductSums:
         return self._values[pixel, own, lane]
 
     def _tap_and_channel(self, own: int, lane: int) -> tuple[int, int]:
-        """Return the indices of the tap and of the channel, in port ``i``'s payload, that a product reads."""
+        """Return a pair: the indices of the tap and of the channel, in port ``i``'s payload, that a product reads."""
         window = self.config.window
         return (lane, own) if window.channelwise else divmod(lane, window.input.lanes)
 
@@ -333,7 +333,7 @@ class ProductSums:
     def _elaborate_tree(
         self, m: Module, sums: list[Value], carries: list[Value], name: str
     ) -> tuple[Value, list[Value]]:
-        """Add an output lane's registered adder tree over chain sums and carries; return sum, carries left.
+        """Add an output lane's registered adder tree over chain sums and carries; return, as a pair, sum, carries left.
 
         Returns
         -------
@@ -440,7 +440,7 @@ class Chains(Part[ConvolutionParts]):
 
     @property
     def words(self) -> list[Signal]:
-        """Input ports (signals) of the weight words, one for each position of the chains of multiply-adds."""
+        """List of input ports (signals) of the weight words, one for each position of the chains of multiply-adds."""
         return [getattr(self, f"word_{position}") for position in range(len(self.config.weight_words.rom_widths))]
 
     def circuit(self):

@@ -81,7 +81,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """Output lanes between the first channels of consecutive input beats, one number per input beat."""
+        """Tuple of output lanes between the first channels of consecutive input beats, one number per input beat."""
         starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))
@@ -151,7 +151,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """Lanes of the converter's register where the first channel of an input beat can be stored, ascending.
+        """Tuple of lanes of the converter's register where the first channel of an input beat can be stored, ascending.
 
         A position is the number of channels that the register holds when it takes the beat.
         """

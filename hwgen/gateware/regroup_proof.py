@@ -18,7 +18,7 @@ MAX_PIXELS = 7
 
 
 def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a stream's width converter: occupancy, data, order and cycle of each beat.
+    """Return a list of proof obligations of a stream's width converter: occupancy, data, order and cycle of each beat.
 
     A converter whose streams are always ready takes every beat; ``schedule`` says when it sends them.
     """
@@ -34,7 +34,7 @@ def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
 
 
 def _occupancy(config: RegroupConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a width converter's register of channels does not overflow."""
+    """Return the proof `Obligation` that a width converter's register of channels does not overflow."""
     inputs, largest = site.streams("input"), max(config.positions) + max(config.advances)
     begins = " | ".join(f"(lanes_left == {position})" for position in config.positions)
     return site.obligation(
@@ -62,7 +62,7 @@ def _of_beats(
     invariants: dict[str, str],
     **fields: Any,
 ) -> Obligation:
-    """Return an obligation of a width converter, with an observer that counts beats in, beats out, pixels inside."""
+    """Return an `Obligation` of a width converter, with an observer that counts beats in, beats out, pixels inside."""
     num_in, num_out, lanes = len(config.counts), len(config.sizes), config.output.lanes
     taken, sent = _transfers(config)
     begin = choice("beat_in", [output_lanes[0] for output_lanes in config.output_lanes])
@@ -99,7 +99,7 @@ def _transfers(config: RegroupConfig) -> tuple[str, str]:
 
 
 def _schedule(config: RegroupConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a width converter sends and accepts beats as soon as its register allows.
+    """Return the proof `Obligation` that a width converter sends and accepts beats as soon as its register allows.
 
     `RegroupConfig.completing_beats` lists the input beat that completes each output beat, and `RegroupConfig.waiting`
     how many output beats of earlier pixels may wait when an input beat is accepted.
@@ -133,7 +133,7 @@ def _schedule(config: RegroupConfig, site: Site) -> Obligation:
 
 
 def _tokens(config: RegroupConfig, site: Site) -> Obligation:
-    """Return the obligation that any one channel of a pixel leaves once, in its lane of its output beat."""
+    """Return the `Obligation` that any one channel of a pixel leaves once, in its lane of its output beat."""
     value, lanes, num_out = config.output.bits * config.output.pixels, config.output.lanes, len(config.sizes)
     width, (taken, sent) = lanes * value, _transfers(config)
     sources = [(beat, lane) for beat, count in enumerate(config.counts) for lane in range(count)]
@@ -190,7 +190,7 @@ def _tokens(config: RegroupConfig, site: Site) -> Obligation:
 
 
 def _marked_channel_facts(config: RegroupConfig) -> dict[str, str]:
-    """Return invariants (Verilog by name) that locate the proof's marked channel in a width converter."""
+    """Return a dict of invariants (Verilog by name) that locate the proof's marked channel in a width converter."""
     lanes, value = config.output.lanes, config.output.bits * config.output.pixels
     registers = [f"held_{lane}" for lane in range(config.held)]
     whole = len(config.sizes) * lanes

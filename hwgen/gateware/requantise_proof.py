@@ -23,7 +23,7 @@ __all__ = ["float32", "of_requantiser"]
 def of_requantiser(
     config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int]] | None = None
 ) -> list[Obligation]:
-    """Return proof obligations that a requantiser computes its formula, one for each lane and pixel of a beat.
+    """Return a list of obligations that a requantiser computes its formula, one for each lane and pixel of a beat.
 
     ``beats`` are the channels of each beat that the component before it sends, by default ``config.beats``.
     """
@@ -63,7 +63,7 @@ def _of_value(config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int
 
 
 def _widths(config: RequantiseConfig) -> tuple[int, int]:
-    """Return the widths in bits of the biased accumulator and of the scaled product, in the proof's formula."""
+    """Return a pair: the widths in bits of the biased accumulator and of the scaled product, in the proof's formula."""
     largest_bias = max(map(abs, config.bias))
     # Rounding can make a number one bit wider.
     sum_bits = signed_bits((1 << (config.accumulator_bits + config.fraction - 1)) + largest_bias) + 1

@@ -211,7 +211,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def row_table(self) -> tuple[int, ...]:
-        """Contents of the constant table of output rows: one word per row, with the layout ``row_layout``."""
+        """Tuple of contents of the constant table of output rows: one word per row, with the layout ``row_layout``."""
         moves = _growth((*self.source_rows, self.input.height + self.source_rows[0]))
         return tuple(
             _packed(
@@ -288,7 +288,7 @@ class ResampleConfig(OneMapConfig):
 
 
 def _growth(counts: Sequence[int]) -> list[int]:
-    """Return the differences between successive ``counts``, one fewer than there are counts."""
+    """Return a list of the differences between successive ``counts``, one fewer than there are counts."""
     return [after - before for before, after in pairwise(counts)]
 
 

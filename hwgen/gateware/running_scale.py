@@ -115,7 +115,7 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def dropped_bits(self) -> tuple[int, ...]:
-        """Numbers of low bits that float32 rounding drops, by length of the running sum, ascending."""
+        """Tuple of numbers of low bits that float32 rounding drops, by length of the running sum, ascending."""
         lengths = range(self.lowest.bit_length(), self.highest.bit_length() + 1)
         return tuple(length - SIGNIFICAND_BITS for length in lengths)
 
@@ -368,7 +368,7 @@ class RunningScaleLayerConfig(JoinLayerConfig):
 
     @property
     def sums(self) -> RunningScaleConfig:
-        """Configuration of the component that computes the layer's running sums."""
+        """Configuration (`RunningScaleConfig`) of the component that computes the layer's running sums."""
         return self.window  # type: ignore[return-value]
 
     @property

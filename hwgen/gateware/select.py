@@ -62,7 +62,7 @@ class SelectConfig(OneMapConfig):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Indices of the input channels that are output at least once, ascending; the others are dropped."""
+        """Tuple of indices of the input channels that are output at least once, ascending; the others are dropped."""
         return tuple(sorted(set(self.index)))
 
     @cached_property
@@ -72,7 +72,7 @@ class SelectConfig(OneMapConfig):
         return {channel: (fold, lane) for fold, channels in enumerate(folds) for lane, channel in enumerate(channels)}
 
     def sources(self, lane: int) -> tuple[int, ...]:
-        """Return the indices of the input channels that an output lane sends, one per cycle of an output pixel.
+        """Return a tuple of indices of the input channels that an output lane sends, one per cycle of an output pixel.
 
         A last cycle without a channel in this lane is missing.
         """

@@ -70,7 +70,7 @@ class BeatFormat:
 
     @property
     def fold_channels(self) -> tuple[range, ...]:
-        """Channels that each beat of a pixel carries, as one range of channel indices per beat, in order."""
+        """Tuple of channels that each beat of a pixel carries, as one range of channel indices per beat, in order."""
         size = self.channels // self.groups
         return tuple(
             range(group * size + first, group * size + min(first + self.lanes, size))
@@ -176,7 +176,7 @@ class Order:
         return sum(end - begin for begin, end in self.rows) * sum(end - begin for begin, end in self.columns)
 
     def beat_columns(self, pixels: int) -> tuple[range, ...]:
-        """Return the map columns where the beats of one row begin, as one range for each rectangle of a row.
+        """Return a tuple of the map columns where the beats of one row begin, as one range for each rectangle of a row.
 
         A beat contains ``pixels`` neighbouring pixels.
         """

@@ -208,7 +208,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         return m
 
     def _count_outputs(self, m: Module, valid: Value) -> list[Value]:
-        """Count output beats; return a bit per lane: the next output beat has a channel there.
+        """Count output beats; return, as a list, a bit per lane: the next output beat has a channel there.
 
         ``valid`` is high in the cycle before an output beat.
         """
@@ -223,7 +223,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         ]
 
     def _count_inputs(self, m: Module) -> list[Value]:
-        """Count input beats, to select channels' thresholds; return the index delayed by 0, 1, 2 .. cycles.
+        """Count input beats, to select channels' thresholds; return, as a list, the index delayed by 0, 1, 2 .. cycles.
 
         The list is empty if all channels have the same thresholds.
         """

@@ -25,7 +25,7 @@ Beats = Sequence[Sequence[int]]
 
 
 def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obligation]:
-    """Return proof obligations of a requantiser by thresholds: its outputs, and its counters of a pixel's beats."""
+    """Return a list of obligations of a requantiser by thresholds: its outputs, and its counters of a pixel's beats."""
     cycles, bits, count = config.latency, config.accumulator.width, len(config.thresholds[0])
     size = 1 << (count + 2).bit_length()
     index_bits = max(len(beats) - 1, 1).bit_length()
@@ -146,7 +146,7 @@ def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]
 
 
 def of_index(site: Site, num_beats: int, signal: str, cycles: int) -> Obligation:
-    """Return the proof obligation that a register counts the beats of a pixel that arrived ``cycles`` cycles ago."""
+    """Return the proof `Obligation` that a register counts the beats of a pixel that arrived ``cycles`` cycles ago."""
     return site.obligation(
         "index",
         f"The index of a beat is the number of beats that came before in the pixel, which has {num_beats} beats.",

@@ -69,7 +69,7 @@ class UnloadConfig(OnDevice):
 
     @cached_property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Channel indices that the serialiser sends, by output fold (``Tm`` results), beat and lane.
+        """Tuple of channel indices that the serialiser sends, by output fold (``Tm`` results), beat and lane.
 
         Only the last beat of a fold can be short.
         """
@@ -93,7 +93,7 @@ class UnloadConfig(OnDevice):
 
     @property
     def beats(self) -> tuple[tuple[int, ...], ...]:
-        """Output channel indices of each beat of a pixel that the serialiser sends, in order, lane 0 first."""
+        """Tuple of output channel indices of each beat of a pixel that the serialiser sends, in order, lane 0 first."""
         return tuple(beat for fold in self.fold_channels for beat in fold)
 
     @property

@@ -16,7 +16,7 @@ __all__ = ["PROOFS", "beats_left", "obligations"]
 
 
 def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a layer's serialiser: no overwritten result, and order and values of its beats.
+    """Return a list of obligations of a layer's serialiser: no overwritten result, and order and values of its beats.
 
     They assume that results are as far apart as the earlier ones take to leave.
     """
@@ -96,7 +96,7 @@ def _matches(config: UnloadConfig) -> list[str]:
 
 
 def _of_wires(config: UnloadConfig, site: Site) -> Obligation:
-    """Return the proof obligation of a serialiser that sends each result in one beat, in the same cycle, unchanged."""
+    """Return the `Obligation` of a serialiser that sends each result in one beat, in the same cycle, unchanged."""
     value, counts = config.shape.width * config.pixels, [len(beat) for beat in config.beats]
     has_valid = site.has("o__valid")  # a netlist has no port for what is a wire through the module
     if not (config.clears and min(counts) < config.lanes_out):

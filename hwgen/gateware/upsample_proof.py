@@ -18,7 +18,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of upsampling: values and order of its pixels, and no idle cycle."""
+    """Return a list of the proof obligations of upsampling: values and order of its pixels, and no idle cycle."""
     source, walk, cycles = config.input, _step_lines(config), kept_proof.CYCLES
     counters = {signal: value for signal, value in _counters(config).items() if site.has(signal)}
     return [
@@ -89,7 +89,7 @@ def _counts_in_range(config: UpsampleConfig) -> str:
 
 
 def _counters(config: UpsampleConfig) -> dict[str, str]:
-    """Return the upsampling component's counters by name, with the observer's expressions they must equal."""
+    """Return a dict of the upsampling component's counters by name, with the observer's expressions they must equal."""
     return {
         "fold": "fold_count",
         "row_repeat": "row_count",

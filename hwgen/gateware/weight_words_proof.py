@@ -48,7 +48,7 @@ def _cycles_to_word(config: MultiplyConfig, position: int) -> int:
 
 
 def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each weight memory was read at the index of the step that receives the word."""
+    """Return the `Obligation` that each weight memory was read at the index of the step that receives the word."""
     last, width = config.rom_depth - 1, (config.rom_depth - 1).bit_length()
     cycles, ahead = config.chains.positions + 1, config.weights_in_blocks
     lines = [
@@ -87,7 +87,7 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
 
 
 def _contents(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each word of a weight memory contains the network's weights for its address."""
+    """Return the `Obligation` that each word of a weight memory contains the network's weights for its address."""
     width = max(1, (config.rom_depth - 1).bit_length())
     longest = max(_cycles_to_word(config, position) for position in range(config.chains.positions)) + 1
     asserts, lines = {}, age(longest + 1)

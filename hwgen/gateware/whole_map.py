@@ -183,7 +183,7 @@ class RunningSumConfig(Weightless):
 
     @property
     def pixel_spans(self) -> tuple[range, ...]:
-        """Ranges of a beat's pixels that one adder sums in one cycle: one, or two for more than eight pixels.
+        """Tuple of ranges of a beat's pixels that one adder sums in one cycle: one, or two for more than eight pixels.
 
         The sums of two spans are added a cycle later. A sum of ten values of 8 bits would take 3.4 ns of logic, and a
         sum of sixteen values more.

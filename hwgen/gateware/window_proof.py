@@ -148,7 +148,7 @@ class WindowFacts:
         moves: Sequence[str] = (),
         **fields: Any,
     ) -> Obligation:
-        """Return a proof obligation of a buffer: ``occupancy``, which proves the facts, or another, which assumes them.
+        """Return an `Obligation` of a buffer: ``occupancy``, which proves the facts, or another, which assumes them.
 
         The lines of ``observer`` come before the facts' lines, and the lines of ``moves`` after them.
         """
@@ -182,7 +182,7 @@ def in_range(counts: Counts) -> str:
 
 
 def steps(counts: Counts, latency: int) -> list[str]:
-    """Return Verilog lines that count a buffer's reads (steps) from ``start``, and delay the counts by stage.
+    """Return a list of Verilog lines that count a buffer's reads (steps) from ``start``, and delay the counts by stage.
 
     Stage N of the pipeline has ``has_step_N`` and the counts ``NAME_N``. The keys of ``counts`` are the names in stage
     0, and include ``tap_fold_0`` and ``inner_0``. The component has ``latency`` stages after stage 0.
@@ -200,7 +200,7 @@ def steps(counts: Counts, latency: int) -> list[str]:
 
 
 def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
-    """Return observer lines (Verilog) that mark any one input word of a buffer, and keep it as ``word``.
+    """Return a list of observer lines (Verilog) that mark any one input word of a buffer, and keep it as ``word``.
 
     ``is_open_N``: the step in stage N of the pipeline reads the marked word's frame or tile, as ``ahead``, the number
     of earlier ones, is 0.
@@ -216,7 +216,7 @@ def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
 
 
 def patch_offsets(window: LineBufferConfig) -> list[tuple[int, int]]:
-    """Return, per tap fold (taps read at once), the (row, column) offset of its first tap in the window."""
+    """Return a list: per tap fold (taps read at once), the (row, column) offset of its first tap in the window."""
     across = 1 if window.patches.chooses else window.kernel[1] // window.patches.size[1]
     down, beside = (0, 0) if window.patches.chooses else window.patches.advance
     return [(fold // across * down, fold % across * beside) for fold in range(window.tap_folds)]
@@ -255,7 +255,7 @@ def token_words(window: LineBufferConfig) -> list[str]:
 def tap_asserts(
     window: LineBufferConfig, latency: int, is_present: Condition, is_marked: Condition, is_padding: Condition
 ) -> dict[str, str]:
-    """Return a buffer's output assertions by name: valid, first and last steps, and the value of every tap.
+    """Return, as a dict, a buffer's output assertions by name: valid, first and last steps, and the value of every tap.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def layer_names(config: AcceleratorConfig) -> list[str]:
 
 
 def accelerator_parts(config: AcceleratorConfig) -> dict[str, Any]:
-    """Return the configurations of an accelerator's layers, input guards and weight loader, by instance name."""
+    """Return a dict of configurations of an accelerator's layers, input guards and weight loader, by instance name."""
     loader = {} if config.loader is None else {"load": config.loader}
     return dict(zip(layer_names(config), (*config.layers, *config.guards), strict=True)) | loader
 
@@ -229,7 +229,7 @@ def _write_port(store: LoadedMemory, field: str) -> str:
 
 
 def _write_source(store: LoadedMemory, field: str, link: VerilogModule, config: DistributeConfig) -> tuple[str, int]:
-    """Return a chain link's port that drives a field of a memory's write port, and its lowest bit's index.
+    """Return, as a pair, a chain link's port that drives a field of a memory's write port, and its lowest bit's index.
 
     Words of all memories are in one register, which narrower ones read starting at their first part.
     """

@@ -91,11 +91,11 @@ class Session:
         ]
 
     def get_inputs(self) -> list[TensorInfo]:
-        """Return descriptions (name, shape, type) of the model's inputs, in order."""
+        """Return a list of descriptions (name, shape, type) of the model's inputs, in order."""
         return self._model_tensors[0]
 
     def get_outputs(self) -> list[TensorInfo]:
-        """Return descriptions (name, shape, type) of the model's outputs, in order."""
+        """Return a list of descriptions (name, shape, type) of the model's outputs, in order."""
         return self._model_tensors[1]
 
     def run(
@@ -132,7 +132,7 @@ class Session:
         return self._as_by_runtime(names, self._outputs(names, input_feed))
 
     def _as_by_runtime(self, names: Sequence[str], outputs: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """Return one batch's outputs as arrays in the shapes that ONNX Runtime returns for the batch."""
+        """Return, as a list, one batch's outputs as arrays in the shapes that ONNX Runtime returns for the batch."""
         from hwgen.network import host
 
         network = self._model.network

@@ -21,7 +21,7 @@ __all__ = ["load", "quantised", "runtime_layers", "survey", "weight_bits"]
 
 
 def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Network:
-    """Return the network of integer layers read from an ``.onnx`` file or a built-in name such as ``vgg16:7@64x64``.
+    """Return the `Network` of integer layers read from an ``.onnx`` file or a built-in name such as ``vgg16:7@64x64``.
 
     Parameters
     ----------

@@ -111,7 +111,7 @@ class Network:
 
     @property
     def input(self) -> FeatureMap:
-        """Feature map (shape, integer type) of the network's only input; an error if there are several.
+        """Feature map (`FeatureMap`: shape, integer type) of the network's only input; an error if there are several.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class Network:
 
     @cached_property
     def maps(self) -> dict[str, FeatureMap]:
-        """Feature maps on the graph's edges (network inputs and layer outputs), by the edge's name."""
+        """Dictionary of feature maps on the graph's edges (network inputs and layer outputs), by the edge's name."""
         maps = dict(zip(self.inputs, self.input_maps, strict=True))
         return maps | {layer.name: layer.output for layer in self.layers}
 
@@ -164,7 +164,7 @@ class Network:
 
     @property
     def output(self) -> FeatureMap:
-        """Feature map (shape, integer type) of the network's only output; an error if there are several.
+        """Feature map (`FeatureMap`: shape, integer type) of the network's only output; an error if there are several.
 
         Raises
         ------
@@ -188,7 +188,7 @@ class Network:
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """Unique names of the network's outputs: the ONNX model's names, or otherwise the layers' names."""
+        """Tuple of unique names of the network's outputs: the ONNX model's names, or otherwise the layers' names."""
         if self.host is not None:
             return tuple(end.name for end in self.host.outputs)
         unique: list[str] = []
@@ -198,7 +198,7 @@ class Network:
         return tuple(unique)
 
     def output_indices(self, name: str) -> tuple[int, ...]:
-        """Return the indices of the network outputs that the layer ``name`` computes."""
+        """Return a tuple of the indices of the network outputs that the layer ``name`` computes."""
         return tuple(index for index, layer in enumerate(self.output_layers) if layer == name)
 
     @cached_property
@@ -214,7 +214,7 @@ class Network:
         return readers
 
     def with_inputs_read_once(self) -> Network:
-        """Return the network with a `Copy` layer after each network input that several layers read.
+        """Return the `Network` with a `Copy` layer after each network input that several layers read.
 
         An input stream has one reader; a layer's output can have several.
         """
@@ -250,7 +250,7 @@ class Network:
         return Copy(name=name, input=copied, output=copied, window=Window(kernel=(1, 1)))
 
     def crossing(self, cut: int) -> tuple[str, ...]:
-        """Return the names of the maps that cross a cut: made before layer ``cut``, and read at or after it."""
+        """Return a tuple of names of the maps that cross a cut: made before layer ``cut``, and read at or after it."""
         names = (*self.inputs, *(layer.name for layer in self.layers[:cut]))
         return tuple(name for name in names if self._last_readers[name] >= cut)
 
@@ -358,7 +358,7 @@ class Network:
         )
 
     def first(self, count: int) -> Network:
-        """Return the first ``count`` layers as a network of the same name.
+        """Return a `Network`: the first ``count`` layers as a network of the same name.
 
         Raises
         ------
@@ -373,7 +373,7 @@ class Network:
         return part if part is self else replace(part, name=self.name)
 
     def before_dense(self) -> Network:
-        """Return the layers of a chain before its first fully connected layer, as a network.
+        """Return a `Network`: the layers of a chain before its first fully connected layer, as a network.
 
         ``left_out`` names the others.
 

@@ -47,7 +47,7 @@ It is rounded to whole batches of a model with a fixed batch.
 
 
 def inputs(network: Network) -> tuple[InputEnd, ...]:
-    """Return the inputs of a network's ONNX model, in order, including inputs that only the host reads."""
+    """Return a tuple of the inputs of a network's ONNX model, in order, including inputs that only the host reads."""
     return network.ends.inputs
 
 
@@ -58,7 +58,7 @@ def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
 
 
 def input_frames(network: Network, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the model inputs' integer frames ``(n, ..)`` for the hardware's input maps ``(n, C, H, W)``."""
+    """Return a list of the model inputs' integer frames ``(n, ..)`` for the hardware's input maps ``(n, C, H, W)``."""
     ends = [end for end, _ in taken(network).values()]
     return [
         values.reshape(len(values), *end.shape) if end.layout is None else end.layout.to_frames(values)
@@ -67,7 +67,7 @@ def input_frames(network: Network, maps: Sequence[np.ndarray]) -> list[np.ndarra
 
 
 def output_maps(network: Network, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the hardware's output maps ``(n, C, H, W)`` for the model's last integer tensors ``(n, ..)``."""
+    """Return a list of the hardware's output maps ``(n, C, H, W)`` for the model's last integer tensors ``(n, ..)``."""
     return [
         values.reshape(len(values), *expected.shape) if end.layout is None else end.layout.to_maps(values)
         for end, expected, values in zip(network.ends.outputs, network.output_maps, frames, strict=True)
@@ -122,13 +122,13 @@ def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray,
 
 
 def names(network: Network) -> tuple[str, ...]:
-    """Return the names of all outputs of a network's ONNX model."""
+    """Return a tuple of the names of all outputs of a network's ONNX model."""
     remainder = network.ends.remainder
     return network.output_names if remainder is None else remainder.outputs
 
 
 def ragged(network: Network) -> frozenset[str]:
-    """Return the names of the ONNX model's outputs whose number of rows depends on the frame's values."""
+    """Return a set of the names of the ONNX model's outputs whose number of rows depends on the frame's values."""
     host = network.ends
     return (
         frozenset(end.name for end in host.outputs if end.ragged) if host.remainder is None else host.remainder.ragged
@@ -296,7 +296,7 @@ def _in_batches(
 
 
 def describe(network: Network) -> dict[str, Any]:
-    """Return the JSON description of a network's inputs, outputs and host operators for ``plan.json``.
+    """Return, as a dict, the JSON description of a network's inputs, outputs and host operators for ``plan.json``.
 
     Tensors have name, shape, type, scale and zero point. A tensor in another order than its map also has ``map`` (C, H,
     W), ``parts`` (factors of the map's dimensions), and ``order`` (their permutation). An input whose integers the

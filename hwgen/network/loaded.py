@@ -10,7 +10,7 @@ from hwgen.network.graph import Network
 
 
 def loaded(network: Network) -> Network:
-    """Return a copy of a network whose layers are marked to load weights and constants at run time.
+    """Return a `Network`: a copy of a network whose layers are marked to load weights and constants at run time.
 
     The hardware then loads weights, biases and scales of convolutions, and scales of global average pools and of
     additions. The constants of all other layers are fixed. A network that is loaded already is returned unchanged.
@@ -29,7 +29,7 @@ def loaded(network: Network) -> Network:
 
 
 def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
-    """Return a copy of a network whose weights have the widths (bits, by layer name) of an existing design.
+    """Return a `Network`: copy of a network whose weights have the widths (bits, by layer name) of an existing design.
 
     Weights can need fewer bits than the hardware has; the other bits are sign bits.
     """

@@ -40,7 +40,7 @@ class IntegerType:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Minimum and maximum value of the integer type."""
+        """Pair: minimum and maximum value of the integer type."""
         return self.minimum, self.maximum
 
     def reach(self, zero: int) -> int:
@@ -165,7 +165,7 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Height and width in pixels that the window covers, dilation included."""
+        """Pair: height and width in pixels that the window covers, dilation included."""
         return covered(self.kernel[0], self.dilation[0]), covered(self.kernel[1], self.dilation[1])
 
     @property
@@ -174,7 +174,7 @@ class Window:
         return self.kernel[0] * self.kernel[1]
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return rows and columns of the output for a ``height x width`` input; 0 or less if no window fits."""
+        """Return a pair: rows and columns of the output for a ``height x width`` input; 0 or less if no window fits."""
         top, left, bottom, right = self.padding
         rows = (height + top + bottom - self.extent[0]) // self.stride[0] + 1
         columns = (width + left + right - self.extent[1]) // self.stride[1] + 1

@@ -144,7 +144,7 @@ class ModelOptions:
 
     @property
     def given_names(self) -> tuple[str, ...]:
-        """Names of the model options that are given, that is, not ``None``."""
+        """Tuple of names of the model options that are given, that is, not ``None``."""
         return tuple(name for name, value in vars(self).items() if value is not None)
 
 

@@ -68,7 +68,7 @@ def through_head(network: Network, x: Inputs) -> Inputs:
 
 
 def given_ends(network: Network) -> tuple[InputEnd, ...]:
-    """Return the inputs (`InputEnd`) of a network's ONNX model that a user must give frames for."""
+    """Return a tuple of the inputs (`InputEnd`) of a network's ONNX model that a user must give frames for."""
     return network.ends.inputs if network.ends.head is None else network.ends.head.inputs
 
 
@@ -140,7 +140,7 @@ def _frames_by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> Ite
 
 
 def _types(network: Network) -> dict[str, str]:
-    """Return the ONNX type of each model input, by name; empty for a network without an ONNX model."""
+    """Return, as a dict, the ONNX type of each model input, by name; empty for a network without an ONNX model."""
     return {info.name: info.type for info in network.ends.input_infos}
 
 
@@ -173,7 +173,7 @@ def _in_order(x: Inputs, names: Sequence[str]) -> list[Any]:
 
 
 def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Return the hardware's integer input maps, each ``(frames, C, H, W)``, for frames of a model's inputs.
+    """Return a tuple of the hardware's integer input maps, each ``(frames, C, H, W)``, for frames of a model's inputs.
 
     Frames have the model's shape: ``(C, H, W)``, ``(features,)``, ``(H, W, C)`` or another. If the map has the same
     order of values, frames can also have the map's shape, for example ``(features, 1, 1)``. Floats are quantised by the
@@ -232,7 +232,7 @@ def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> Non
 
 
 def as_model(network: Network, x: Inputs, prepared: Sequence[np.ndarray], floats: Collection[str]) -> list[np.ndarray]:
-    """Return the frames of each model input, converted to the type that ONNX Runtime reads.
+    """Return a list of the frames of each model input, converted to the type that ONNX Runtime reads.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ def quantise(
 
 
 def _overrides(ranges: Ranges) -> dict[str, list[dict[str, np.ndarray]]]:
-    """Return ranges by tensor in the format of ONNX Runtime's option ``TensorQuantOverrides``."""
+    """Return a dictionary of ranges by tensor in the format of ONNX Runtime's option ``TensorQuantOverrides``."""
     return {name: [{"rmin": np.array(low), "rmax": np.array(high)}] for name, (low, high) in ranges.items()}
 
 

@@ -28,7 +28,7 @@ class Requantisation:
     float32: bool = False
 
     def of(self, channels: slice) -> Requantisation:
-        """Return the requantisation rule restricted to the output channels ``channels`` (a slice)."""
+        """Return the `Requantisation` rule restricted to the output channels ``channels`` (a slice)."""
         return replace(self, significand=self.significand[channels], shift=self.shift[channels])
 
     def outputs(self, accumulators: np.ndarray, bound: int) -> np.ndarray:
@@ -53,7 +53,7 @@ class Thresholds:
     high: int
 
     def of(self, channels: slice) -> Thresholds:
-        """Return the threshold rule restricted to the output channels ``channels`` (a slice)."""
+        """Return `Thresholds`: the threshold rule restricted to the output channels ``channels`` (a slice)."""
         return replace(self, first=self.first[channels])
 
     def outputs(self, accumulators: np.ndarray, bound: int) -> np.ndarray:

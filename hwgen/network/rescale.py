@@ -28,7 +28,7 @@ _SLACK = 2.0**-22
 
 
 def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return float32 requantisation factors as 24-bit significands and shifts: ``significand / 2**shift``.
+    """Return, as a pair, float32 requantisation factors as 24-bit significands and shifts: ``significand / 2**shift``.
 
     They are for accumulators up to ``bound`` in magnitude. With a factor from 2**18 on, every accumulator except 0
     saturates an output of up to 16 bits. Such factors become 2**18. Shifts are limited to the smallest shift that gives
@@ -45,7 +45,7 @@ def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
 def rule_of(
     factor: np.ndarray, bound: int, ends: tuple[int, int], zero: int = 0, *, float32: bool = False
 ) -> Requantisation:
-    """Return the requantisation rule that multiplies accumulators by a float32 factor per channel.
+    """Return the `Requantisation` rule that multiplies accumulators by a float32 factor per channel.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def rule_of(
 
 
 def quotient(source: Map, count: int) -> Requantisation:
-    """Return the requantisation rule that divides sums of ``count`` integers of a map by ``count``, and rounds."""
+    """Return the `Requantisation` rule that divides sums of ``count`` integers of a map by ``count``, and rounds."""
     factor = np.full(source.channels, 1 / count, np.float32)
     return rule_of(factor, count << source.type.bits, source.type.ends)
 

@@ -63,7 +63,7 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
 
 
 def graph(source: str | os.PathLike[str]) -> Network:
-    """Return a model up to its fully connected layers, with all branches, as a network of shapes only.
+    """Return a `Network`: a model up to its fully connected layers, with all branches, as a network of shapes only.
 
     The source is as for `load`. A model that is a chain, or has unknown operators, is loaded as there.
 
@@ -82,7 +82,7 @@ def graph(source: str | os.PathLike[str]) -> Network:
 
 
 def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) -> tuple[Op, ...]:
-    """Return the layers, without weights, that a built-in network's table lists, for an input of a given shape.
+    """Return a tuple of layers, without weights, that a built-in network's table lists, for an input of a given shape.
 
     Fully connected layers are convolutions with a window over the whole map.
 
@@ -120,7 +120,7 @@ def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) 
 
 
 def min_size(windows: Sequence[Window]) -> tuple[int, int]:
-    """Return the minimum height and width of an image that every window of a chain of layers fits into."""
+    """Return a pair: the minimum height and width of an image that every window of a chain of layers fits into."""
     rows = columns = 1
     for window in reversed(windows):
         top, left, bottom, right = window.padding

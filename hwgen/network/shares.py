@@ -32,7 +32,7 @@ class Shares:
 
 
 def find_shares(op: Add) -> Shares:
-    """Return lookup tables for an Add layer whose rounded sums are its outputs, for every pair of inputs.
+    """Return `Shares`: lookup tables for an Add layer whose rounded sums are its outputs, for every pair of inputs.
 
     A few fractional bits suffice if the scales are unrelated, or in a simple ratio (`_with_ties`). If the ratio is
     nearly simple, float32's rounding of near-ties decides, and more bits must distinguish them (`_by_order`).
@@ -76,7 +76,7 @@ def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares |
 
 
 def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """Return the tables ``a`` and ``b`` with rounding thresholds that give an Add's outputs; ``None`` if none do.
+    """Return `Shares`: tables ``a`` and ``b`` with rounding thresholds that give an Add's outputs; ``None`` if none do.
 
     Outputs increase with the real sum. If the tables are fine enough, outputs also increase with the tables' sum. The
     rounding threshold is then between the maximum sum with one output and the minimum sum with the next output.

@@ -74,7 +74,7 @@ def wired(site: Site, statement: str, wires: Mapping[str, str], kind: str = "wir
 def logic(
     site: Site, rules: Mapping[str, str], *, cover: str = "", observer: Sequence[str] = (), **fields: Any
 ) -> Obligation:
-    """Return the obligation (property to prove) that ports equal their Verilog expressions in ``rules``.
+    """Return the `Obligation` (property to prove) that ports equal their Verilog expressions in ``rules``.
 
     The cover is by default that a rule's value is not 0.
     """

@@ -39,7 +39,7 @@ def field_bits(payload: str, fields: Fields, name: str, base: int = 0) -> str:
 
 
 def field_wires(layout: Fields, names: Iterable[str], payload: str, prefix: str) -> list[str]:
-    """Return Verilog lines that declare a wire ``PREFIX_NAME`` for each named field of a payload."""
+    """Return a list of Verilog lines that declare a wire ``PREFIX_NAME`` for each named field of a payload."""
     return [
         f"wire [{layout[name].width - 1}:0] {prefix}_{name} = {field_bits(payload, layout, name)};" for name in names
     ]
@@ -80,7 +80,7 @@ def value_of(bits: str, shape: Shape) -> str:
 
 
 def table(name: str, words: Sequence[int], *, signed: bool) -> list[str]:
-    """Return lines of Verilog that define a constant memory, called ``name``, of signed words.
+    """Return a list of lines of Verilog that define a constant memory, called ``name``, of signed words.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class VerilogModule:
 
     @cached_property
     def ports(self) -> dict[str, Declared]:
-        """Ports of the module by name; empty for a module whose port widths are parameters."""
+        """Dictionary of ports of the module by name; empty for a module whose port widths are parameters."""
         if self.has_parameters:
             return {}
         ports = _PORT.finditer(self.head)
@@ -76,7 +76,7 @@ class VerilogModule:
 
     @cached_property
     def foreign_clocks(self) -> list[str]:
-        """Clocks or edges in the module, as texts, other than the rising edge of its own clock."""
+        """List of clocks or edges in the module, as texts, other than the rising edge of its own clock."""
         events = (event.strip("() ") for event in _EVENT.findall(_COMMENT.sub("", self.text)))
         clocks = (net for ports in self.connections.values() for port, net in ports.items() if port in ("clk", "aclk"))
         return [
@@ -86,7 +86,7 @@ class VerilogModule:
 
     @property
     def resets(self) -> list[str]:
-        """Names of the input ports that reset the module, ``rst`` first."""
+        """List of names of the input ports that reset the module, ``rst`` first."""
         return [name for name in RESETS if name in self.ports and self.ports[name].direction == "input"]
 
     @cached_property
@@ -121,18 +121,18 @@ class VerilogModule:
 
     @cached_property
     def signals(self) -> dict[str, Declared]:
-        """Registers and wires of the module by name, ports included."""
+        """Dictionary of registers and wires of the module by name, ports included."""
         signals = _SIGNAL.finditer(self.text)
         return {name: Declared(name, int(high or 0) + 1) for high, name in map(_groups, signals)}
 
     @cached_property
     def arrays(self) -> list[str]:
-        """Names of the memories that the module declares itself, as ``reg`` arrays."""
+        """List of names of the memories that the module declares itself, as ``reg`` arrays."""
         return _ARRAY.findall(self.text)
 
     @cached_property
     def instances(self) -> dict[str, str]:
-        """Names of the instantiated modules, by instance name."""
+        """Dictionary of names of the instantiated modules, by instance name."""
         return {name: module for module, name, _ in map(_groups, _INSTANCE.finditer(self.text))}
 
     @cached_property
@@ -179,12 +179,12 @@ def _groups(match: re.Match[str]) -> tuple[str, ...]:
 
 
 def declared_names(lines: Iterable[str]) -> list[str]:
-    """Return the names of the wires and registers that Verilog lines declare."""
+    """Return a list of the names of the wires and registers that Verilog lines declare."""
     return [name for line in lines for name in _DECLARED.findall(line)]
 
 
 def modules_of(text: str) -> dict[str, VerilogModule]:
-    """Return the modules of a Verilog file that hwgen wrote, by module name.
+    """Return a dictionary of the modules of a Verilog file that hwgen wrote, by module name.
 
     A file can have two texts of a module: first for synthesis, then for simulation. The second one has the module's
     name. The first one has the name followed by `SYNTHESIS`, also in its text.

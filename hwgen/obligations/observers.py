@@ -37,7 +37,7 @@ def is_old(cycles: int) -> str:
 
 
 def register(name: str, value: str, width: int = 1, init: int = 0, reset: str = "rst") -> list[str]:
-    """Return lines of Verilog: a register that loads ``value`` in each cycle, and ``init`` at a reset."""
+    """Return a list of lines of Verilog: a register that loads ``value`` in each cycle, and ``init`` at a reset."""
     range_of = f"[{width - 1}:0] " if width > 1 else ""
     return [f"reg {range_of}{name} = {init};", f"always @(posedge clk) {name} <= {reset} ? {init} : {value};"]
 
@@ -106,7 +106,7 @@ def since(event: str, cycles: int) -> list[str]:
 
 
 def marked(max_beats: int, width: int, value: str, comes: str, taken: str) -> list[str]:
-    """Return lines of Verilog that follow one arbitrary beat (transfer) through a queue until it leaves.
+    """Return a list of lines of Verilog that follow one arbitrary beat (transfer) through a queue until it leaves.
 
     They read ``waiting``, the number of queued beats. While ``is_marked``, ``ahead`` counts the beats before the marked
     one, whose bits are ``value`` in the observer. ``marks`` is high as it comes, ``leaves`` as it leaves.

@@ -13,7 +13,7 @@ __all__ = ["index_of", "pipeline"]
 
 
 def index_of(site: Site, signal: str, bits: int) -> tuple[str, dict[str, int]]:
-    """Return a beat's index signal (name), and free inputs (bits by name) if the module has no such signal.
+    """Return, as a pair, a beat's index signal (name), and free inputs (bits by name) if the module has no such signal.
 
     Such a module treats all beats alike, and its outputs must be right for a beat of any index.
     """
@@ -31,7 +31,7 @@ def pipeline(
     methods: tuple[str, ...] = ("exhaustive",),
     **fields: Any,
 ) -> Obligation:
-    """Return the obligation: ``facts`` (Verilog expressions) hold if no reset was in the last ``cycles`` cycles.
+    """Return the `Obligation`: ``facts`` (Verilog expressions) hold if no reset was in the last ``cycles`` cycles.
 
     All registers of the pipeline start with any value. After ``cycles`` cycles its outputs depend only on inputs.
 

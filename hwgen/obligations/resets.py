@@ -36,7 +36,7 @@ def obligations(config: Any, site: Site) -> list[Obligation]:
 
 
 def of_arithmetic(_layer: Any, site: Site) -> list[Obligation]:
-    """Return obligations (to prove on the netlist): a reset restores the registers of a layer's arithmetic.
+    """Return a list of obligations (to prove on the netlist): a reset restores the registers of a layer's arithmetic.
 
     Most of these registers say which results are valid, and which weights and channels come next. Registers of data
     have no reset if a result without ``valid`` is used nowhere. The netlist shows what a reset does, and sums stay

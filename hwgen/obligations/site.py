@@ -142,7 +142,7 @@ class Site:
         return found
 
     def fields(self, signal: str, layout: data.StructLayout) -> dict[str, str]:
-        """Return a Verilog expression for each emitted field of a structure, by the field's name.
+        """Return, as a dictionary, a Verilog expression for each emitted field of a structure, by the field's name.
 
         Raises
         ------
@@ -199,7 +199,7 @@ class Site:
 
     @property
     def all_instances(self) -> tuple[str, ...]:
-        """Paths of all instances inside the module, at any depth."""
+        """Tuple of paths of all instances inside the module, at any depth."""
         paths: list[str] = []
         for instance, name in self.module.instances.items():
             if name in self.modules:
@@ -209,7 +209,7 @@ class Site:
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """Names of the memory instances in the module; their modules have Verilog parameters."""
+        """Tuple of names of the memory instances in the module; their modules have Verilog parameters."""
         instances = self.module.instances.items()
         return tuple(name for name, module in instances if self.modules[module].has_parameters)
 
@@ -232,7 +232,7 @@ class Site:
         return self._check_instances(self._expose_signals(stated, within))
 
     def _expose_signals(self, stated: Obligation, within: str) -> Obligation:
-        """Return an obligation that may also read (``sees``) every inner signal its Verilog names."""
+        """Return an `Obligation` that may also read (``sees``) every inner signal its Verilog names."""
         paths: dict[str, str] = {}
 
         def named(text: str) -> str:
@@ -255,7 +255,7 @@ class Site:
         return replace(stated, observer=observer, cover=cover, sees=used | paths | dict(stated.sees), **tables)
 
     def _check_instances(self, stated: Obligation) -> Obligation:
-        """Return an obligation unchanged, once all instances and signals that it names are known to exist.
+        """Return an `Obligation` unchanged, once all instances and signals that it names are known to exist.
 
         A signal that its probes declare must be new in the module: Yosys would join two signals of one name.
         """
@@ -274,7 +274,7 @@ class Site:
         return stated
 
     def _site_at(self, path: str) -> Site:
-        """Return the site of an instance inside the module by its hierarchical path; for an empty path, this site."""
+        """Return the `Site` of an instance inside the module by its hierarchical path; for an empty path, this site."""
         names = path.split(".") if path else []
         return reduce(Site.part, names, self)
 

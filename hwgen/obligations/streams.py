@@ -12,7 +12,7 @@ __all__ = ["bits_of_values", "held", "no_path", "of_streams", "rules", "waits"]
 
 
 def of_streams(config: Any, site: Site, without: str = "") -> list[Obligation]:
-    """Return handshake obligations, two per output stream: beats stay until accepted, and no path from ready.
+    """Return a list of handshake obligations, two per output stream: beats stay until accepted, and no path from ready.
 
     For the stream ``without``, the component states itself that beats are stable.
     """
@@ -21,7 +21,7 @@ def of_streams(config: Any, site: Site, without: str = "") -> list[Obligation]:
 
 
 def waits(site: Site, *names: str) -> tuple[str, ...]:
-    """Return lines of Verilog that remember the last beat (transfer) of each stream if it was not accepted.
+    """Return a tuple of lines of Verilog that remember the last beat (transfer) of each stream if it was not accepted.
 
     The registers are ``NAME_waits`` and ``NAME_was``.
     """
@@ -71,13 +71,13 @@ def _no_path(site: Site, outputs: list[str]) -> Obligation:
 def no_path(
     site: Site, ends: str, sources: Sequence[str], sinks: Sequence[str], keeps: tuple[str, ...] = ()
 ) -> Obligation:
-    """Return the obligation: no combinational path leads from ``sources`` to ``sinks``; ``ends`` says it in words."""
+    """Return the `Obligation`: no combinational path leads from ``sources`` to ``sinks``; ``ends`` says it in words."""
     statement, structure = f"No combinational path leads from {ends}.", {"from": list(sources), "to": list(sinks)}
     return site.obligation("path", statement, methods=("structure",), keeps=keeps, structure={"no_path": structure})
 
 
 def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligation:
-    """Return the obligation: bit n of each output value depends only on bits n of input values."""
+    """Return the `Obligation`: bit n of each output value depends only on bits n of input values."""
     return site.obligation(
         "bits",
         "Bit n of a value depends on bits n of the values that come, and valid, ready and last on none.",

@@ -376,7 +376,7 @@ def check_names(names: Iterable[str], options: type = PlanOptions, whose: str = 
 
 
 def steering(template: str) -> tuple[str, ...]:
-    """Return the Python names of the options that apply only to a template, such as `PYRAMID`."""
+    """Return a tuple of the Python names of the options that apply only to a template, such as `PYRAMID`."""
     return tuple(name for name, entry in table().items() if entry.template == template)
 
 

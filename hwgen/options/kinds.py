@@ -256,7 +256,7 @@ def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float
 
 
 def pair(text: str, sizes: str) -> tuple[int, int]:
-    """Return two positive integers parsed from text such as ``8x13``, or raise ArgumentTypeError.
+    """Return, as a pair, two positive integers parsed from text such as ``8x13``, or raise ArgumentTypeError.
 
     ``sizes`` names the two in the message, for example ``rows and columns``.
     """

@@ -29,7 +29,7 @@ QUICK_MACS = 10_000_000
 
 
 def multiplier_notes(task: Task, group: Group) -> list[str]:
-    """Return a plan's notes (texts for users) on unused LUTs, with the options that would multiply in them.
+    """Return, as a list, a plan's notes (texts for users) on unused LUTs, with the options that would multiply in them.
 
     A group with products in LUTs uses a share of the board's. Other groups could have products in LUTs if the user had
     not ruled that out.
@@ -95,7 +95,7 @@ def first_that_fit(task: Task, count: int) -> str:
 
 
 def lut_budget_refusal(task: Task) -> Refusal | None:
-    """Return a refusal if the user allows fewer LUTs than any plan with weights on the chip needs; else ``None``.
+    """Return a `Refusal` if the user allows fewer LUTs than any plan with weights on the chip needs; else ``None``.
 
     It names the LUTs of groups with the fewest DSP slices and the smallest buffers, which are quick to plan.
     """

@@ -21,7 +21,7 @@ from hwgen.templates.unroll import Unrolling
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str | None) -> Task:
-    """Return a network's planning task, with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best one.
+    """Return a network's planning `Task`, with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best one.
 
     If LUTs multiply as well, ``auto`` stands for the best packing of each layer. It is then the default. Groups that
     can multiply in DSP slices only are planned as if the goal named only these (`Task.in_slices`).
@@ -33,7 +33,7 @@ def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str 
 
 
 def _task_in_slices(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
-    """Return a network's planning task (network, board and goal) with all products in DSP slices.
+    """Return a network's planning `Task` (network, board and goal) with all products in DSP slices.
 
     With ``auto``, a multiplier other than the first is chosen only if it lowers `objective_bound`.
     """

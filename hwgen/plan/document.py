@@ -64,7 +64,7 @@ def write(plan: Plan) -> str:
 
 
 def until(text: str) -> list[str] | None:
-    """Return the names of the tensors that end a ``plan.json``'s part of the model; ``None`` for a whole model.
+    """Return a list of names of the tensors that end a ``plan.json``'s part of the model; ``None`` for a whole model.
 
     Return ``None`` if the plan builds the whole model, or the text is not a plan.
     """
@@ -136,7 +136,7 @@ def _output(network: Network, output_index: int) -> str:
 
 
 def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ()) -> Plan:
-    """Return the plan in the text of a ``plan.json``, checked against a given network and board.
+    """Return the `Plan` in the text of a ``plan.json``, checked against a given network and board.
 
     Unknown keys are ignored. ``notes`` are the notes of the returned plan.
 
@@ -161,7 +161,7 @@ def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ())
 
 
 def _loaded(document: Entries, network: Network) -> Network:
-    """Return the network with its weights constant, or loaded at run time if the plan's ``weights`` says so."""
+    """Return the `Network` with its weights constant, or loaded at run time if the plan's ``weights`` says so."""
     weights = document.text("weights", CONSTANT, of=(CONSTANT, RUNTIME))
     return network if weights == CONSTANT else loaded(network)
 
@@ -260,7 +260,7 @@ def _check_names(names: list[str], network: Network) -> None:
 
 
 def _read_group(group: Entries, network: Network, board: Board) -> Group:
-    """Return a fusion group read from its ``plan.json`` entry, given the network of its layers.
+    """Return a fusion `Group` read from its ``plan.json`` entry, given the network of its layers.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def _read_group(group: Entries, network: Network, board: Board) -> Group:
 
 
 def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[Entries]]) -> list[Entries]:
-    """Return the ``plan.json`` entries of a layer's output FIFOs, in the order of the layer's readers.
+    """Return, as a list, the ``plan.json`` entries of a layer's output FIFOs, in the order of the layer's readers.
 
     The FIFO of a layer with a single reader need not name the reader (``to``).
 
@@ -358,7 +358,7 @@ def _no_ultra_ram(board: Board) -> str:
 
 
 def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[Entries], board: Board) -> LayerPlan:
-    """Return the checked plan of one layer, read from its ``plan.json`` entry and its FIFOs' entries.
+    """Return the checked plan (`LayerPlan`) of one layer, read from its ``plan.json`` entry and its FIFOs' entries.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ def on_engine(
     batch: int | None = None,
     fuse: str | None = None,
 ) -> Plan:
-    """Return a network's plan for an existing engine (programmable MAC array), searched or read from a ``plan.json``.
+    """Return a network's `Plan` for an existing engine (programmable MAC array), searched or read from a ``plan.json``.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
 
 
 def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
-    """Return the names of the first and last layer in a fusion group's text such as ``conv1_1-pool1``.
+    """Return a pair: the names of the first and last layer in a fusion group's text such as ``conv1_1-pool1``.
 
     Layers' names can contain dashes themselves.
 
@@ -92,7 +92,7 @@ def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def cut(task: Task) -> tuple[Group, ...] | Refusal:
-    """Return the exactly planned groups of a network's best grouping, two or more, or a refusal (the reason).
+    """Return a tuple of exactly planned groups of a network's best grouping, two or more, or a refusal (the reason).
 
     The search is dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with an estimate of each group's time.
     The groups of the best grouping are then planned and scheduled exactly. The search is repeated with these exact
@@ -221,7 +221,7 @@ class _Cutting:
         self.estimates: dict[Span, tuple[int, int]] = {}
 
     def run(self) -> tuple[Group, ...] | Refusal:
-        """Return the planned groups of the best grouping, or a refusal that names layers no group can hold."""
+        """Return a tuple of planned groups of the best grouping, or a refusal that names layers no group can hold."""
         while True:
             path = self._best_grouping()
             if path is None:
@@ -237,7 +237,7 @@ class _Cutting:
                 interim.offer(self.task, *(self.exact[span] for span in path))
 
     def sure_refusal(self) -> Refusal | None:
-        """Return a refusal if layers between two possible cuts certainly fit no group; otherwise ``None``.
+        """Return a `Refusal` if layers between two possible cuts certainly fit no group; otherwise ``None``.
 
         No group with such layers then needs an estimate. Layers that begin with a `Copy` are not refused: within a
         longer group they have no copy and need less.
@@ -283,7 +283,7 @@ class _Cutting:
         return [(slices if self.task.goal.objective == "dsp" else maps + weights, cycles)]
 
     def _refusal(self) -> Refusal:
-        """Return the refusal that names layers that can't be cut apart and don't fit the board as one fusion group.
+        """Return the `Refusal` that names layers that can't be cut apart and don't fit the board as one fusion group.
 
         There are such layers, because otherwise groups of the layers between two cuts would fit. The refusal names the
         first that are known, as planning all layers before them, in search of others, could take minutes.

@@ -27,7 +27,7 @@ _NAME = "kept.json"
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
-    """Return the plan of a network for a board, from the cache if the same request was planned before.
+    """Return the `Plan` of a network for a board, from the cache if the same request was planned before.
 
     It has the parameters and errors of `hwgen.plan.planner.make`.
     """
@@ -48,7 +48,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 
 
 def _read_plan(text: bytes, network: Network, board: Board) -> Plan | None:
-    """Return the plan in a cached file's text; ``None`` if it is unreadable or does not reproduce the same text."""
+    """Return the `Plan` in a cached file's text; ``None`` if it is unreadable or does not reproduce the same text."""
     try:
         kept = Entries.parsed(text, _NAME)
         plan = document.read(kept.text("plan"), network, board, kept.value("notes", tuple[str, ...]))

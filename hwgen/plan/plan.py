@@ -189,7 +189,7 @@ class Plan:
 
     @property
     def layers(self) -> tuple[LayerPlan, ...]:
-        """Planned choices (unroll factors, memories, buffers) for each layer of all groups, in order."""
+        """Tuple of planned choices (unroll factors, memories, buffers) for each layer of all groups, in order."""
         return tuple(layer for group in self.groups for layer in group.layers)
 
     @property
@@ -216,7 +216,7 @@ class Plan:
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:
-        """Return the accelerator configuration of a plan's only fusion group; several groups raise `PlanError`.
+        """Return the `AcceleratorConfig` of a plan's only fusion group; several groups raise `PlanError`.
 
         Raises
         ------
@@ -283,7 +283,7 @@ class Plan:
 
     @property
     def bounds(self) -> dict[str, int]:
-        """Lower bounds of the interval in cycles, by name: ``circuit``, ``words on the bus`` and ``memory``.
+        """Dict of lower bounds of the interval in cycles, by name: ``circuit``, ``words on the bus`` and ``memory``.
 
         It is empty if there is no interval. The memory moves bytes at its peak rate.
         """

@@ -185,7 +185,7 @@ def _plan_with_luts(network: Network, board: Board, request: Request, in_luts: f
 
 
 def _refuse_groups(network: Network, request: Request) -> Refusal | None:
-    """Return a refusal if the request is for several groups and the network can't be cut; ``None`` otherwise."""
+    """Return a `Refusal` if the request is for several groups and the network can't be cut; ``None`` otherwise."""
     for what, names in (("inputs", network.input_names), ("outputs", network.output_names)):
         if (request.groups is not None or request.in_turn) and len(names) > 1:
             return Refusal(

@@ -123,7 +123,7 @@ class Request(PlanOptions):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Request:
-        """Return a request made from a dict of options by name; unknown options raise `InputError`.
+        """Return a `Request` made from a dict of options by name; unknown options raise `InputError`.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class Request(PlanOptions):
         return cycles
 
     def goal(self, board: Board) -> Goal:
-        """Return the planner's goal on a board, with one multiply-add per DSP slice and rescaling of sums in slices.
+        """Return the planner's `Goal` on a board, with one multiply-add per DSP slice and rescaling of sums in slices.
 
         The planner then sets the multipliers (``macs_per_dsp``, ``requantise``) that the request names.
 

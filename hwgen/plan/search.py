@@ -115,7 +115,7 @@ class PlanSearch:
 
     @property
     def _in_slices(self) -> Task:
-        """Planning task with all products in DSP slices, for groups in turn and for weights off chip."""
+        """Planning `Task` with all products in DSP slices, for groups in turn and for weights off chip."""
         return self.task.in_slices
 
     def _in_given_groups(self, groups: str) -> Plan | Refusal:
@@ -137,7 +137,7 @@ class PlanSearch:
         return plan
 
     def _off_chip(self, refusal: Refusal) -> Plan | None:
-        """Return the plan of one fusion group with its weights in off-chip memory; ``None`` if there is none.
+        """Return the `Plan` of one fusion group with its weights in off-chip memory; ``None`` if there is none.
 
         There is none with an objective other than interval and latency, with products that must be in LUTs, or if no
         such group fits.
@@ -158,7 +158,7 @@ class PlanSearch:
         return None if isinstance(plan, Refusal) else plan
 
     def _compared(self, plan: Plan) -> Plan:
-        """Return the plan of one fusion group, with a note for users if groups in turn would be faster.
+        """Return the `Plan` of one fusion group, with a note for users if groups in turn would be faster.
 
         Groups in turn can be faster because each has all slices while it runs. The note has the exact figure of the
         plan in turn, and the option that requests it.

@@ -179,7 +179,7 @@ class FixedProgram:
     slots: int
 
     def packed_constants(self, maps: int, members: int) -> np.ndarray:
-        """Return the constants as parameter words in load order: 8 channels for each of ``members`` cores."""
+        """Return an array of constants as parameter words in load order: 8 channels for each of ``members`` cores."""
         if self.shares_constants:
             return np.repeat(self.constants, LANES, axis=1).reshape(-1)
         blocks = -(-maps // (LANES * members)) * members
@@ -309,7 +309,7 @@ class Pass:
     output_bytes: int = 1
 
     def keeping(self, rows: Mapping[str, int]) -> Pass:
-        """Return a copy of the pass whose maps have ``rows`` rows (by map name) in the on-chip map memory."""
+        """Return a `Pass`: a copy of the pass whose maps have ``rows`` rows (by map name) in the on-chip map memory."""
         source, target = rows.get(self.source[0], 0), rows.get(self.target[0], 0)
         operand = rows.get(self.operand[0], 0) if self.operand else 0
         return replace(self, kept=Kept(source=source, operand=operand, target=target))
@@ -406,7 +406,7 @@ class Pass:
 
     @property
     def further_terms(self) -> tuple[WeightTerm, ...]:
-        """Weight arrays after the first one in `terms`; each takes more jobs, and most layers have none."""
+        """Tuple of weight arrays after the first one in `terms`; each takes more jobs, and most layers have none."""
         return () if self.weights is None else self.terms[1:]
 
     @property
@@ -514,7 +514,7 @@ def geometry_of(op: Op, source: tuple[str, int], block: int = 0) -> dict[str, An
 
 
 def window_of(op: Op) -> Window:
-    """Return a layer's window, with its stride replaced by 1 if the output is one pixel."""
+    """Return a layer's `Window`, with its stride replaced by 1 if the output is one pixel."""
     window = op.window
     if op.output.shape[1:] == (1, 1):
         return Window(kernel=window.kernel, padding=window.padding, dilation=window.dilation)
@@ -528,7 +528,7 @@ def rule_of(integer_type: IntegerType, zero_point: int, low: int, high: int) -> 
 
 
 def unscaled_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:
-    """Return a channelwise array pass that outputs the maximum or the sum of each window, not requantised.
+    """Return a channelwise array `Pass` that outputs the maximum or the sum of each window, not requantised.
 
     All weights of the sum are 1.
     """

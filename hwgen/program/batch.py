@@ -46,7 +46,7 @@ def for_all_frames(layer_pass: Pass, frames: int) -> Pass:
 
 
 def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses], room: Room, frames: int) -> Batch:
-    """Return the number of frames and the layers to compute for all frames at once, to fetch weights only once.
+    """Return a `Batch`: number of frames and the layers to compute for all frames at once, to fetch weights only once.
 
     The output of such a layer is one pixel, and only such layers follow it. Its estimated cycles must be fewer than
     frame by frame, and at least one such layer must have weights. A map of several pixels that the host writes or

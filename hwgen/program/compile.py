@@ -105,7 +105,7 @@ class ProgramSchedule:
 
     @property
     def inputs(self) -> tuple[MapLocation, ...]:
-        """Memory locations of the first frame's input maps, in the network's order."""
+        """Tuple of memory locations of the first frame's input maps, in the network's order."""
         return tuple(self.locations[edge] for edge in self.network.inputs)
 
     @property
@@ -115,7 +115,7 @@ class ProgramSchedule:
 
     @property
     def program(self) -> Program:
-        """Engine program as a file holds it: memory image, addresses of inputs and outputs, and each job's layer.
+        """Engine `Program` as a file holds it: memory image, addresses of inputs and outputs, and each job's layer.
 
         Raises
         ------
@@ -379,7 +379,7 @@ class _Compiler:
         return _ChosenGroups(variant, by_part, rows)
 
     def search(self) -> _ChosenGroups:
-        """Return the layers' input layouts, groups and tilings that take the fewest scheduled cycles.
+        """Return `_ChosenGroups`: the layers' input layouts, groups and tilings that take the fewest scheduled cycles.
 
         For each input, the plain map and the layouts that are best by estimate are compared.
         """
@@ -475,7 +475,7 @@ def _unfolded_size(tiling: Tiling) -> tuple[int, int]:
 
 
 def _layouts_by_size(conv: Conv) -> dict[tuple[int, int], Unfold]:
-    """Return a convolution's possible unfolded input layouts, by rows and columns per pixel."""
+    """Return, as a dictionary, a convolution's possible unfolded input layouts, by rows and columns per pixel."""
     rows = conv.window.kernel[0]
     return {(unfold.rows % rows, unfold.columns): unfold for unfold in unfold_options(conv)}
 
@@ -510,7 +510,7 @@ class _Search:
     max_layers: int
 
     def best(self, keep: Collection[str] | None) -> tuple[list[list[JobGroup]], dict[str, int]]:
-        """Return the fastest groups of layers (per frame, and for all frames), and each map's rows in map memory.
+        """Return a pair: fastest groups of layers (per frame, and for all frames), and each map's rows in map memory.
 
         Maps that are kept take room from strips of others. The search therefore tries all maps that can be kept, and
         only those whose lifetimes overlap with no map too large to be kept whole.
@@ -541,7 +541,7 @@ class _Search:
     def _groups(
         self, kept: dict[str, KeptMap], readers: Mapping[str, frozenset[str]]
     ) -> tuple[list[list[JobGroup]], dict[str, KeptMap]]:
-        """Return the fastest groups with maps ``kept`` in map memory (per frame, for all frames), and ``kept``."""
+        """Return a pair: fastest groups with maps ``kept`` in map memory (per frame, for all frames), and ``kept``."""
         rows = _rows_of_edges(self.network, {name: each.rows for name, each in kept.items()})
         memory = MapMemoryModel(free_bytes(kept, self.engine, len(self.order)), readers)
         by_part = []
@@ -552,7 +552,7 @@ class _Search:
 
 
 def _emitter(engine: EngineConfig, network: Network, locations: MapLocations, room: Room) -> Emitter:
-    """Return a new job generator, without jobs, for feature maps at given memory locations."""
+    """Return an `Emitter`: a new job generator, without jobs, for feature maps at given memory locations."""
     if engine.has_cores:
         return Emitter(engine, roots(network), locations.of_frame[0], room, len(locations.of_frame))
     return Emitter(engine, roots(network), locations.of_all, room)
@@ -592,14 +592,14 @@ def passes_of(network: Network) -> list[Pass]:
 
 
 def _layers(network: Network) -> list[LayerPasses]:
-    """Return all layers of a network, each with the layers fused onto it and its passes through the array."""
+    """Return a list of all layers of a network, each with the layers fused onto it and its passes through the array."""
     return [LayerPasses(step, passes(step.ops, step.takes, step.inside)) for step in fused_layers(network)]
 
 
 def _divided_by_frames(
     network: Network, layers: Sequence[LayerPasses], engine: EngineConfig, room: Room, frames: int
 ) -> tuple[Batch, tuple[list[LayerPasses], list[LayerPasses]]]:
-    """Return the batch, and two lists of layers: computed frame by frame, and for all frames at once.
+    """Return, as a pair, the batch, and two lists of layers: computed frame by frame, and for all frames at once.
 
     The first list has the layers computed frame by frame, the second one the layers computed for all frames at once.
     """
@@ -616,7 +616,7 @@ def _divided_by_frames(
 def _by_part(
     parts: tuple[list[LayerPasses], list[LayerPasses]], choices: Choices
 ) -> list[tuple[list[LayerPasses], Choices]]:
-    """Return layers with their tilings in two parts: computed frame by frame, and for all frames at once.
+    """Return a list of layers with their tilings in two parts: computed frame by frame, and for all frames at once.
 
     Raises
     ------
@@ -635,7 +635,7 @@ def _by_part(
 
 
 def _allocate(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[PassAddresses], int]:
-    """Return the addresses of each pass's weights, parameters and tables, and the first free byte address.
+    """Return a pair: the addresses of each pass's weights, parameters and tables, and the first free byte address.
 
     Return the addresses of each pass, and the end address.
     """

@@ -31,7 +31,7 @@ def add_passes(op: Add, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
-    """Return a copy of a pass with a fused addition of another map, read from memory, to its own results.
+    """Return a `Pass`: a copy of a pass with a fused addition of another map, read from memory, to its own results.
 
     The pass computes operand ``operand`` of the addition.
     """
@@ -46,7 +46,7 @@ def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
 
 
 def _sum_tables(op: Add, operand: int) -> np.ndarray:
-    """Return the three lookup tables of a sum of two maps: each map's rescaled values, and the sum's rounding.
+    """Return an array of three lookup tables of a sum of two maps: each map's rescaled values, and the sum's rounding.
 
     The first two tables hold the rescaled values of the operands.
 
@@ -68,7 +68,7 @@ def _sum_tables(op: Add, operand: int) -> np.ndarray:
 
 
 def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
-    """Return the engine's lookup tables for an exact integer sum of two bytes' entries in ``first`` and ``second``."""
+    """Return the engine's `LookupTables` for an exact integer sum of two bytes' entries in ``first`` and ``second``."""
     never = np.full(TABLE_WORDS, 1 << FRACTION)
     return LookupTables(first=0, entries=np.array([first << FRACTION, second << FRACTION, never]))
 
@@ -88,7 +88,7 @@ def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 @lru_cache(maxsize=1024)
 def product_factors(op: Mul) -> Factors | None:
-    """Return the factors that round all products of two maps' values as ONNX Runtime does; ``None`` without any."""
+    """Return the `Factors` that round all products of two maps' values as ONNX Runtime does; ``None`` without any."""
     low, high = op.reach
     products = np.arange(low, high + 1)
     steps = StepFunctions.of_table(products[None], op.rounded(products)[None])
@@ -98,7 +98,7 @@ def product_factors(op: Mul) -> Factors | None:
 
 
 def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
-    """Return the scratch maps, by name, that the passes of a maximum or minimum exchange through memory."""
+    """Return a dict of the scratch maps, by name, that the passes of a maximum or minimum exchange through memory."""
     maps = {}
     for index in range(1, len(op.inputs)):
         maps[f"{op.name} excess {index}"] = replace(op.output, type=UINT8, zero_point=0)
@@ -161,18 +161,18 @@ def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 @lru_cache(maxsize=1024)
 def scaled_lookup(op: Lookup) -> Pass | None:
-    """Return a pass that gives a lookup's outputs by factor and bias per channel, or ``None`` if impossible."""
+    """Return a `Pass` that gives a lookup's outputs by factor and bias per channel, or ``None`` if impossible."""
     edges = (op.name,)
     return _scaled_pass(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _scaled_and_added(op, edges)
 
 
 def lookup_table(op: Lookup) -> LookupTables:
-    """Return the activation table of a layer that looks the values of all channels up in one table."""
+    """Return `LookupTables`: the activation table of a layer that looks the values of all channels up in one table."""
     return LookupTables(first=ACTIVATION, entries=by_value(op.table[0] - offset(op.output.type), op.input.type)[None])
 
 
 def _scaled_pass(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high: int) -> Pass | None:
-    """Return a pass with factor and bias per channel that gives the outputs ``table``, or ``None`` if impossible."""
+    """Return a `Pass` with factor and bias per channel that gives the outputs ``table``, or ``None`` if impossible."""
     falls = (table[:, 0] > table[:, -1])[:, None]
     rising = np.where(falls, table[:, ::-1], table)
     if (np.diff(rising) < 0).any() or low == high:
@@ -195,7 +195,7 @@ def _scaled_pass(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, 
 
 
 def _scaled_and_added(op: Lookup, edges: Sequence[str]) -> Pass | None:
-    """Return a pass that scales inputs below (or above) a border by channel, and adds a table; ``None`` if none.
+    """Return a `Pass` that scales inputs below (or above) a border by channel, and adds a table; ``None`` if none.
 
     For example, PRelu: all channels have the same outputs for inputs of 0 or more. Below, each has its own slope.
     """
@@ -231,7 +231,7 @@ def _scaled_and_added(op: Lookup, edges: Sequence[str]) -> Pass | None:
 
 
 def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass (run of the array) of a sum of maps that are added in float32.
+    """Return, as a tuple, the pass (run of the array) of a sum of maps that are added in float32.
 
     Raises
     ------

@@ -144,7 +144,7 @@ def _kept_maps(passes: Sequence[Pass], engine: EngineConfig) -> Iterator[str]:
 
 
 def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:
-    """Return copies of a pass, one for each candidate division among cores; just the pass for one core."""
+    """Return a list of copies of a pass, one for each candidate division among cores; just the pass for one core."""
     if not engine.has_cores:
         return [task]
     options = splits(engine, task.core_folds(engine), task.rows, task.edge, frames, by_rows=not task.is_scattered)

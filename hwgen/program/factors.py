@@ -94,7 +94,7 @@ class StepFunctions:
         return replace(self, above=above, below=below)
 
     def channel(self, index: int) -> StepFunctions:
-        """Return the thresholds of one output channel only."""
+        """Return `StepFunctions`: the thresholds of one output channel only."""
         only = slice(index, index + 1)
         return replace(
             self,
@@ -134,7 +134,7 @@ class Factors:
 
     @classmethod
     def of_ratio(cls, ratio: np.ndarray, zero_point: int, bias: np.ndarray | None = None) -> Factors:
-        """Return the factors for real ratios ``(M,)`` of outputs to sums, rounded to float32."""
+        """Return the `Factors` for real ratios ``(M,)`` of outputs to sums, rounded to float32."""
         mantissa, exponent = np.frexp(ratio.astype(np.float32).astype(np.float64))
         return cls(
             significand=np.rint(np.ldexp(mantissa, SIGNIFICAND_BITS)).astype(np.int64),
@@ -157,7 +157,7 @@ class Factors:
 
 
 def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Factors | None:
-    """Return factors near ``guess`` that let the engine give the outputs of ``steps``; ``None`` if none are found.
+    """Return `Factors` near ``guess`` that let the engine give the outputs of ``steps``; ``None`` if none are found.
 
     All channels have the same zero point, an integer of ``output_type``. Another zero point, with another bias, rounds
     ties otherwise: by an odd number to the other side; with the least one, a slightly larger factor rounds all ties up.
@@ -186,7 +186,7 @@ def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Facto
 
 
 def _fit_channel(steps: StepFunctions, guess: Factors | None, index: int) -> Factors | None:
-    """Return factors that give the outputs of one channel, ``index`` of ``guess``; ``None`` if none are found."""
+    """Return `Factors` that give the outputs of one channel, ``index`` of ``guess``; ``None`` if none are found."""
     assert guess is not None
     for bias in _biases(steps, guess, index):
         for ratio in _ratios(steps, bias, guess.zero_point):
@@ -261,7 +261,7 @@ class DivisorRegion:
 
 
 def divisor_regions(op: AveragePool) -> list[DivisorRegion]:
-    """Return the rectangles of an average pool's output with equal divisors, row by row: one if padding counts.
+    """Return a list of rectangles of an average pool's output with equal divisors, row by row: one if padding counts.
 
     Padding has the value 0, as other taps can have.
     """
@@ -342,7 +342,7 @@ def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: Featu
 
 
 def _extreme_totals(op: AveragePool, count: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return smallest and largest float32 sum of a window, over all orders of values, per integer sum.
+    """Return a pair: smallest and largest float32 sum of a window, over all orders of values, per integer sum.
 
     A float32 addition increases with its operands. The smallest sum with one more tap therefore extends a smallest sum.
     """
@@ -361,7 +361,7 @@ def _extreme_totals(op: AveragePool, count: int, low: int, high: int) -> tuple[n
 
 
 def _depends_on_order(op: AveragePool, sums: np.ndarray, ends: tuple[int, int], count: int) -> np.ndarray:
-    """Return a boolean per integer sum: the order of ONNX Runtime's additions may change the output.
+    """Return, as an array, a boolean per integer sum: the order of ONNX Runtime's additions may change the output.
 
     ``sums`` are the integer sums of windows of ``count`` values. A value, less the zero point, is an integer from
     ``ends[0]`` to ``ends[1]``.

@@ -51,7 +51,7 @@ class Figures:
 
 
 def figures(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Figures, ...]:
-    """Return every layer's figures (cycles, array steps, bytes) in one run, in the network's order.
+    """Return a tuple of every layer's figures (cycles, array steps, bytes) in one run, in the network's order.
 
     The cycles and bytes of all layers add up to the run's.
     """
@@ -69,7 +69,7 @@ def maps_read(schedule: ProgramSchedule) -> np.ndarray:
 
 
 def _figures_by_layer(schedule: ProgramSchedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
-    """Return the figures' fields (cycles, array steps, bytes) of every layer that has jobs, by layer name."""
+    """Return a dict of the figures' fields (cycles, array steps, bytes) of every layer that has jobs, by layer name."""
     names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners, job_frames = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.job_frames)
     array = np.multiply(*group_steps_of(schedule.jobs))
@@ -132,7 +132,7 @@ class Band:
         return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:
-        """Return, for each state, an array of its numbers of cycles between neighbouring ``edges``."""
+        """Return a dictionary: for each state, an array of its numbers of cycles between neighbouring ``edges``."""
         return {state: np.diff(_cycles_before(stretches, edges)) for state, stretches in self.states.items()}
 
 
@@ -161,7 +161,7 @@ def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
 
 
 def _intervals(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """Return arrays of (begin, end) cycles by state of the MAC array: multiplying, or waiting for what."""
+    """Return a dict of arrays of (begin, end) cycles by state of the MAC array: multiplying, or waiting for what."""
     if not len(steps):
         return {"input": np.array([(begin, end)])}
     waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])
@@ -175,7 +175,7 @@ def _intervals(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> d
 
 
 def _gaps_between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
-    """Return the gaps, as (begin, end) rows, between disjoint intervals of cycles."""
+    """Return an array of the gaps, as (begin, end) rows, between disjoint intervals of cycles."""
     return _non_empty_intervals(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
 
 
@@ -188,12 +188,12 @@ def _subtract_intervals(stretches: np.ndarray, others: np.ndarray) -> np.ndarray
 
 
 def _non_empty_intervals(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the non-empty intervals of cycles from ``begins`` to ``ends``, one per row."""
+    """Return an array of the non-empty intervals of cycles from ``begins`` to ``ends``, one per row."""
     return np.column_stack([begins, ends])[ends > begins]
 
 
 def _cycles_before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
-    """Return, for each entry of ``cycles``, how many cycles before it lie in the given intervals."""
+    """Return an array: for each entry of ``cycles``, how many cycles before it lie in the given intervals."""
     lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
     begun = np.searchsorted(stretches[:, 0], cycles)  # stretches that begin before
     last = np.maximum(begun - 1, 0)

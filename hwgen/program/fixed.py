@@ -45,7 +45,7 @@ def is_wide(source: FeatureMap) -> bool:
 
 
 def conv_pass(op: Conv, task: Pass) -> Pass:
-    """Return the pass of a convolution whose outputs have over 8 bits: the fixed-point unit requantises sums."""
+    """Return the `Pass` of a convolution whose outputs have over 8 bits: the fixed-point unit requantises sums."""
     writer, zero = FixedProgramBuilder(op.name), op.input.zero_point - offset(op.input.type)
     reach = op.input.type.reach(op.input.zero_point)
     shifts = zero * op.weights.sum(axis=(1, 2, 3))
@@ -62,7 +62,7 @@ def conv_pass(op: Conv, task: Pass) -> Pass:
 
 
 def _copy_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
-    """Return a channelwise pass that copies a map, or sums its windows, by weights of 1."""
+    """Return a channelwise `Pass` that copies a map, or sums its windows, by weights of 1."""
     rows = value_bytes(source.type)
     return replace(
         unscaled_pass(op, (edge,), op.output.type),
@@ -79,7 +79,7 @@ def _copy_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], win
 
 
 def operand_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], window: Window) -> Pass:
-    """Return a pass that copies a map to the fixed-point unit as an operand, one byte of each value per fold."""
+    """Return a `Pass` that copies a map to the fixed-point unit as an operand, one byte of each value per fold."""
     one_byte = np.repeat(np.eye(value_bytes(source.type), dtype=np.int64), LANES, axis=0)[:, None, :, None]
     arrival = Arrival.SIGNED_BYTES if source.type.signed else Arrival.UNSIGNED_BYTES
     return replace(_copy_pass(op, edge, source, size, window), weights=one_byte, arrival=arrival)
@@ -271,7 +271,7 @@ def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def program_pass(operands: Sequence[Pass], program: FixedProgram, kind: IntegerType) -> Pass:
-    """Return a layer's pass on the fixed-point unit, from the passes that copy its operands and its program.
+    """Return a layer's `Pass` on the fixed-point unit, from the passes that copy its operands and its program.
 
     ``kind`` is the type of the values that the pass writes.
     """

@@ -176,7 +176,7 @@ class FixedProgramBuilder:
     def _times_in_halves(
         self, first: RegisterValue, second: RegisterValue, shift: int, rounding: Rounding
     ) -> RegisterValue:
-        """Return ``first * second / 2**shift``, with ``second`` as ``upper * 2**half + lower``.
+        """Return a `RegisterValue`: ``first * second / 2**shift``, with ``second`` as ``upper * 2**half + lower``.
 
         Rounded down, ``first * lower / 2**half`` does not change the quotient.
         """
@@ -378,7 +378,7 @@ class FixedProgramBuilder:
 
 
 def _varying_segments(step: steps.Curve) -> tuple[int, int]:
-    """Return the first and last segment of a curve between its constant ends, which need table words.
+    """Return a pair: the first and last segment of a curve between its constant ends, which need table words.
 
     The curve is constant before the first segment, and inside it, and starting at the beginning of the last one.
     """
@@ -407,7 +407,7 @@ class _Line:
 
 
 def _line_of_steps(firsts: Sequence[int], unit: int) -> _Line | None:
-    """Return a line that gives the index of the last step up to a value, or of the next one; ``None`` without one.
+    """Return a `_Line` that gives the index of the last step up to a value, or of the next one; ``None`` without one.
 
     ``firsts`` are the smallest values of the steps, in ascending order. Values are multiples of ``unit``. Indices below
     0 stand for 0, and those behind the last step for the last one.

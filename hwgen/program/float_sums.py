@@ -35,7 +35,7 @@ def float_sum_pass(
     addends: Sequence[tuple[RegisterValue, np.ndarray]],
     outputs: Callable[[np.ndarray], np.ndarray],
 ) -> Pass:
-    """Return the pass that adds float32 numbers which tables give for the values of maps, and quantises the sum.
+    """Return the `Pass` that adds float32 numbers which tables give for the values of maps, and quantises the sum.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def float_sum_pass(
 
 
 def sum_pass(op: Sum, edges: Sequence[str]) -> Pass:
-    """Return the pass that adds all maps of a sum in float32, on the fixed-point unit.
+    """Return the `Pass` that adds all maps of a sum in float32, on the fixed-point unit.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def _average_region(op: AveragePool, edge: str, region: DivisorRegion) -> Pass:
 
 
 def product_pass(op: Mul, edges: Sequence[str]) -> Pass:
-    """Return the pass that multiplies two maps on the fixed-point unit and rounds the products as float32 does."""
+    """Return the `Pass` that multiplies two maps on the fixed-point unit and rounds the products as float32 does."""
     builder = FixedProgramBuilder(op.name)
     operands, values = input_operands(builder, op, edges, op.spread)
     for index, label in enumerate(op.labels[:2]):

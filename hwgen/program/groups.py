@@ -80,7 +80,7 @@ class JobGroup:
 
     @property
     def kept_rows(self) -> dict[str, int]:
-        """Rows in the on-chip map memory of each map that the group's layers write, by map name."""
+        """Dictionary of rows in the on-chip map memory of each map that the group's layers write, by map name."""
         targets = {tiled_pass.task.target[0]: tiled_pass.task.kept.target for tiled_pass in self.tiled_passes}
         return {edge: rows for edge, rows in targets.items() if rows}
 
@@ -154,7 +154,7 @@ class Grouping:
         return self._engine.has_cores or self._engine.has_map_memory
 
     def _with_tilings_between(self) -> Grouping:
-        """Return a copy of this search that also tries tilings that are cheapest between busy neighbours.
+        """Return a `Grouping`: a copy of this search that also tries tilings that are cheapest between busy neighbours.
 
         It shares all results of this search.
         """
@@ -186,7 +186,7 @@ class Grouping:
         return min(best, self._all_between(best), key=self.cycles)
 
     def _divided(self, layers: Sequence[LayerPasses], max_layers: int, memory: MapMemoryModel) -> list[JobGroup]:
-        """Return layers divided into groups of alternating jobs with the smallest sum of cycles found."""
+        """Return, as a list, layers divided into groups of alternating jobs with the smallest sum of cycles found."""
         options = self._group_each_layer(layers)
         single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
         single_cycles = [group.cycles for group in single_groups]
@@ -202,7 +202,7 @@ class Grouping:
         return self._all_refined(best[-1][1])
 
     def follow(self, layers: Sequence[LayerPasses], choices: Choices) -> list[JobGroup]:
-        """Return layers divided into the groups of alternating jobs of ``choices``, with those tilings.
+        """Return, as a list, layers divided into the groups of alternating jobs of ``choices``, with those tilings.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class Grouping:
         return [task.divided(split) for split in options]
 
     def _group_each_layer(self, layers: Sequence[LayerPasses]) -> list[dict[int, JobGroup]]:
-        """Return, for each layer, groups of only this layer, by number of frames computed at once.
+        """Return a list: for each layer, groups of only this layer, by number of frames computed at once.
 
         The tilings are the fastest that are found. With one core, each layer has one group.
         """
@@ -285,7 +285,7 @@ class Grouping:
         return [self._groups_of_layer(layer, tried) for layer in layers]
 
     def _tilings_to_compare(self, divisions: Sequence[Pass]) -> list[TiledPass]:
-        """Return a single pass's tilings, with estimated costs, whose exact cycles are to be compared.
+        """Return, as a list, a single pass's tilings, with estimated costs, whose exact cycles are to be compared.
 
         With several cores, these are the best by estimate of all divisions that compute as many frames at once.
         """
@@ -310,7 +310,7 @@ class Grouping:
         return MAX_DENSE_TILINGS if task.rows * task.columns == 1 else MAX_TILINGS
 
     def _best_tilings(self, task: Pass) -> list[tuple[Tiling, TilingCost]]:
-        """Return a single pass's tilings that were found, with costs, fewest estimated cycles first."""
+        """Return, as a list, a single pass's tilings that were found, with costs, fewest estimated cycles first."""
         return self._tilings[task.shape, self._whole, self._max_tilings(task)]
 
     def _groups_of_layer(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
@@ -323,7 +323,7 @@ class Grouping:
         return {frames: group for frames, group in groups.items() if group}
 
     def _own_group(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]], frames: int) -> JobGroup | None:
-        """Return a single layer's group for ``frames`` frames at once; ``None`` if there is none."""
+        """Return a single layer's group (`JobGroup`) for ``frames`` frames at once; ``None`` if there is none."""
         tiled_passes, cycles = [], 0.0
         for task in layer.tasks:
             tiling = self._fixed.get(task.name)
@@ -345,7 +345,7 @@ class Grouping:
         single_cycles: Sequence[float],
         max_layers: int,
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Return groups of consecutive layers that may be faster with alternating jobs, by index of the end.
+        """Return a dict of groups of consecutive layers that may be faster with alternating jobs, by index of the end.
 
         Their passes are divided among cores as in the groups of single layers (``options``) that compute as many frames
         at once. The groups are listed by the index after their last layer, each with the index of its first layer.
@@ -386,7 +386,7 @@ class Grouping:
         return groups_by_end
 
     def _all_refined(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
-        """Return the groups, with tilings of alternating passes replaced if others take fewer exact cycles.
+        """Return a list of the groups, with tilings of alternating passes replaced if others take fewer exact cycles.
 
         For one pass after the other, the best tilings by estimate are measured with the tilings of the other passes.
         Only on engines of one core without a map memory.
@@ -411,7 +411,7 @@ class Grouping:
         return [*groups]
 
     def _all_between(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
-        """Return the groups, with single passes' tilings replaced if others are faster between neighbours.
+        """Return a list of the groups, with single passes' tilings replaced if others are faster between neighbours.
 
         A neighbour that keeps the array busy hides the port's cycles of a pass, and vice versa. Every other group is
         compared at a time, so that its neighbours do not change.
@@ -469,7 +469,7 @@ class Grouping:
         return self._tilings[task.shape, room, self._max_tilings(task) if room == self._whole else MAX_HIDDEN]
 
     def _retile_pass(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
-        """Return variants of a group's passes: as given, and with each candidate tiling of one pass."""
+        """Return a list of variants of a group's passes: as given, and with each candidate tiling of one pass."""
         tiled_passes = group.tiled_passes
         if len(group.steps) == 1 or position >= len(tiled_passes):
             return [tiled_passes]
@@ -487,7 +487,7 @@ class Grouping:
     def _all_in_strips(
         self, layers: Sequence[LayerPasses], single_cycles: Sequence[float], max_layers: int, memory: MapMemoryModel
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Return, by index of the end, groups of layers computed in strips (runs of rows) through map memory.
+        """Return, as a dict by index of the end, groups of layers computed in strips (runs of rows) through map memory.
 
         The groups are listed as by `_all_together`.
         """
@@ -540,7 +540,7 @@ class Grouping:
     def _tried_in_strips(
         self, tasks: Sequence[Pass], inner: Sequence[str], free: int, single_cycles: float
     ) -> list[tuple[TiledPass, ...]]:
-        """Return tilings of layers computed in strips (runs of rows) whose ring buffers fit ``free`` bytes.
+        """Return a list of tilings of layers computed in strips (runs of rows) whose ring buffers fit ``free`` bytes.
 
         Their estimates are clearly below ``single_cycles``.
         """
@@ -570,7 +570,7 @@ class Grouping:
     def _in_rings(
         self, tiled_passes: Sequence[TiledPass], inner: Sequence[str], ahead: int, free: int
     ) -> tuple[TiledPass, ...]:
-        """Return passes with ring buffers of rows in map memory; empty if these exceed ``free`` bytes."""
+        """Return a tuple of passes with ring buffers of rows in map memory; empty if these exceed ``free`` bytes."""
         rings, row = {}, WORD * self._engine.row_words
         for edge in inner:
             writer = next(tiled_pass for tiled_pass in tiled_passes if tiled_pass.task.target[0] == edge)
@@ -595,7 +595,7 @@ class Grouping:
         return not any(task.name in self._fixed for task in tasks)
 
     def _tried_together(self, tasks: Sequence[Pass], single_cycles: float) -> list[tuple[TiledPass, ...]]:
-        """Return tilings of alternating passes with estimated cycles clearly below ``single_cycles``.
+        """Return a list of tilings of alternating passes with estimated cycles clearly below ``single_cycles``.
 
         Boxes are the outer loop in one of them, and any loop in the other.
         """
@@ -788,7 +788,7 @@ def _box_rows(tiled_pass: TiledPass) -> int:
 
 
 def _edges(tiled_passes: Sequence[TiledPass]) -> list[str]:
-    """Return the names of the feature maps that given engine passes read and write, without duplicates."""
+    """Return a list of the names of the feature maps that given engine passes read and write, without duplicates."""
     return list(dict.fromkeys(edge for tiled_pass in tiled_passes for edge in tiled_pass.task.edges))
 
 

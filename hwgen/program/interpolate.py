@@ -31,7 +31,7 @@ _MAX_SUM_BITS = 32
 
 
 def interpolate_scratch(op: Interpolate) -> dict[str, FeatureMap]:
-    """Return the scratch map of interpolated rows (wide sums), by name; empty if no pass needs them."""
+    """Return, as a dict, the scratch map of interpolated rows (wide sums), by name; empty if no pass needs them."""
     if _copies_a_pixel(op) or op.in_floats or is_wide(op.input):
         return {}
     ends = (op.axis_parts[0] * end for end in (op.input.type.minimum, op.input.type.maximum))
@@ -102,7 +102,7 @@ def _runs(op: Interpolate, axis: int) -> Iterator[tuple[EvenRun, _Taps]]:
 
 
 def _operand(op: Interpolate, edge: str, source: FeatureMap, rows: EvenRun, columns: EvenRun) -> Pass:
-    """Return the pass that copies evenly spaced rows and columns of a map to the fixed-point unit."""
+    """Return the `Pass` that copies evenly spaced rows and columns of a map to the fixed-point unit."""
     size = value_bytes(source.type)
     window = Window(
         kernel=(size, 1),
@@ -113,7 +113,7 @@ def _operand(op: Interpolate, edge: str, source: FeatureMap, rows: EvenRun, colu
 
 
 def _behind(run: EvenRun, distance: int) -> EvenRun:
-    """Return the run of evenly spaced rows ``distance`` rows below ``run``."""
+    """Return the run (`EvenRun`) of evenly spaced rows ``distance`` rows below ``run``."""
     return replace(run, source=run.source + distance)
 
 
@@ -154,7 +154,7 @@ def wide_interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass
 def _byte_pass(
     op: Interpolate, edge: str, rows: EvenRun, row_taps: _Taps, columns: EvenRun, column_taps: _Taps, byte: int
 ) -> Pass:
-    """Return the pass that writes byte ``byte`` (0: the highest) of evenly spaced pixels of an output."""
+    """Return the `Pass` that writes byte ``byte`` (0: the highest) of evenly spaced pixels of an output."""
     builder, operands, terms = FixedProgramBuilder(op.name), [], []
     for (below, down), (beside, right) in product(row_taps, column_taps):
         operands.append(_operand(op, edge, op.input, _behind(rows, below), _behind(columns, beside)))
@@ -167,7 +167,7 @@ def _byte_pass(
 
 
 def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, taps: _Taps) -> Pass:
-    """Return the pass (run of the array) that computes a run of interpolated rows: weighted sums of input rows."""
+    """Return the `Pass` (run of the array) that computes a run of interpolated rows: weighted sums of input rows."""
     every = EvenRun(0, 1, 0, 1, op.width)
     operands = [_operand(op, edge, op.input, _behind(run, below), every) for below, _ in taps]
     builder = FixedProgramBuilder(op.name)
@@ -178,7 +178,7 @@ def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: Eve
 
 
 def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, taps: _Taps) -> Pass:
-    """Return the pass that interpolates evenly spaced output columns with equal weights from stored row sums."""
+    """Return the `Pass` that interpolates evenly spaced output columns with equal weights from stored row sums."""
     edge, stored = sums
     every = EvenRun(0, 1, 0, 1, stored.height)
     operands = [_operand(op, edge, stored, every, _behind(run, beside)) for beside, _ in taps]

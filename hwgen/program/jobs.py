@@ -96,7 +96,7 @@ class Ring:
         self._entries: OrderedDict[Any, Allocation] = OrderedDict()  # the oldest first
 
     def find(self, key: Any) -> Allocation | None:
-        """Return the buffer allocation of a key; ``None`` if it was overwritten or never made."""
+        """Return the buffer `Allocation` of a key; ``None`` if it was overwritten or never made."""
         return self._entries.get(key)
 
     def add(self, key: Any, size: int) -> tuple[Allocation, int]:
@@ -315,7 +315,7 @@ class Emitter:
         self.job_frames += [self.frame] * (len(self.jobs) - len(self.job_frames))
 
     def end(self) -> list[Job]:
-        """Mark the last job as the end of the engine program, and return all jobs."""
+        """Mark the last job as the end of the engine program, and return a list of all jobs."""
         self.jobs[-1] = replace(self.jobs[-1], load=replace(self.jobs[-1].load, end=1))
         return self.jobs
 
@@ -336,7 +336,7 @@ class _RowStates:
         return self.stored.shape[1]
 
     def part(self, first_block: int, count: int, rows: slice, frames: slice = slice(None)) -> _RowStates:
-        """Return a view of the states of some rows of a feature map, for ``count`` blocks of 8 channels."""
+        """Return `_RowStates`: view of the states of some rows of a feature map, for ``count`` blocks of 8 channels."""
         view = object.__new__(_RowStates)
         view.stored, view.left = (
             counts[first_block : first_block + count, rows, frames] for counts in (self.stored, self.left)
@@ -432,7 +432,7 @@ class _RingReads:
 
 
 def _moved_words(engine: EngineConfig, job: Job) -> tuple[int, int]:
-    """Return the numbers of 8-byte words that the memory port reads, and writes, for an engine job."""
+    """Return a pair: the numbers of 8-byte words that the memory port reads, and writes, for an engine job."""
     load, store = job.load, job.store
     maps = 0 if load.x_kept else max(load.x_teams, 1) * load.x_blocks * load.x_rows * load.x_words
     stored = 0 if store.kept else max(store.teams, 1) * store.blocks * store.rows * store.words
@@ -466,7 +466,7 @@ class _PassJobs:
         self._planes: dict[tuple[int, int, int], int] = {}
 
     def _bound_fields(self) -> dict[str, int]:
-        """Return job fields for the outputs' zero point and limits, and for the added or multiplied map."""
+        """Return, as a dict, job fields for the outputs' zero point and limits, and for the added or multiplied map."""
         task = self.task
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
@@ -492,7 +492,7 @@ class _PassJobs:
                 ]
 
     def _crop(self, tile: _Tile, taps: Span) -> _Tile:
-        """Return a tile with only the input rows that kernel rows ``taps`` read, if the tiling is ``by_taps``."""
+        """Return a `_Tile` with only the input rows that kernel rows ``taps`` read, if the tiling is ``by_taps``."""
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
@@ -509,7 +509,7 @@ class _PassJobs:
         return True
 
     def _team_rows(self, span: Span, advance: int, height: int) -> slice | np.ndarray:
-        """Return the map rows that all teams of cores access, from (begin, end) of the first team.
+        """Return an array of the map rows that all teams of cores access, from (begin, end) of the first team.
 
         The intervals of successive teams are ``advance`` rows apart. Rows beyond the map are left out.
         """
@@ -524,11 +524,11 @@ class _PassJobs:
         return self.task.rows * self.task.window.stride[0]
 
     def _input_rows(self, span: Span) -> slice | np.ndarray:
-        """Return the input rows that all teams of cores read, from (begin, end) of the first team."""
+        """Return an array of the input rows that all teams of cores read, from (begin, end) of the first team."""
         return self._team_rows(span, self._input_advance, self.task.height)
 
     def reads(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
-        """Return, for each map a tile reads, its row states and the indices of the blocks and rows read."""
+        """Return a list: for each map a tile reads, its row states and the indices of the blocks and rows read."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
         count = blocks(task.channels)
         if task.channelwise:
@@ -637,7 +637,7 @@ class _PassJobs:
         return slot_bits(self.task, self.engine)
 
     def _slot_drain(self, item: _Item, slot: int, bits: int, **program: int) -> Drain:
-        """Return the drain section (fields) of a job that writes sums to a slot of the fixed-point unit's registers.
+        """Return the `Drain` section (fields) of a job that writes sums to a slot of the fixed-point unit's registers.
 
         With the fields ``program``, the job then runs the unit's program.
         """
@@ -718,7 +718,7 @@ class _PassJobs:
         self.all.owners += [self.pass_index] * (len(self.all.jobs) - len(self.all.owners))
 
     def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Allocation]:
-        """Return the loads (job fields) of a tile's input, none if already buffered, and the input's allocation."""
+        """Return a pair: loads (job fields) of a tile's input, none if already buffered, and the input's allocation."""
         task, tile = self.task, item.tile
         begin, end = item.chunk.box_channels
         first_block, count = begin // LANES, blocks(end - begin)
@@ -775,7 +775,7 @@ class _PassJobs:
         return [load | {"wait_computed": wait, "x_plane": roll.plane}], roll.entry
 
     def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile, span: Span) -> dict[str, int]:
-        """Return the job fields that load input rows ``span`` of a tile into the map buffer."""
+        """Return, as a dictionary, the job fields that load input rows ``span`` of a tile into the map buffer."""
         location, (top, bottom), first_column = self.all.locations[edge], span, tile.box_columns[0]
         source = self.all.states_of(edge)
         region = (slice(block, block + count), self._input_rows(span))
@@ -805,7 +805,7 @@ class _PassJobs:
         }
 
     def _divided_box(self, edge: str, *, is_dealt: bool | None = None) -> dict[str, int]:
-        """Return job fields that deal loaded map data to cores: by frame to teams, by channel within a team.
+        """Return a dict of job fields that deal loaded map data to cores: by frame to teams, by channel within a team.
 
         ``is_dealt`` says whether the cores of a team get different blocks of 8 channels, and not copies of the same; by
         default, whether the pass is channelwise.
@@ -835,7 +835,7 @@ class _PassJobs:
         return not self.split.by_rows or (span[0] >= 0 and span[1] + (self.split.teams - 1) * advance <= height)
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
-        """Add loads of a chunk's weights unless the weight buffer holds them; return their allocation."""
+        """Add loads of a chunk's weights unless the weight buffer holds them; return their `Allocation`."""
         is_shared = self.task.shares_weights
         fold = 0 if is_shared else item.fold
         key, first = (self.pass_index, fold, item.chunk_index), self.offsets[item.chunk_index]
@@ -857,7 +857,7 @@ class _PassJobs:
         return entry
 
     def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
-        """Add loads of output channels' biases and scales unless buffered; return their allocation."""
+        """Add loads of output channels' biases and scales unless buffered; return their `Allocation`."""
         task = self.task
         if task.fixed:
             return self._load_constants(task.fixed, item, loads)
@@ -874,7 +874,7 @@ class _PassJobs:
         return entry
 
     def _load_constants(self, program: FixedProgram, item: _Item, loads: list[dict[str, int]]) -> Allocation:
-        """Add loads of a fixed-point program's constants unless buffered; return their allocation."""
+        """Add loads of a fixed-point program's constants unless buffered; return their `Allocation`."""
         count, is_shared = len(program.constants), program.shares_constants
         fold, members = 0 if is_shared else item.fold, 1 if is_shared else self.split.members
         entry = self.all.parameters.find((self.pass_index, fold))
@@ -888,13 +888,13 @@ class _PassJobs:
         return entry
 
     def _operand_rows(self, tile: _Tile) -> slice | np.ndarray:
-        """Return the rows of the added or multiplied map that all teams of cores read for an output tile."""
+        """Return an array of rows of the added or multiplied map that all teams of cores read for an output tile."""
         if self.task.reads_pixel:
             return slice(0, 1)
         return self._team_rows(tile.rows, self.task.rows, self.split.total_rows)
 
     def _load_operand(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Allocation:
-        """Add the load of a tile of the map to be added or multiplied; return its buffer allocation.
+        """Add the load of a tile of the map to be added or multiplied; return its buffer `Allocation`.
 
         An earlier job is needed if the tile's own job loads its input. A single pixel that the buffer holds is not
         loaded again.
@@ -937,7 +937,7 @@ class _PassJobs:
         return entry
 
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Allocation]:
-        """Add loads of the layer's lookup tables, unless the engine holds them; return their allocations.
+        """Add loads of the layer's lookup tables, unless the engine holds them; return a list of their allocations.
 
         A job loads either parameters or tables.
         """
@@ -965,7 +965,7 @@ class _PassJobs:
         return -(-self._item_blocks(item) // self.split.members)
 
     def _compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
-        """Return the compute part of an engine job for a chunk: addresses, strides, taps and pixel groups."""
+        """Return the `Compute` part of an engine job for a chunk: addresses, strides, taps and pixel groups."""
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
         (top, bottom), (left, right) = tile.box_rows, tile.box_columns
         stride, across = task.stride, tile.out_columns
@@ -1021,7 +1021,7 @@ class _PassJobs:
         return compute
 
     def _drain_and_store(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
-        """Return job fields by section: requantise a tile's sums (drain), and write its outputs (store)."""
+        """Return a dict of job fields by section: requantise a tile's sums (drain), and write its outputs (store)."""
         task, tile, edge = self.task, item.tile, self.task.edge
         count = self._item_blocks(item)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge

@@ -55,7 +55,7 @@ def keepable(
     batch: Batch,
     rings: Mapping[str, int] | None = None,
 ) -> dict[str, KeptMap]:
-    """Return the feature maps of a network that an engine's on-chip map memory can hold, by name.
+    """Return a dictionary of the feature maps of a network that an engine's on-chip map memory can hold, by name.
 
     The host's maps can't be held, nor maps of more than 8 bits, nor maps that interleave the rows of several frames.
     ``rings`` is the number of rows of each map that is held in part.
@@ -77,7 +77,7 @@ def keepable(
 
 
 def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, frozenset[str]]:
-    """Return the names of the layers that read each map that the map memory can hold as a ring of rows."""
+    """Return, as a dict, the names of the layers that read each map that the map memory can hold as a ring of rows."""
     root_of, ends = roots(network), host_map_names(network, roots(network))
     lives = lifetimes(network, order, batch)
     readers: dict[str, set[str]] = {}
@@ -93,7 +93,7 @@ def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch:
 
 
 def best_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
-    """Return the maps, by name, that save the most bytes of traffic and fit the map memory at all times.
+    """Return a dict of the maps, by name, that save the most bytes of traffic and fit the map memory at all times.
 
     The search is exact if at most `_MAX_SETS` sets of maps can be alive at the same time.
     """
@@ -115,12 +115,12 @@ def best_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, Ke
 
 
 def _ranked(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[tuple[frozenset[str], Any]]:
-    """Return candidate sets of maps sorted by saved bytes, ascending, so that the best comes last."""
+    """Return a list of candidate sets of maps sorted by saved bytes, ascending, so that the best comes last."""
     return sorted(sets.items(), key=lambda item: item[1][0])
 
 
 def placed_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptAt]:
-    """Return each map's place (address, rows) in map memory; overlapping lifetimes share no words.
+    """Return, as a dictionary, each map's place (address, rows) in map memory; overlapping lifetimes share no words.
 
     Larger maps come first. Maps that find no gap are left out.
     """

@@ -60,7 +60,7 @@ def stored_bytes(values: np.ndarray | int, integer_type: IntegerType) -> list[np
 
 
 def _inverted(integer_type: IntegerType) -> list[int]:
-    """Return, per byte of a value from the highest, the mask (0 or 0x80) that it is XORed with in memory."""
+    """Return a list: per byte of a value from the highest, the mask (0 or 0x80) that it is XORed with in memory."""
     return [0 if row == 0 and integer_type.signed else 0x80 for row in range(value_bytes(integer_type))]
 
 
@@ -129,7 +129,7 @@ def pack_parameters(words: np.ndarray) -> bytes:
 
 
 def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
-    """Return a lookup table ordered by the byte stored for an input value, padded to 256 entries.
+    """Return, as an array, a lookup table ordered by the byte stored for an input value, padded to 256 entries.
 
     ``entries`` are in the order of the type's values, from the smallest to the largest.
     """

@@ -66,7 +66,7 @@ class MapLocation:
         return 0 < self.kept_rows < self.height
 
     def spans(self, rows: tuple[int, int]) -> list[tuple[int, int]]:
-        """Return a (begin, end) of rows cut where the ring buffer wraps, so that parts are contiguous."""
+        """Return, as a list, a (begin, end) of rows cut where the ring buffer wraps, so that parts are contiguous."""
         border = (rows[0] // self.kept_rows + 1) * self.kept_rows if self.is_ring else rows[1]
         return [rows] if rows[1] <= border else [(rows[0], border), (border, rows[1])]
 
@@ -112,7 +112,7 @@ class FusedLayer:
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Names of the feature maps that the fused layers read from memory."""
+        """Tuple of names of the feature maps that the fused layers read from memory."""
         made = {op.name for op in self.ops}
         return tuple(edge for edges in self.takes for edge in edges if edge not in made)
 
@@ -123,17 +123,17 @@ class FusedLayer:
 
     @property
     def output(self) -> FeatureMap:
-        """Feature map that the last fused layer writes to memory."""
+        """Feature map (`FeatureMap`) that the last fused layer writes to memory."""
         return self.ops[-1].output
 
     @property
     def scratch(self) -> tuple[str, ...]:
-        """Names of the scratch maps (intermediate maps in memory) of the first fused layer's passes."""
+        """Tuple of names of the scratch maps (intermediate maps in memory) of the first fused layer's passes."""
         return tuple(scratch_maps(self.ops[0]))
 
 
 def fused_layers(network: Network) -> tuple[FusedLayer, ...]:
-    """Return a network's layers in order, each as a `FusedLayer` with those fused onto its output.
+    """Return, as a tuple, a network's layers in order, each as a `FusedLayer` with those fused onto its output.
 
     A `Copy` is not among them.
     """
@@ -165,7 +165,7 @@ def _stored_inside(layer: Op, edges: Sequence[str], target_of: Mapping[str, tupl
 
 
 def _fuse_layer(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLayer:
-    """Return a fused layer with one more layer fused onto its output; ``edges`` names the inputs of ``layer``."""
+    """Return a `FusedLayer` with one more layer fused onto its output; ``edges`` names the inputs of ``layer``."""
     return replace(step, ops=(*step.ops, layer), takes=(*step.takes, edges))
 
 
@@ -193,7 +193,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _find_joined_maps(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, by name of a map inside a concatenation's map, that map and the first 8-channel block there.
+    """Return, as a dict by name of a map inside a concatenation's map, that map and the first 8-channel block there.
 
     Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """
@@ -245,7 +245,7 @@ class MapLocations:
 
 
 def host_map_names(network: Network, root_of: Mapping[str, tuple[str, int]]) -> set[str]:
-    """Return the names of the stored feature maps that the host writes (inputs) or reads (outputs)."""
+    """Return a set of the names of the stored feature maps that the host writes (inputs) or reads (outputs)."""
     return {*network.inputs, *(root_of[name][0] for name in network.output_layers)}
 
 
@@ -258,7 +258,7 @@ def allocate_maps(
     batch: Batch | None = None,
     kept_maps: Mapping[str, KeptAt] | None = None,
 ) -> MapLocations:
-    """Return memory locations for every feature map of a network, allocated from byte ``address`` up.
+    """Return memory locations (`MapLocations`) for every feature map of a network, allocated from byte ``address`` up.
 
     Inputs and outputs have addresses of their own. Other maps share addresses, unless ``kept`` is true: a map is
     stored in the first gap between the maps that are still to be read when its computation begins.
@@ -341,7 +341,7 @@ class Lifetime:
 
 
 def lifetimes(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, Lifetime]:
-    """Return the lifetimes of all stored maps of a network, by name; ``order`` as in `allocate_maps`."""
+    """Return a dict of the lifetimes of all stored maps of a network, by name; ``order`` as in `allocate_maps`."""
     root_of = roots(network)
     first_use = dict.fromkeys(network.inputs, 0)
     last_use = dict(first_use)
@@ -405,7 +405,7 @@ class _Home:
         )
 
     def of_all(self) -> MapLocation:
-        """Return the memory location of all frames as one tall map, whose rows are the frames' rows.
+        """Return the memory location (`MapLocation`) of all frames as one tall map, whose rows are the frames' rows.
 
         Frames that are stored one by one have such a location only if each is one pixel. Otherwise the result is the
         first frame's location.
@@ -432,7 +432,7 @@ def aligned(address: int) -> int:
 
 
 def _first_gap(home: _Home, alive: Sequence[_Home]) -> _Home:
-    """Return a memory region moved to the first aligned address where it overlaps none of ``alive``."""
+    """Return a `_Home`: a memory region moved to the first aligned address where it overlaps none of ``alive``."""
     for other in sorted(alive, key=lambda other: other.address):
         if home.end <= other.address:
             break

@@ -37,7 +37,7 @@ _MAX_TAPS = 64
 
 
 def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the array passes that compute a local response normalisation exactly.
+    """Return a tuple of the array passes that compute a local response normalisation exactly.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _thresholds(op: LRN) -> np.ndarray:
 
 
 def _digits(table: np.ndarray) -> list[np.ndarray]:
-    """Return integers as arrays of digits of at most 255: the first has weight 1, the others `_UNIT`."""
+    """Return a list of integers as arrays of digits of at most 255: the first has weight 1, the others `_UNIT`."""
     rest = table // _UNIT
     count = -(-int(rest.max()) // _MAX_DIGIT)
     return [table % _UNIT, *(np.clip(rest - index * _MAX_DIGIT, 0, _MAX_DIGIT) for index in range(count))]
@@ -116,7 +116,7 @@ def _weights(count: int) -> np.ndarray:
 
 
 def _lookup_pass(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: int, table: np.ndarray) -> Pass:
-    """Return a pass that looks up the input's values and writes them to every ``rows``-th row of a scratch map."""
+    """Return a `Pass` that looks up the input's values and writes them to every ``rows``-th row of a scratch map."""
     return replace(
         unscaled_pass(op, edges, op.input.type),
         target=(scratch, 0),
@@ -126,7 +126,7 @@ def _lookup_pass(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: 
 
 
 def _threshold_pass(op: LRN, digits: str, reached: str, squares: int, thresholds: int) -> Pass:
-    """Return a convolution pass that outputs 1 if the sum of squares reaches the channel's threshold, otherwise 0."""
+    """Return a convolution `Pass` that outputs 1 if the sum of squares reaches the channel's threshold, otherwise 0."""
     channels, count = np.arange(op.channels), squares + thresholds
     distance = np.abs(channels[:, None] - channels)
     inside, middle = (distance <= op.scale.half).astype(np.int64), (distance == 0).astype(np.int64)
@@ -149,7 +149,7 @@ def _threshold_pass(op: LRN, digits: str, reached: str, squares: int, thresholds
 
 
 def _output_pass(op: LRN, edges: Sequence[str], reached: str) -> Pass:
-    """Return the pass that looks up each value's output, moved a step towards the zero point if ``reached``."""
+    """Return the `Pass` that looks up each value's output, moved a step towards the zero point if ``reached``."""
     values, falls = _values(op), op.falls
     signs, sizes = np.where(values < 0, -1, 1), np.abs(values)
     without_fall = op.output.zero_point + signs * (falls.last_distance + falls.count)[sizes]
@@ -169,5 +169,5 @@ def _output_pass(op: LRN, edges: Sequence[str], reached: str) -> Pass:
 
 
 def _column_window(op: LRN, taps: int) -> Window:
-    """Return a window of ``taps`` rows and one column, with a vertical stride of ``taps``."""
+    """Return a `Window` of ``taps`` rows and one column, with a vertical stride of ``taps``."""
     return Window(kernel=(taps, 1), stride=(taps if op.height > 1 else 1, 1))

@@ -82,7 +82,7 @@ MAX_TAPS = 255
 
 
 def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """Return the array passes of a layer and of the layers fused onto its output.
+    """Return a tuple of the array passes of a layer and of the layers fused onto its output.
 
     Parameters
     ----------
@@ -139,17 +139,17 @@ def can_fuse(before: Sequence[Op], op: Op) -> bool:
 
 
 def _fuse_sum(task: Pass, op: Add, edges: Sequence[str]) -> Pass:
-    """Return a copy of a pass (run of the array) with an addition of another map fused onto its outputs."""
+    """Return a `Pass`: a copy of a pass (run of the array) with an addition of another map fused onto its outputs."""
     return with_sum(task, op, edges, edges.index(task.target[0]))
 
 
 def _fuse_lookup(task: Pass, op: Lookup, edges: Sequence[str]) -> Pass:
-    """Return a copy of a pass with a lookup table, such as an activation function, fused onto its output."""
+    """Return a `Pass`: a copy of a pass with a lookup table, such as an activation function, fused onto its output."""
     return replace(task, target=(op.name, task.target[1]), tables=(*task.tables, lookup_table(op)))
 
 
 def _fuse_pool(task: Pass, op: MaxPool, edges: Sequence[str]) -> Pass:
-    """Return a copy of a pass that writes 2 x 2 maxima; its rows and columns, before pooling, become even."""
+    """Return a `Pass`: a copy of a pass that writes 2 x 2 maxima; its rows and columns, before pooling, become even."""
     target = op.name, task.target[1]
     return replace(task, target=target, pooled=True, rows=task.rows // 2 * 2, columns=task.columns // 2 * 2)
 
@@ -161,7 +161,7 @@ def _is_halving(before: Sequence[Op], op: Op) -> bool:
 
 
 def _average_pool(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of an average pool: one for each rectangle of the output with equal divisors."""
+    """Return a tuple of the passes of an average pool: one for each rectangle of the output with equal divisors."""
     if _needs_exact_additions(op):
         return average_passes(op, edges)
     return tuple(_average_region(op, edges, region) for region in divisor_regions(op))
@@ -181,7 +181,7 @@ def _needs_exact_additions(op: AveragePool) -> bool:
 
 
 def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion) -> Pass:
-    """Return the pass that computes a rectangle of an average pool's output, whose windows have equal divisors."""
+    """Return the `Pass` that computes a rectangle of an average pool's output, whose windows have equal divisors."""
     weight, factors = average_factors(op, region.count)
     zero = op.input.zero_point - offset(op.input.type)
     kind, ones, task = op.output.type, np.ones(LANES, np.int64), unscaled_pass(op, edges, op.output.type)
@@ -202,7 +202,7 @@ def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion
 
 
 def kinds() -> list[str]:
-    """Return the names of the layer types that the engine computes."""
+    """Return a list of the names of the layer types that the engine computes."""
     return [*dict.fromkeys(kind.kind for kind in (*_RULES, Copy))]
 
 
@@ -219,7 +219,7 @@ def _check_window(op: Op) -> None:
 
 
 def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a convolution: one, or one per group if groups have multiples of 8 channels."""
+    """Return a tuple of the passes of a convolution: one, or one per group if groups have multiples of 8 channels."""
     if is_wide(op.output):
         return (_wide_conv(op, edges),)
     parameters = rule = None
@@ -290,7 +290,7 @@ def _group(
     rule: StoredRange | None,
     parameters: np.ndarray | None,
 ) -> Pass:
-    """Return the pass of one group of a grouped convolution whose groups have multiples of 8 channels."""
+    """Return the `Pass` of one group of a grouped convolution whose groups have multiples of 8 channels."""
     channels, maps = op.channels // groups, op.outputs // groups
     outputs = slice(group * maps, (group + 1) * maps)
     return Pass(
@@ -305,7 +305,7 @@ def _group(
 
 @lru_cache(maxsize=1024)
 def _conv_factors(op: Conv) -> Factors | None:
-    """Return factors that let the engine requantise a convolution's sums exactly; ``None`` if there are none.
+    """Return `Factors` that let the engine requantise a convolution's sums exactly; ``None`` if there are none.
 
     ``None`` if no factors do, so that only the fixed-point unit can requantise the sums.
     """
@@ -327,7 +327,7 @@ def _lacks_factors(op: Conv) -> bool:
 def _fit_rule(
     op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0
 ) -> Factors | None:
-    """Return factors that let the engine requantise exactly, given where outputs step up; or ``None``.
+    """Return `Factors` that let the engine requantise exactly, given where outputs step up; or ``None``.
 
     ``fraction`` is the number of fractional bits of the biases.
     """
@@ -343,7 +343,7 @@ def _fit_rule(
 
 
 def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredRange, np.ndarray]:
-    """Return a layer's output limits and parameter words; ``offsets`` are subtracted from the biases."""
+    """Return, as a pair, a layer's output limits and parameter words; ``offsets`` are subtracted from the biases."""
     bias, bounds = factors.bias - offsets, op.requantisation  # type: ignore[attr-defined]
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
         raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
@@ -367,7 +367,7 @@ def _select(op: Select, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _pick_pass(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
-    """Return a convolution pass that copies input channel ``index[m]`` to each output channel ``m``."""
+    """Return a convolution `Pass` that copies input channel ``index[m]`` to each output channel ``m``."""
     weights = (np.arange(op.channels) == np.array(index)[:, None]).astype(np.int64)[..., None, None]
     one, shift = np.full(op.outputs, 1 << 23), np.full(op.outputs, 23)
     task = replace(unscaled_pass(op, edges, op.output.type), channelwise=False, channels=op.channels, weights=weights)
@@ -375,13 +375,13 @@ def _pick_pass(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
 
 
 def _upsample(op: Upsample, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a nearest-neighbour upsampling: one copy of the map per pixel of an output block."""
+    """Return a tuple of passes of a nearest-neighbour upsampling: one copy of the map per pixel of an output block."""
     task = repeat_weights(replace(unscaled_pass(op, edges, op.output.type), rows=op.height, columns=op.width))
     return tuple(replace(task, lattice=each) for each in _pixel_grids(op.factors))
 
 
 def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes (runs of the array) of a depth-to-space layer: one for each pixel of an output block.
+    """Return a tuple of passes (runs of the array) of a depth-to-space layer: one for each pixel of an output block.
 
     Each pass copies the channels of one pixel, as whole blocks of 8 channels if possible.
     """
@@ -417,7 +417,7 @@ def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def concatenated_in(op: Op) -> tuple[str, list[int]]:
-    """Return the map that stores a concatenation's inputs together, and each input's first channel in it.
+    """Return, as a pair, the map that stores a concatenation's inputs together, and each input's first channel in it.
 
     Inputs begin at whole blocks of 8 channels. If they do so in the output, too, they are joined there, otherwise in a
     scratch map, and a last pass picks the output's channels.
@@ -430,7 +430,7 @@ def concatenated_in(op: Op) -> tuple[str, list[int]]:
 
 
 def scratch_maps(op: Op) -> dict[str, FeatureMap]:
-    """Return a layer's scratch maps (written and read again by its passes) as feature maps by name."""
+    """Return, as a dict, a layer's scratch maps (written and read again by its passes) as feature maps by name."""
     return _RULES[type(op)].scratch(op) if type(op) in _RULES else {}
 
 
@@ -441,7 +441,7 @@ def _concat_scratch(op: Concat) -> dict[str, FeatureMap]:
 
 
 def _concat(op: Concat, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """Return the passes that copy each input of a concatenation, through a lookup table, to its place.
+    """Return a tuple of the passes that copy each input of a concatenation, through a lookup table, to its place.
 
     An input that is already stored there needs no pass. If inputs do not begin at whole blocks of the output, a last
     pass picks the output's channels.

@@ -56,7 +56,7 @@ def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _copy(task: Pass, row: EvenRun, column: EvenRun) -> Pass:
-    """Return a copy of a pass (run of the array) that copies only one run of rows and one run of columns."""
+    """Return a `Pass`: a copy of a pass (run of the array) that copies only one run of rows and one run of columns."""
     bottom, right = row.source - task.height + 1, column.source - task.width + 1
     return replace(
         task,
@@ -77,7 +77,7 @@ def _copy(task: Pass, row: EvenRun, column: EvenRun) -> Pass:
 
 
 def even_runs(sources: Mapping[int, int]) -> list[EvenRun]:
-    """Return an output's rows (or columns) as few runs, evenly spaced in input and output, longest first.
+    """Return, as a list, an output's rows (or columns) as few runs, evenly spaced in input and output, longest first.
 
     ``sources`` has the row of the input for each row of the output.
     """
@@ -90,7 +90,7 @@ def even_runs(sources: Mapping[int, int]) -> list[EvenRun]:
 
 
 def _longest(left: dict[int, int], first: int) -> EvenRun:
-    """Return the longest evenly spaced run among the output rows ``left`` that begins at row ``first``."""
+    """Return the longest evenly spaced run (`EvenRun`) among the output rows ``left`` that begins at row ``first``."""
     longest = EvenRun(first, 1, left[first], 1, 1)
     for second in left:
         step, stride = second - first, left[second] - left[first]

@@ -15,7 +15,7 @@ from hwgen.network.ops.join import MAX_BITS
 
 @lru_cache(maxsize=16)
 def simplified(network: Network) -> Network:
-    """Return an equivalent network where each elementwise function of a single map is one `Lookup` layer.
+    """Return an equivalent `Network` where each elementwise function of a single map is one `Lookup` layer.
 
     For example, the product of a map and its sigmoid, each quantised, is such a function, and so are a sum of a map
     with itself, and a lookup of another lookup's output. Functions that differ by channel stay several layers. A lookup

@@ -89,7 +89,7 @@ class Tiling:
         return Split(teams=self.teams, members=self.members, total_rows=task.rows if self.split_rows else 0)
 
     def divided(self, split: Split) -> Tiling:
-        """Return a copy of the tiling that states how its pass is divided among the cores of an engine."""
+        """Return a `Tiling`: a copy of the tiling that states how its pass is divided among the cores of an engine."""
         return replace(self, teams=split.teams, members=split.members, split_rows=split.by_rows)
 
 
@@ -106,17 +106,17 @@ class Tilings(NamedTuple):
 
     @classmethod
     def none(cls) -> Tilings:
-        """Return an empty table of engine tilings (tile and chunk sizes, loop orders)."""
+        """Return `Tilings`: an empty table of engine tilings (tile and chunk sizes, loop orders)."""
         sizes = {name: np.zeros(0, np.int64) for name in cls._fields}
         return cls(**sizes | {"maps_stay": np.zeros(0, bool)})
 
     @classmethod
     def one(cls, tiling: Tiling) -> Tilings:
-        """Return a table with a single engine tiling (tile and chunk sizes, loop order)."""
+        """Return `Tilings`: a table with a single engine tiling (tile and chunk sizes, loop order)."""
         return cls(*(np.array([getattr(tiling, name)]) for name in cls._fields))
 
     def tiling(self, index: int) -> Tiling:
-        """Return the engine tiling (tile and chunk sizes, loop order) at an index of the table."""
+        """Return the engine `Tiling` (tile and chunk sizes, loop order) at an index of the table."""
         return Tiling(**{name: values[index].item() for name, values in self._asdict().items()})
 
 
@@ -153,7 +153,7 @@ class Room:
 
     @classmethod
     def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:
-        """Return the share of a pass computed by itself: the engine's whole map and weight buffers."""
+        """Return, as a `Room`, the share of a pass computed by itself: the engine's whole map and weight buffers."""
         return cls(map_words=engine.map_words, weight_steps=engine.weight_steps, in_turn=in_turn)
 
     def port_cycles(self, engine: EngineConfig, read: Any, written: Any) -> Any:
@@ -213,7 +213,7 @@ class Costs(NamedTuple):
         return self._cheapest(np.maximum(self.array, self.port) + self.ends, max_count)
 
     def best_between(self, max_count: int) -> list[int]:
-        """Return the indices of the ``max_count`` cheapest tilings if neighbouring layers keep the port busy.
+        """Return a list of the indices of the ``max_count`` cheapest tilings if neighbouring layers keep the port busy.
 
         The port then waits neither for the first step nor for the last outputs, so that a long first load costs
         nothing. Tilings that fit the buffers come first.
@@ -221,11 +221,11 @@ class Costs(NamedTuple):
         return self._cheapest(np.maximum(self.array + self.ends, self.port), max_count)
 
     def _cheapest(self, cycles: np.ndarray, max_count: int) -> list[int]:
-        """Return the indices of the ``max_count`` tilings with the fewest ``cycles``, fitting tilings first."""
+        """Return a list of indices of the ``max_count`` tilings with the fewest ``cycles``, fitting tilings first."""
         return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:max_count].tolist()
 
     def cost(self, index: int) -> TilingCost:
-        """Return the estimated cost (cycles, words, jobs) of the tiling at an index of the table."""
+        """Return the estimated cost (`TilingCost`: cycles, words, jobs) of the tiling at an index of the table."""
         return TilingCost(*(values[index].item() for values in self[:-1]))
 
 
@@ -273,12 +273,12 @@ class Chunk:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Numbers of input channels, kernel rows and kernel columns of this chunk."""
+        """Triple: numbers of input channels, kernel rows and kernel columns of this chunk."""
         channels, taps, columns = (end - begin for begin, end in (self.channels, self.taps, self.tap_columns))
         return channels, taps, columns
 
     def part(self, term_index: int, term: WeightTerm) -> Chunk:
-        """Return the part of this chunk with a further weight term's nonzero weights; it may be empty."""
+        """Return a `Chunk`: the part of this chunk with a further weight term's nonzero weights; it may be empty."""
         spans = zip((self.channels, self.taps, self.tap_columns), (term.channels, term.rows, term.columns), strict=True)
         common = ((max(one[0], other[0]), min(one[1], other[1])) for one, other in spans)
         channels, taps, columns = common
@@ -286,7 +286,7 @@ class Chunk:
 
 
 def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:
-    """Return the chunks (channels and taps per job) that the jobs of a tile accumulate, in order.
+    """Return a list of the chunks (channels and taps per job) that the jobs of a tile accumulate, in order.
 
     Each chunk is followed by its parts of the weights' further terms.
     """
@@ -325,7 +325,7 @@ def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) 
 def best_tilings(
     task: Pass, engine: EngineConfig, room: Room | None = None, max_count: int = 1
 ) -> list[tuple[Tiling, TilingCost]]:
-    """Return up to ``max_count`` tilings of a pass that fit the buffers, with costs, fewest cycles first.
+    """Return, as a list, up to ``max_count`` tilings of a pass that fit the buffers, with costs, fewest cycles first.
 
     After them come up to half as many that are the cheapest between other layers (`Costs.best_between`).
 
@@ -352,7 +352,7 @@ def best_tilings(
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
-    """Return a table of all tilings of a pass (tile and chunk sizes, loop orders) that a search compares."""
+    """Return `Tilings`: a table of all tilings of a pass (tile and chunk sizes, loop orders) that a search compares."""
     heights, chunks = _tile_heights(task), _chunk_sizes(task, engine, room)
     if room.strip_rows:
         heights = heights[heights[:, 1] <= room.strip_rows]
@@ -372,7 +372,7 @@ def _some_widths(sizes: Sequence[int]) -> list[int]:
 
 
 def _chunk_sizes(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int]]:
-    """Return the candidate chunk sizes (input channels, kernel rows); two chunks' weights fit the buffer.
+    """Return a list of the candidate chunk sizes (input channels, kernel rows); two chunks' weights fit the buffer.
 
     The weights of a whole pass, or the smallest chunk, can occupy the whole buffer.
     """
@@ -460,14 +460,14 @@ def _tile_heights(task: Pass) -> np.ndarray:
 
 @lru_cache(maxsize=1 << 12)
 def _tile_counts(tiles: int) -> tuple[int, ...]:
-    """Return the candidate numbers of tiles, of ``tiles``, that share one box (loaded part of the input)."""
+    """Return a tuple of the candidate numbers of tiles, of ``tiles``, that share one box (loaded part of the input)."""
     return tuple(distinct(tiles))
 
 
 def _tilings(
     task: Pass, engine: EngineConfig, room: Room, heights: np.ndarray, columns: int, channels: int, taps: int
 ) -> Tilings:
-    """Return the table of tilings with given tile columns and chunk size, for all tile heights and loop orders.
+    """Return `Tilings`: table of tilings with given tile columns and chunk size, for all tile heights and loop orders.
 
     The chunks have ``channels`` input channels and ``taps`` kernel rows.
     """
@@ -496,7 +496,7 @@ def _tilings(
 
 
 def max_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: bool) -> np.ndarray:
-    """Return, by pixels per tile, the maximum output folds (channels at once) per job that fit the engine.
+    """Return an array: by pixels per tile, the maximum output folds (channels at once) per job that fit the engine.
 
     A job uses at most half of the buffers after the array, so that the next job can be computed.
     """
@@ -568,12 +568,12 @@ class Estimator:
         self._added_kept = added * bool(task.kept.operand)
 
     def cost(self, tiling: Tiling) -> TilingCost | None:
-        """Return the estimated cost of one tiling; ``None`` if the engine's buffers are too small."""
+        """Return the estimated cost (`TilingCost`) of one tiling; ``None`` if the engine's buffers are too small."""
         costs = self.costs(Tilings.one(tiling))
         return costs.cost(0) if costs.fits[0] else None
 
     def costs(self, tilings: Tilings) -> Costs:
-        """Return the estimated costs (cycles, words, jobs) of a table of tilings of the pass."""
+        """Return the estimated `Costs` (cycles, words, jobs) of a table of tilings of the pass."""
         task, engine = self._task, self._engine
         tile_rows, tile_columns, box_rows, channels, taps, _, folds = tilings
         chunks_per_tile = -(-task.channels // channels) * -(-task.window.kernel[0] // taps)
@@ -639,7 +639,7 @@ class Estimator:
     def _lost_words(
         self, tilings: Tilings, column_boxes: np.ndarray, columns: np.ndarray, boxes: np.ndarray, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two arrays by tiling: words that a wide bus reads, and writes, unused at burst ends.
+        """Return, as a pair, two arrays by tiling: words that a wide bus reads, and writes, unused at burst ends.
 
         A burst is a row of a box of the input, or the whole box if its rows are adjacent in memory and in the map
         buffer. It is half a beat longer at either end, on average. The outputs are divided in the same way.
@@ -664,7 +664,7 @@ class Estimator:
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return arrays by tiling: loads per input box, double buffering, words in the buffer, and fit.
+        """Return, as a tuple, arrays by tiling: loads per input box, double buffering, words in the buffer, and fit.
 
         Words are counted per bank of the map buffer.
         """
@@ -683,7 +683,7 @@ class Estimator:
     def _weight_loads(
         self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two arrays by tiling: loads of all weights, and array cycles of weights in the buffer."""
+        """Return, as a pair, two arrays by tiling: loads of all weights, and array cycles of weights in the buffer."""
         room, fold = self._room.weight_steps, self._fold_weights * tilings.folds
         if self._room.resident or self._weights <= room:
             return np.ones_like(tiles), np.full_like(tiles, self._weights)
@@ -719,7 +719,7 @@ def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _span(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
-    """Return, for tiles of size ``step`` along an axis, their number, and maximum and sum of input sizes."""
+    """Return a tuple: for tiles of size ``step`` along an axis, their number, and maximum and sum of input sizes."""
     size, limit = task.size[axis], (task.height, task.width)[axis]
     begins = np.arange(0, size, step)
     first, last = task.window.reach(axis, begins, np.minimum(begins + step, size))

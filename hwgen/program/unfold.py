@@ -62,7 +62,7 @@ class Unfold:
     outside: int = entry(minimum=0, maximum=255)
 
     def map(self, source: FeatureMap) -> FeatureMap:
-        """Return the feature map (type, sizes) that a map becomes when it is stored unfolded."""
+        """Return the `FeatureMap` (type, sizes) that a map becomes when it is stored unfolded."""
         channels = self.rows * self.columns * source.channels
         return replace(source, channels=channels, height=self.height, width=self.width)
 
@@ -126,7 +126,7 @@ def unfold_options(layer: Conv) -> list[Unfold]:
 
 
 def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
-    """Return network inputs that only one convolution reads, as (input name, convolution) by layer name."""
+    """Return a dict of network inputs that only one convolution reads, as (input name, convolution) by layer name."""
     layers = {layer.name: layer for layer in network.layers}
     found = {}
     for edge in network.inputs:
@@ -137,13 +137,13 @@ def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
 
 
 def unfolds_of(network: Network) -> dict[str, Unfold]:
-    """Return the layout of each input of a network that is stored unfolded, by the input's name."""
+    """Return, as a dictionary, the layout of each input of a network that is stored unfolded, by the input's name."""
     layers = zip(network.layers, network.edges, strict=True)
     return {edge: layer.unfold for layer, (edge, *_) in layers if isinstance(layer, UnfoldedConv)}
 
 
 def unfolded(network: Network, layouts: Mapping[str, Unfold]) -> Network:
-    """Return a copy of a network whose convolutions named in ``layouts`` read unfolded input maps."""
+    """Return a `Network`: a copy of a network whose convolutions named in ``layouts`` read unfolded input maps."""
     layers = tuple(
         unfolded_conv(layer, layouts[layer.name]) if isinstance(layer, Conv) and layer.name in layouts else layer
         for layer in network.layers
@@ -152,7 +152,7 @@ def unfolded(network: Network, layouts: Mapping[str, Unfold]) -> Network:
 
 
 def unfolded_conv(layer: Conv, unfold: Unfold) -> UnfoldedConv:
-    """Return the convolution of an unfolded map that gives the same outputs as the given convolution."""
+    """Return a `UnfoldedConv`: convolution of an unfolded map that gives the same outputs as the given convolution."""
     maps, channels, rows, columns = layer.weights.shape
     tap_rows, taps = -(-rows // unfold.rows), -(-columns // unfold.columns)
     tap_distance = unfold.columns // unfold.column_step if taps > 1 else 1

@@ -20,7 +20,7 @@ _BYTES = rule_of(INT8, 0, INT8.minimum, INT8.maximum)
 
 
 def concat_of_bytes(op: Concat) -> Concat:
-    """Return a concatenation of 8-bit maps with more rows, equal byte by byte to one of wide maps."""
+    """Return a `Concat`: a concatenation of 8-bit maps with more rows, equal byte by byte to one of wide maps."""
     size = value_bytes(op.output.type)
 
     def stored(source: FeatureMap) -> FeatureMap:
@@ -37,7 +37,7 @@ def concat_of_bytes(op: Concat) -> Concat:
 
 
 def passes_of_all_bytes(tasks: Sequence[Pass], op: Op) -> tuple[Pass, ...]:
-    """Return passes that treat all stored bytes of wide maps as ``tasks`` treat pixels, moving no pixel."""
+    """Return a tuple of passes that treat all stored bytes of wide maps as ``tasks`` treat pixels, moving no pixel."""
     size = value_bytes(op.input.type)
     return tuple(replace(task, height=size * task.height, rows=size * task.rows, rule=_BYTES, pad=0) for task in tasks)
 
@@ -49,7 +49,7 @@ def passes_of_each_byte(tasks: Sequence[Pass], op: Op) -> tuple[Pass, ...]:
 
 
 def _of_byte(task: Pass, byte: int, size: int, pad: int) -> Pass:
-    """Return the pass that treats byte ``byte`` of ``size`` bytes per value as ``task`` treats pixels."""
+    """Return the `Pass` that treats byte ``byte`` of ``size`` bytes per value as ``task`` treats pixels."""
     window, lattice = task.window, task.lattice
     top, left, bottom, right = window.padding
     down = window.stride[0] * size if task.rows > 1 else window.stride[1]

@@ -128,7 +128,7 @@ def reasons_of(config: Any, site: Site) -> dict[str, str]:
 
 
 def obligations(config: Any, top: str, verilog: str) -> list[Obligation]:
-    """Return all proof obligations of a design, from its configuration and its emitted Verilog.
+    """Return a list of all proof obligations of a design, from its configuration and its emitted Verilog.
 
     Parameters
     ----------

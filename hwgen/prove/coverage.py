@@ -57,7 +57,7 @@ class CoveredInstance:
         return not (self.reason or self.ports)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the instance as a JSON object with its fields."""
+        """Return, as a dictionary, the instance as a JSON object with its fields."""
         return asdict(self)
 
 
@@ -69,7 +69,7 @@ def is_functional(obligation: Obligation) -> bool:
 def coverage(
     top: str, modules: Mapping[str, VerilogModule], obligations: Iterable[Obligation], reasons: Mapping[str, str]
 ) -> list[CoveredInstance]:
-    """Return the instances of a design, depth first, each with the kinds of its obligations.
+    """Return a list of the instances of a design, depth first, each with the kinds of its obligations.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ def discharge(
     pool: work.TaskPool | None = None,
     ended: Callable[[Sequence[Proof]], None] = lambda proofs: None,
 ) -> list[Proof]:
-    """Return the results of proving obligations in parallel, each within ``seconds``, in the same order.
+    """Return a list of the results of proving obligations in parallel, each within ``seconds``, in the same order.
 
     Equal obligations of equal modules are proved once. If an exception ends the work, such as on a signal, ``ended``
     first receives the results that are known.
@@ -101,7 +101,7 @@ def discharge(
 
 
 def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
-    """Return proofs, with those that rest on an obligation that is not proved made undecided.
+    """Return a list of proofs, with those that rest on an obligation that is not proved made undecided.
 
     A proof that is not known yet is ``None``.
     """
@@ -124,7 +124,7 @@ def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof
 
 
 def selected(pairs: Sequence[tuple[Obligation, Wrapped]], kinds: Sequence[str]) -> list[tuple[Obligation, Wrapped]]:
-    """Return the obligations of the given kinds, and the ones that they rest on."""
+    """Return a list of the obligations of the given kinds, and the ones that they rest on."""
     bases = {
         (obligation.module, obligation.path, obligation.rests_on) for obligation, _ in pairs if obligation.kind in kinds
     }
@@ -153,7 +153,7 @@ def check_traces(folder: Path) -> None:
 
 
 def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
-    """Write the trace files of each refuted obligation into a folder of its own, and return these folders.
+    """Write the trace files of each refuted obligation into a folder of its own, and return a list of these folders.
 
     A folder is called ``INSTANCE.KIND``. If an instance has several properties of a kind, such as one per lane, the
     property's index among them follows, starting at 0.
@@ -185,7 +185,7 @@ def _cache_key(obligation: Obligation, wrapper: Wrapped) -> str:
 
 
 def discharge_one(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
-    """Return the result of proving one obligation within ``seconds``, or its result from the cache.
+    """Return a `Proof`: the result of proving one obligation within ``seconds``, or its result from the cache.
 
     ``task`` is the obligation's key, the obligation and its wrapper. A method that others follow gets an equal share of
     the time that is left. A verdict is cached only if it is ``proved``.
@@ -218,7 +218,7 @@ def discharge_one(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proo
 
 
 def _verdict(method: str, obligation: Obligation, wrapper: Wrapped, deadline: Deadline) -> Verdict:
-    """Return one method's verdict on an obligation: undecided after the deadline, or if a program fails."""
+    """Return one method's `Verdict` on an obligation: undecided after the deadline, or if a program fails."""
     with processes.workplace() as folder:
         try:
             return METHODS[method](obligation, wrapper, Path(folder), deadline)

@@ -63,7 +63,7 @@ def uncovered(covered: Sequence[CoveredInstance]) -> str:
 
 
 def document(proofs: Sequence[Proof], covered: Sequence[CoveredInstance], changed: Sequence[str]) -> dict[str, Any]:
-    """Return the results of proofs as a JSON document: counts by result, proofs, instances, and changed files.
+    """Return a dict of results of proofs as a JSON document: counts by result, proofs, instances, and changed files.
 
     ``covered`` has all instances, with the reason if one has no functional property. ``changed`` has the paths of the
     Verilog files, and of the contents of memories, that were changed since the build.

@@ -70,7 +70,7 @@ def files(
 
 
 def _signals(witness: Mapping[str, Any]) -> list[_Signal]:
-    """Return the free signals of a refutation from Yosys' witness file: inputs, first values, and cut signals."""
+    """Return a list of free signals of a refutation from Yosys' witness file: inputs, first values, and cut signals."""
     signals, position = [], 0
     rows = [step["bits"] for step in witness["steps"]]
     for entry in witness["signals"]:
@@ -83,7 +83,7 @@ def _signals(witness: Mapping[str, Any]) -> list[_Signal]:
 
 
 def _at_path(signal: _Signal, obligation: Obligation) -> _Signal:
-    """Return a free signal under its path in the emitted modules, if the obligation sees it by that name."""
+    """Return a free `_Signal` under its path in the emitted modules, if the obligation sees it by that name."""
     path = obligation.sees.get(signal.name)
     return signal if path is None else replace(signal, path=tuple(f"\\{step}" for step in f"dut.{path}".split(".")))
 

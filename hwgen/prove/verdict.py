@@ -52,7 +52,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """Return the deadline that is ``seconds`` from now."""
+        """Return the `Deadline` that is ``seconds`` from now."""
         return cls(time.monotonic() + seconds)
 
     @property
@@ -69,5 +69,5 @@ class Deadline:
         return time.thread_time() + self.left
 
     def part(self, count: int) -> Deadline:
-        """Return the deadline of the first of ``count`` methods that share the remaining time equally."""
+        """Return the `Deadline` of the first of ``count`` methods that share the remaining time equally."""
         return Deadline.after(self.left / count)

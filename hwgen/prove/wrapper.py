@@ -56,7 +56,7 @@ class Wrapped:
         return self.wrappers.splitlines()[line - 1].rpartition("// ")[2]
 
     def without(self, facts: Iterable[str]) -> Wrapped:
-        """Return a copy without the assertions whose texts are in ``facts``."""
+        """Return a `Wrapped`: a copy without the assertions whose texts are in ``facts``."""
         ends = tuple(f"  // {fact}" for fact in facts)
         lines = [line for line in self.wrappers.split("\n") if not (_ASSERTS in line and line.endswith(ends))]
         return replace(self, wrappers="\n".join(lines))
@@ -188,7 +188,7 @@ def _failure_prints(obligation: Obligation) -> list[str]:
 
 
 def _fix_signals(observer: list[str], values: Mapping[str, str]) -> list[str]:
-    """Return an observer's lines with free signals replaced by given Verilog expressions.
+    """Return, as a list, an observer's lines with free signals replaced by given Verilog expressions.
 
     Raises
     ------
@@ -264,7 +264,7 @@ class _ModuleTexts:
         self.lines.append(re.sub(r"\A(module )\w+", rf"\g<1>{name}", text))
 
     def _words(self, name: str) -> list[str]:
-        """Return the hexadecimal words of a memory's contents file.
+        """Return a list of the hexadecimal words of a memory's contents file.
 
         ``$readmemh`` also reads addresses, comments and unknown digits. No file that hwgen writes has them.
 

@@ -365,7 +365,7 @@ class EnergyReport:
 
 
 def _energy_by_memory(blocking: PricedBlocking, operand: str) -> dict[str, float]:
-    """Return the energy of an operand's accesses in a blocking, in pJ, by the name of the accessed memory.
+    """Return, as a dict, the energy of an operand's accesses in a blocking, in pJ, by the name of the accessed memory.
 
     The memories are ``level 0`` and up for the operand's buffers, from the inside out, and then ``home`` or ``DRAM``.
     """

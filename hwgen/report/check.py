@@ -45,7 +45,7 @@ class Check:
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """Operators of the model with their verdicts, in the model's order."""
+        """Tuple of operators of the model with their verdicts, in the model's order."""
         return self.survey.operators
 
     @property
@@ -86,7 +86,7 @@ class Check:
 
     @cached_property
     def engine_refusals(self) -> tuple[str, ...]:
-        """Reasons why an engine can't compute layers of the model, one text for each such layer."""
+        """Tuple of reasons why an engine can't compute layers of the model, one text for each such layer."""
         refusals = []
         for layer in self.survey.layers:
             inputs = [""] * len(layer.inputs)
@@ -114,7 +114,7 @@ class Check:
         return "pyramid" if tiled else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the check as JSON-like values, the contents of ``hwgen check --json``."""
+        """Return, as a dictionary, the check as JSON-like values, the contents of ``hwgen check --json``."""
         part, board, in_floats = self.survey.part, self.board, self.survey.in_floats
         return {
             "model": self.survey.name,

@@ -94,7 +94,7 @@ def _text(text: str) -> str:
 
 
 def rows(group: Group) -> list[tuple[str, ...]]:
-    """Return a fusion group's rows in the plan's table, one tuple of cells per layer."""
+    """Return, as a list, a fusion group's rows in the plan's table, one tuple of cells per layer."""
     return group.template.rows(group) or _layer_rows(group)
 
 

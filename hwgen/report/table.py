@@ -8,7 +8,7 @@ from hwgen import printable
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), rules: Collection[int] = ()) -> list[str]:
-    """Return rows of cells as lines of text with aligned columns, two spaces apart, without trailing spaces.
+    """Return a list of rows of cells as lines of text with aligned columns, two spaces apart, without trailing spaces.
 
     Unprintable characters are escaped, so each row is one line.
 

@@ -166,7 +166,7 @@ def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | int, ...]:
-    """Return the boxes (rectangles of words) of maps that jobs load, as one array over jobs per field.
+    """Return a tuple of the boxes (rectangles of words) of maps that jobs load, as one array over jobs per field.
 
     With ``kept``, the boxes are in the map memory, otherwise in off-chip memory.
     """
@@ -196,7 +196,7 @@ def _kept_load_boxes(jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _memory_bits(jobs: Sequence[Job]) -> np.ndarray:
-    """Return, per job, bits that say whether its input and output maps are off chip or in map memory.
+    """Return an array: per job, bits that say whether its input and output maps are off chip or in map memory.
 
     A job without outputs keeps the memory of the previous job.
     """
@@ -250,7 +250,7 @@ class _Unit:
         return cls(beats.astype(np.int32), owners.astype(np.int32), marks.astype(np.uint8), moved)
 
     def with_kept(self, config: EngineConfig, is_kept: np.ndarray) -> _Unit:
-        """Return a copy of the store unit's bursts with the beats of outputs that go to the map memory.
+        """Return a `_Unit`: a copy of the store unit's bursts with the beats of outputs that go to the map memory.
 
         A word is one beat there.
         """
@@ -353,7 +353,7 @@ def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays by job: number of pixel groups over all folds, and array cycles per group.
+    """Return, as a pair, two arrays by job: number of pixel groups over all folds, and array cycles per group.
 
     A pixel group has one output pixel per lane of the array.
     """

@@ -127,7 +127,7 @@ class CoreTables(NamedTuple):
 
 
 def core_of(sizes: CoreSizes, jobs: np.ndarray) -> CoreTables:
-    """Return the compute core's state and result arrays before cycle 0, for jobs of dtype `CORE_JOB`."""
+    """Return `CoreTables`: the compute core's state and result arrays before cycle 0, for jobs of dtype `CORE_JOB`."""
     groups = jobs["groups"]
     core = CoreTables(
         sizes=sizes,
@@ -871,7 +871,7 @@ def port_of(
     units: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
     boxes: np.ndarray | None = None,
 ) -> PortTables:
-    """Return the memory port's state and result arrays before cycle 0.
+    """Return `PortTables`: the memory port's state and result arrays before cycle 0.
 
     Parameters
     ----------

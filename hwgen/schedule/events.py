@@ -104,13 +104,13 @@ class LayerEvents(ABC, Generic[Config]):
 
     @abstractmethod
     def waits(self, ports: Ports) -> list[Wait]:
-        """Return the constraints (`Wait`) on input beats and computation starts, except for room in FIFOs.
+        """Return a list of the constraints (`Wait`) on input beats and computation starts, except for room in FIFOs.
 
         Room in the output FIFOs is the constraint of `room`.
         """
 
     def room(self, ports: Ports, output: int, depth: int | None) -> Wait:
-        """Return the constraint that a pass over ``Tm`` channels starts only if a FIFO has room for its beats.
+        """Return a `Wait`: constraint that a pass over ``Tm`` channels starts only if a FIFO has room for its beats.
 
         ``output`` is the index of the FIFO among the layer's outputs. A depth of ``None`` is endless.
         """
@@ -129,7 +129,7 @@ class LayerEvents(ABC, Generic[Config]):
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return further event sequences, such as tile starts: (events per frame, minimum gap) by key.
+        """Return a dictionary of further event sequences, such as tile starts: (events per frame, minimum gap) by key.
 
         The gap is the minimum distance of two consecutive events, in cycles.
         """
@@ -242,7 +242,7 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
         return waits
 
     def _fold_of_beat(self, port: int) -> Times:
-        """Return an array with the index of the output fold whose start takes each beat of input ``port``."""
+        """Return `Times`: an array with the index of the output fold whose start takes each beat of input ``port``."""
         shape, index = self.config.join.read_cycles(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
 

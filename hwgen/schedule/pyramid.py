@@ -77,7 +77,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return waits
 
     def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
-        """Return constraints (`Wait`) on the first beat stored of each tile, and on the tile's completion.
+        """Return a list of constraints (`Wait`) on the first beat stored of each tile, and on the tile's completion.
 
         A tile waits for the previous tile and for its own input beats.
         """
@@ -121,7 +121,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _filled_before(self, tiles: Times) -> Times:
-        """Return an array with the index of the last earlier tile whose windows need input beats, per tile.
+        """Return `Times`: an array with the index of the last earlier tile whose windows need input beats, per tile.
 
         A negative index is a tile of the previous frame.
         """
@@ -130,7 +130,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return np.concatenate([[filled[-1] - len(tiles)], filled])[before]
 
     def _distance_to(self, steps: Times, earlier: Times, of: Times) -> Times:
-        """Return the number of reuse buffer steps (beats) from entries ``earlier`` of ``steps`` to ``of``."""
+        """Return `Times`: the number of reuse buffer steps (beats) from entries ``earlier`` of ``steps`` to ``of``."""
         return of - self._step(steps, earlier, self.config.reuse.cycles)
 
     @staticmethod
@@ -148,7 +148,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
 
 def _new_steps(config: PyramidLayerConfig) -> list[Times]:
-    """Return, for each tile of a frame, the reuse buffer's steps that accept a new beat, not a kept one."""
+    """Return a list: for each tile of a frame, the reuse buffer's steps that accept a new beat, not a kept one."""
     source = config.window.input
     cuts: Sequence[Any] = list(product(config.tiles.rows.cut(1), config.tiles.columns.cut(source.pixels)))
     result = []

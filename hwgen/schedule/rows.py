@@ -78,7 +78,7 @@ def rates(config: AcceleratorConfig) -> list[Fraction] | None:
 
 
 def _ratios(layer: LayerConfig) -> list[Fraction] | None:
-    """Return a layer's output rows per input row, as a fraction for each input; ``None`` if not known."""
+    """Return, as a list, a layer's output rows per input row, as a fraction for each input; ``None`` if not known."""
     if type(layer) is LayerConfig:
         return [Fraction(1, layer.window.stride[0])]
     if isinstance(layer, WholeMapLayerConfig):
@@ -153,7 +153,7 @@ class RowCut:
         return strips.events - self.missing * strips.period
 
     def short(self, index: int, wait: Wait) -> Wait:
-        """Return a timing constraint (number ``index``) without the strips of map rows that are left out.
+        """Return a `Wait`: a timing constraint (number ``index``) without the strips of map rows that are left out.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class RowCut:
         return replace(wait, index=np.concatenate([wait.index[:first], after]), ahead=ahead, delay=delay)
 
     def proved(self, system: System, waits: Sequence[Wait], frames: int) -> ProvedTimes:
-        """Return the times of the whole schedule, proved from the solved schedule of the kept rows.
+        """Return the times (`ProvedTimes`) of the whole schedule, proved from the solved schedule of the kept rows.
 
         Parameters
         ----------
@@ -244,7 +244,7 @@ class RowCut:
         )
 
     def _reaches(self, system: System, waits: Sequence[Wait]) -> dict[int, tuple[Fraction, Fraction]]:
-        """Return, by constraint index, how far back it reaches: (least, most) strips (runs of rows)."""
+        """Return, as a dictionary by constraint index, how far back it reaches: (least, most) strips (runs of rows)."""
         found = {}
         for index, (low, high) in self.reaches.items():
             wait, (lead, back) = waits[index], system.limits(index)

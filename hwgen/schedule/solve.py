@@ -205,7 +205,7 @@ class Schedule:
         return self._cut is not None
 
     def _rows_of(self, key: Any, row_rates: Sequence[Fraction]) -> Rows:
-        """Return the map rows that a sequence's events cover, per frame and per strip (run of rows left out)."""
+        """Return the map `Rows` that a sequence's events cover, per frame and per strip (run of rows left out)."""
         entries = len(self.config.input_links)
         if key[0] == "taken" and key[1] < entries:
             link = self.config.input_links[key[1]]
@@ -287,17 +287,17 @@ class Schedule:
         return self._waits
 
     def times(self, key: Any) -> Times:
-        """Return an int64 array of the cycles of all events of one sequence. ``key`` is its key in `waits`."""
+        """Return `Times`: an int64 array of the cycles of all events of one sequence. ``key`` is its key in `waits`."""
         return self._system.times(key)
 
     def own(self, layer: int) -> dict[Any, int]:
-        """Return the minimum distance in cycles of events, by key of each of a layer's own sequences."""
+        """Return, as a dict, the minimum distance in cycles of events, by key of each of a layer's own sequences."""
         ports, events = self._ports(layer), self._layers[layer]
         inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
 
     def beats(self, layer: int) -> tuple[Any, ...]:
-        """Return the keys of a layer's sequences where adjacent events are delayed by the same cause.
+        """Return a tuple of the keys of a layer's sequences where adjacent events are delayed by the same cause.
 
         An event of such a run merely follows the previous event. Its cause is whatever the first event of the run
         waited for.
@@ -331,17 +331,17 @@ class Schedule:
 
     @property
     def taken(self) -> list[Times]:
-        """Cycles when a stream's reader accepts its beats: one int64 array per stream."""
+        """List of cycles when a stream's reader accepts its beats: one int64 array per stream."""
         return [self._system.times(("taken", index)) for index in range(len(self._streams))]
 
     @property
     def left(self) -> list[Times]:
-        """Cycles when beats leave a FIFO: one int64 array per FIFO."""
+        """List of cycles when beats leave a FIFO: one int64 array per FIFO."""
         return [self._system.times(self._departures(index)) for index in range(len(self.config.links))]
 
     @property
     def starts(self) -> list[Times]:
-        """Cycles when output folds (passes over ``Tm`` channels) start: one int64 array per layer.
+        """List of cycles when output folds (passes over ``Tm`` channels) start: one int64 array per layer.
 
         An output fold is a set of output channels that are computed together.
         """
@@ -357,7 +357,7 @@ class Schedule:
 
     @cached_property
     def _out_of(self) -> list[list[int]]:
-        """Indices of the streams out of each layer, in the order of its FIFOs."""
+        """List of indices of the streams out of each layer, in the order of its FIFOs."""
         streams: list[list[int]] = [[] for _ in self._layers]
         for index, link in enumerate(self.config.links):
             streams[link.source].append(self._stream_of(index))
@@ -434,7 +434,7 @@ class Schedule:
         return self._system.moved
 
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
-        """Return an array with the latest cycle of each event at which every frame still meets its deadline.
+        """Return `Times`: an array with the latest cycle of each event at which every frame still meets its deadline.
 
         If rows are left out of the schedule, only the rows of the last frame after the cut have such times, as if only
         this frame had a deadline.
@@ -506,7 +506,7 @@ class Schedule:
         return np.maximum.reduce([self._frame_ends(stream) for stream in self._streams_into[-1]])
 
     def _frame_ends(self, stream: int) -> Times:
-        """Return an int64 array: the cycle when a stream's reader accepts each frame's last beat."""
+        """Return, as `Times`, an int64 array: the cycle when a stream's reader accepts each frame's last beat."""
         key = "taken", stream
         times = self._system.times(key)
         if self._proof is not None:
@@ -564,7 +564,7 @@ class Schedule:
 
 
 def endless_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
-    """Return the latency and interval, in cycles, that an accelerator would have with unbounded FIFOs.
+    """Return `Cycles`: the latency and interval, in cycles, that an accelerator would have with unbounded FIFOs.
 
     The schedule has ``frames`` frames, or by default as many as it needs to settle.
     """
@@ -640,7 +640,7 @@ def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
 
 
 def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
-    """Return the latency and the steady interval, in cycles, that an accelerator has for frames back to back.
+    """Return `Cycles`: the latency and the steady interval, in cycles, that an accelerator has for frames back to back.
 
     The result covers ``frames`` frames, or by default as many as the schedule needs to settle. An interval has settled
     once it has not changed for `enough_frames` and no layer consumes a lead. The first frames are left out, and two

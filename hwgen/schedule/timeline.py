@@ -128,7 +128,7 @@ class Timeline:
         )
 
     def _fill(self, fifo: int, edges: Times) -> Times:
-        """Return an array over bins of the most credits of a FIFO (beats stored or in flight) in use."""
+        """Return `Times`: an array over bins of the most credits of a FIFO (beats stored or in flight) in use."""
         link = self.config.links[fifo]
         layer = self.config.layers[link.source]
         starts, left = self._schedule.starts[link.source], self._schedule.left[fifo] + layer.credit_delay
@@ -164,7 +164,7 @@ class _Layer:
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:
-        """Return, by state, an array of the layer's cycles in the state between successive ``edges``.
+        """Return, as a dictionary by state, an array of the layer's cycles in the state between successive ``edges``.
 
         States that do not occur are left out.
         """
@@ -183,7 +183,7 @@ class _Layer:
 
     @staticmethod
     def _sum_before(values: Times, runs: Times) -> Times:
-        """Return the sum of the first ``runs`` entries of ``values``, for each entry of ``runs``."""
+        """Return `Times`: the sum of the first ``runs`` entries of ``values``, for each entry of ``runs``."""
         return np.append(0, np.cumsum(values))[runs]
 
 
@@ -204,11 +204,11 @@ class _Causes:
 
     @property
     def states(self) -> Sequence[State]:
-        """Wait states that occur in this layer, in the order of the indices in ``codes``."""
+        """Sequence of wait states that occur in this layer, in the order of the indices in ``codes``."""
         return self._states
 
     def of(self, key: Any, events: Times) -> _Causes:
-        """Set ``codes`` to the index in ``states`` of each event's cause of delay, and return this object.
+        """Set ``codes`` to the index in ``states`` of each event's cause of delay, and return `_Causes`: this object.
 
         An event was delayed by a neighbour layer (input, full FIFO) or by the layer's own buffer.
         """
@@ -254,7 +254,7 @@ class _Causes:
         return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
     def _heads(self, key: Any) -> Times:
-        """Return the indices of events that come later than the minimum distance after the previous one."""
+        """Return `Times`: the indices of events that come later than the minimum distance after the previous one."""
         if key in self._heads_of:
             return self._heads_of[key]
         times = self._schedule.times(key)
@@ -327,12 +327,12 @@ def timelines(config: AcceleratorConfig, cycles: Cycles) -> Timelines:
 
 
 def one_frame(config: AcceleratorConfig) -> Timeline | None:
-    """Return the timeline of a single frame of an accelerator; ``None`` if the frame has too many events."""
+    """Return the `Timeline` of a single frame of an accelerator; ``None`` if the frame has too many events."""
     return Timeline(config, 1) if sum(event_counts(config, 1)) <= MAX_EVENTS else None
 
 
 def _extend_to_steady_state(config: AcceleratorConfig, frames: int) -> Timeline:
-    """Return a timeline of at least ``frames`` frames, with more frames until the layers are in the steady state.
+    """Return a `Timeline` of at least ``frames`` frames, with more frames until the layers are in the steady state.
 
     The number of frames and events is limited.
     """

@@ -246,7 +246,7 @@ class _Run:
             self.job.tick(sum(self.taken))
 
     def result(self, wall_s: float) -> Raw:
-        """Return the unchecked result of the simulation, which took ``wall_s`` seconds."""
+        """Return a `Raw`: the unchecked result of the simulation, which took ``wall_s`` seconds."""
         job = self.job
         return Raw(
             payloads=[stimuli.words(values, port.beat) for values, port in zip(self.outputs, job.outputs, strict=True)],

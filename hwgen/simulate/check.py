@@ -127,7 +127,7 @@ def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer
 def compare_layers(
     taps: Mapping[int, np.ndarray], expected: Iterable[tuple[str, np.ndarray]], orders: Sequence[Order]
 ) -> Mismatch | None:
-    """Return the first difference in the first layer whose pixels differ from expected maps, or ``None``.
+    """Return a `Mismatch`: the first difference in the first layer whose pixels differ from expected maps, or ``None``.
 
     A pixel that a layer sends twice is compared twice.
 
@@ -158,7 +158,7 @@ def locate(
     simulator: str = DEFAULT,
     component: Factory | None = None,
 ) -> Mismatch | None:
-    """Return the first wrong layer's first difference, after simulating the first wrong frame again.
+    """Return a `Mismatch`: the first wrong layer's first difference, after simulating the first wrong frame again.
 
     The frame is simulated by itself with a tap on every layer, and each layer is compared with the golden model. If no
     layer differs, the frame is simulated once more after all earlier frames. If still no layer differs, the result
@@ -204,7 +204,7 @@ def locate(
 
 
 def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
-    """Return (stream index in ``Run.taps``, pixel order) of each network layer's output, over all groups.
+    """Return, as a list, (stream index in ``Run.taps``, pixel order) of each network layer's output, over all groups.
 
     A group can begin with a copy, which has a tap, but is not a layer of the network.
     """
@@ -214,7 +214,7 @@ def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Orde
 
 
 def compare_outputs(network: Network, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Mismatch | None:
-    """Return the first difference of all outputs' simulated from expected maps; ``None`` if equal.
+    """Return a `Mismatch`: the first difference of all outputs' simulated from expected maps; ``None`` if equal.
 
     The pixels are in row-major order. ``count`` and ``size`` of the result cover all outputs. ``None`` if no output
     differs.
@@ -233,7 +233,7 @@ def compare_outputs(network: Network, outputs: Sequence[np.ndarray], expected: S
 def _find_first_difference(
     network: Network, config: Config, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]
 ) -> Mismatch | None:
-    """Return the first difference of all outputs, in stream order, from expected maps; ``None`` if equal.
+    """Return a `Mismatch`: the first difference of all outputs, in stream order, from expected maps; ``None`` if equal.
 
     ``count`` and ``size`` of the result cover all outputs. ``None`` if no output differs.
     """

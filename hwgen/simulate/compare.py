@@ -72,7 +72,7 @@ class Tally:
             self.first = self.first or replace(mismatch, frame=mismatch.frame + begin)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts, and the first difference or ``None``, as plain values for JSON."""
+        """Return, as a dictionary, the counts, and the first difference or ``None``, as plain values for JSON."""
         names = ("frame", "channel", "row", "column", "value", "expected")
         first = None if self.first is None else {name: getattr(self.first, name) for name in names}
         return {"compared": self.compared, "differing": self.differing, "largest": self.largest, "first": first}
@@ -93,7 +93,7 @@ class LayerRow:
     hardware: Tally | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the layer's comparison as plain values for JSON."""
+        """Return, as a dictionary, the layer's comparison as plain values for JSON."""
         values: dict[str, Any] = {"name": self.layer, "kind": self.kind, "shape": list(self.shape)}
         for name in ("runtime", "hardware"):
             tally = getattr(self, name)
@@ -118,7 +118,7 @@ class Seen:
     orders: Mapping[str, Order] = field(default_factory=dict)
 
     def compare(self, layer: str, expected: np.ndarray, begin: int) -> tuple[int, Mismatch | None] | None:
-        """Compare a layer's values from frame ``begin`` with ``expected``; return their number and a mismatch.
+        """Compare a layer's values from frame ``begin`` with ``expected``; return a pair: their number and a mismatch.
 
         The mismatch is the first one, or ``None``. The result is ``None`` if the hardware has no values of the layer.
         """
@@ -222,7 +222,7 @@ class Output:
     is_rounded: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the output's comparison as plain values for JSON."""
+        """Return, as a dictionary, the output's comparison as plain values for JSON."""
         values: dict[str, Any] = {"name": self.name, "values": self.values, "rounded": self.is_rounded}
         for name in ("runtime", "hardware"):
             differing, largest = getattr(self, name)
@@ -326,7 +326,7 @@ class Comparison:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``hwgen compare --json`` as plain values."""
+        """Return, as a dictionary, the contents of ``hwgen compare --json`` as plain values."""
         return {
             "model": self.model,
             "board": self.board,

@@ -67,7 +67,7 @@ class Tools:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Options of g++ for every file: language standard, include folders and macros."""
+        """Tuple of options of g++ for every file: language standard, include folders and macros."""
         include = self.root / "include"
         macros = {"VERILATOR": 1, "VL_TIME_CONTEXT": 1, "VM_TRACE": int(self.waves > 0)}
         macros |= {"VM_TRACE_VCD": int(self.waves == 1), "VM_TRACE_FST": int(self.waves == 2), "VM_TRACE_SAIF": 0}
@@ -109,7 +109,7 @@ def _shared(key: str, make: Callable[[Path], list[Path]]) -> Path:
 
 
 def _compile_runtime(tools: Tools, folder: Path) -> list[Path]:
-    """Compile Verilator's runtime as a single file, for speed; return the paths of the files made."""
+    """Compile Verilator's runtime as a single file, for speed; return a list of the paths of the files made."""
     names = (*_LIBRARY, *_OF_WAVES[tools.waves])
     lines = [f'#include "{tools.root / "include" / name}.cpp"\n' for name in names]
     (folder / "runtime.cpp").write_text("".join(lines))
@@ -119,7 +119,7 @@ def _compile_runtime(tools: Tools, folder: Path) -> list[Path]:
 
 
 def _prelude_options(tools: Tools, files: int) -> list[str]:
-    """Return g++ options that include Verilator's precompiled header; empty if too few files gain from it.
+    """Return a list of g++ options that include Verilator's precompiled header; empty if too few files gain from it.
 
     The header is compiled if the cache lacks it and there are many files; there are no options for a few.
     """
@@ -130,7 +130,7 @@ def _prelude_options(tools: Tools, files: int) -> list[str]:
 
 
 def _compile_prelude(tools: Tools, folder: Path) -> list[Path]:
-    """Precompile Verilator's header, and return the paths of the header and of its compiled form."""
+    """Precompile Verilator's header, and return a list of the paths of the header and of its compiled form."""
     header = folder / _PRELUDE
     header.write_text('#include "verilated.h"\n')
     compiled = f"{_PRELUDE}.gch"
@@ -139,7 +139,7 @@ def _compile_prelude(tools: Tools, folder: Path) -> list[Path]:
 
 
 def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> list[Path]:
-    """Return the object files (paths) of a design's C++ files, compiled unless in the cache.
+    """Return a list of the object files (paths) of a design's C++ files, compiled unless in the cache.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def _join_sources(sources: Mapping[str, str], others: Sequence[str]) -> dict[str
 
 
 def _components(files: Mapping[str, str], others: Sequence[str]) -> dict[str, list[str]]:
-    """Return names of C++ files by Verilog component; the smallest components are part of `_DESIGN`."""
+    """Return a dictionary of names of C++ files by Verilog component; the smallest components are part of `_DESIGN`."""
     components: dict[str, list[str]] = {_DESIGN: []}
     for name in files:
         components.setdefault(_component(name, others), []).append(name)
@@ -282,7 +282,7 @@ _TOP = ", TOP{this, namep}\n"
 
 
 def _minimise_includes(sources: Mapping[str, str]) -> dict[str, str]:
-    """Return Verilator's sources by file name, changed to include only the headers that each needs.
+    """Return a dictionary of Verilator's sources by file name, changed to include only the headers that each needs.
 
     The files are returned unchanged if they don't have the form that this module knows.
     """
@@ -336,7 +336,7 @@ def _include_lines(text: str, instances: Mapping[str, str], headers: Mapping[str
 
 
 def _run_in_parallel(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
-    """Return results, in order, of functions that run programs, one per processor at a time."""
+    """Return a list of results, in order, of functions that run programs, one per processor at a time."""
     with work.pool(programs=True) as pool:
         return work.run(pool, _called, runs, what=what, unit="file")
 

@@ -95,7 +95,7 @@ def run(
     say: Callable[[str], None] = lambda step: None,
     tick: Callable[[int], None] = lambda moved: None,
 ) -> EngineRun:
-    """Return the result (cycles, traffic, final memory) of simulating an engine that runs a program.
+    """Return an `EngineRun`: the result (cycles, traffic, final memory) of simulating an engine that runs a program.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def compiled(
 
 
 def _region_bytes(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, int]]:
-    """Return (bytes read, bytes written) of each memory region, from the simulator's printed answers."""
+    """Return, as a list, (bytes read, bytes written) of each memory region, from the simulator's printed answers."""
     read, written = (
         [int(value) for value in answers.get(f"region_{name}", ())][-count:] for name in ("read", "written")
     )

@@ -105,7 +105,7 @@ def run_frames(
     wave_file: Path | None = None,
     cluster: str | None = None,
 ) -> FrameRuns:
-    """Return the combined result of simulating, in Verilator, an engine that computes frames run by run.
+    """Return `FrameRuns`: the combined result of simulating, in Verilator, an engine that computes frames run by run.
 
     Each run computes ``program.batch`` frames and starts with a fresh memory. If the last run has fewer frames, the
     missing frames are empty.
@@ -206,7 +206,7 @@ def locate(
 def maps_of(
     verilog: Mapping[str, bytes], schedule: ProgramSchedule, frame: Sequence[np.ndarray], memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """Return the maps ``(C, H, W)`` by layer name of one simulated frame, with all maps kept in memory.
+    """Return a dictionary of the maps ``(C, H, W)`` by layer name of one simulated frame, with all maps kept in memory.
 
     The frame has one map ``(C, H, W)`` for each input of the network.
     A layer whose results go on to another layer on their way to memory has no map. A program of several frames
@@ -238,7 +238,7 @@ def _words(image: bytes, location: MapLocation) -> np.ndarray:
 def all_maps(
     verilog: Mapping[str, bytes], schedule: ProgramSchedule, frames: Frames, memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """Return the maps ``(n, C, H, W)`` by layer name of simulated frames, with all maps kept in memory.
+    """Return a dictionary of the maps ``(n, C, H, W)`` by layer name of simulated frames, with all maps kept in memory.
 
     ``frames`` has the frames of each input.
     """
@@ -320,7 +320,7 @@ def _run_share(
     wave_file: Path | None = None,
     tick: Callable[[int, int], None] = lambda index, moved: None,
 ) -> list[_Run]:
-    """Return the results of one share of an engine's runs, simulated one after the other.
+    """Return a list of the results of one share of an engine's runs, simulated one after the other.
 
     ``tick`` receives a run's index and the number of bytes moved so far.
     """

@@ -28,7 +28,7 @@ class Icarus(Simulator):
         _programs()
 
     def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
-        """Return the result of emitted Verilog in its test bench; refuse unknown bits in output values.
+        """Return a `Raw`: the result of emitted Verilog in its test bench; refuse unknown bits in output values.
 
         Raises
         ------
@@ -100,12 +100,12 @@ SIMULATOR = Icarus()
 
 
 def _programs() -> tuple[str, str]:
-    """Return the paths of Icarus' compiler ``iverilog`` and of its interpreter ``vvp``."""
+    """Return a pair: the paths of Icarus' compiler ``iverilog`` and of its interpreter ``vvp``."""
     return program("iverilog", "Icarus", "iverilog"), program("vvp", "Icarus", "iverilog")
 
 
 def _read_answers(results: Path) -> dict[str, list[str]]:
-    """Return lists of texts, by key, from the test bench's results file; empty if the file is missing."""
+    """Return a dict of lists of texts, by key, from the test bench's results file; empty if the file is missing."""
     answers: dict[str, list[str]] = {}
     for line in results.read_text().splitlines() if results.is_file() else ():
         key, _, value = line.partition(" ")
@@ -114,7 +114,7 @@ def _read_answers(results: Path) -> dict[str, list[str]]:
 
 
 def _payloads_to_integers(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> list[int]:
-    """Return payloads in the test bench's results as integers; refuse unknown bits of values.
+    """Return a list of payloads in the test bench's results as integers; refuse unknown bits of values.
 
     A line has a payload in hexadecimal. After ``=`` it has a payload in binary with unknown bits, which become zero.
 

@@ -253,10 +253,10 @@ class SimulationJob:
 
     @cached_property
     def reads(self) -> tuple[np.ndarray, ...]:
-        """Bytes that each input beat of a frame takes in memory: an array ``(beats,)`` per input."""
+        """Tuple of bytes that each input beat of a frame takes in memory: an array ``(beats,)`` per input."""
         return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.inputs)
 
     @cached_property
     def writes(self) -> tuple[np.ndarray, ...]:
-        """Bytes that each output beat of a frame takes in memory: an array ``(beats,)`` per output."""
+        """Tuple of bytes that each output beat of a frame takes in memory: an array ``(beats,)`` per output."""
         return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.outputs)

@@ -49,17 +49,17 @@ class LoadingConfig:
 
     @property
     def layers(self) -> Sequence[Any]:
-        """Configurations of the accelerator's layers."""
+        """Sequence of configurations of the accelerator's layers."""
         return self.inner.layers
 
     @property
     def input(self) -> BeatFormat:
-        """Beat format of the accelerator's input stream."""
+        """Beat format (`BeatFormat`) of the accelerator's input stream."""
         return self.inner.input
 
     @property
     def output(self) -> BeatFormat:
-        """Beat format of the accelerator's output stream."""
+        """Beat format (`BeatFormat`) of the accelerator's output stream."""
         return self.inner.output
 
     @property
@@ -74,27 +74,27 @@ class LoadingConfig:
 
     @property
     def input_ports(self) -> tuple[Port, ...]:
-        """Input streams of the module, equal to the accelerator's (name, beat format, pixel order)."""
+        """Tuple of input streams of the module, equal to the accelerator's (name, beat format, pixel order)."""
         return self.inner.input_ports
 
     @property
     def output_ports(self) -> tuple[Port, ...]:
-        """Output streams of the module, equal to the accelerator's (name, beat format, pixel order)."""
+        """Tuple of output streams of the module, equal to the accelerator's (name, beat format, pixel order)."""
         return self.inner.output_ports
 
     @property
     def error_ports(self) -> tuple[str, ...]:
-        """Names of the module's error ports, equal to the accelerator's."""
+        """Tuple of names of the module's error ports, equal to the accelerator's."""
         return self.inner.error_ports
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Beat formats of each layer's output stream (to its first reader), in layer order."""
+        """Tuple of beat formats of each layer's output stream (to its first reader), in layer order."""
         return self.inner.taps
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Pixel orders of each layer's output stream, in layer order."""
+        """Tuple of pixel orders of each layer's output stream, in layer order."""
         return self.inner.tap_orders
 
     @property
@@ -113,7 +113,7 @@ class LoadingConfig:
         return [word for (word,) in iter_unpack("<I", self.load)]
 
     def component(self) -> Loading:
-        """Return the Amaranth component that loads weights, with this configuration."""
+        """Return a `Loading`: the Amaranth component that loads weights, with this configuration."""
         return Loading(self)
 
 

@@ -70,7 +70,7 @@ class Raw:
 
     @classmethod
     def of(cls, answers: Mapping[str, Sequence[str]], **seen: Any) -> Raw:
-        """Return a simulation's unchecked result, made from lines (a key, values) that the simulator wrote.
+        """Return a `Raw`: a simulation's unchecked result, made from lines (a key, values) that the simulator wrote.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class Run:
 
 
 def conclude(job: SimulationJob, raw: Raw, simulator: str) -> Run:
-    """Return the checked result of a simulation, with output beats converted to maps, from a raw result.
+    """Return a `Run`: the checked result of a simulation, with output beats converted to maps, from a raw result.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _to_maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.
 
 
 def join(runs: Sequence[Run]) -> Run:
-    """Return one result for all frames from the results of parallel simulations.
+    """Return a `Run`: one result for all frames from the results of parallel simulations.
 
     Cycles and bytes are added up. ``wall_s`` is the longest.
 

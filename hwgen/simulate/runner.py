@@ -31,7 +31,7 @@ _DEFAULTS = Options()
 
 
 def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
-    """Return the checked result of simulating an accelerator that receives frames back to back.
+    """Return a `Run`: the checked result of simulating an accelerator that receives frames back to back.
 
     An accelerator that begins without weights loads them first.
 
@@ -138,7 +138,7 @@ def _idle(config: Config, options: Options) -> int:
 
 
 def _raws(config: Config, options: Options, jobs: Sequence[SimulationJob], cluster: work.TaskPool | None) -> list[Raw]:
-    """Compile the simulator, run all jobs here or on a cluster, and return their raw results in order."""
+    """Compile the simulator, run all jobs here or on a cluster, and return a list of their raw results in order."""
     used = simulator(options.simulator)
     if not entry(options.simulator).reads_verilog:
         return [used.run(job, {}, "") for job in jobs]
@@ -174,7 +174,7 @@ def _sources(config: Config, options: Options, used: Simulator, say: Callable[[s
 
 
 def _streams_to_show(config: Config, options: Options) -> Sequence[waves.Watched]:
-    """Return the layers' output streams that waves decode; none without waves or with existing Verilog.
+    """Return a sequence of the layers' output streams that waves decode; none without waves or with existing Verilog.
 
     A simulator that records no choice of layers shows no decoded streams either.
     """
@@ -183,14 +183,14 @@ def _streams_to_show(config: Config, options: Options) -> Sequence[waves.Watched
 
 
 def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: SimulationJob) -> Raw:
-    """Return the raw result of one job, simulated with given files and top module; picklable."""
+    """Return the `Raw` result of one job, simulated with given files and top module; picklable."""
     return used.run(job, content, top)
 
 
 def _run_on_cluster(
     cluster: work.TaskPool, jobs: Sequence[SimulationJob], content: Mapping[str, bytes], top: str
 ) -> list[Raw]:
-    """Run all jobs on a cluster, and return the raw result of each in order.
+    """Run all jobs on a cluster, and return, as a list, the raw result of each in order.
 
     The cluster's workers compile the simulator themselves. Progress is reported once per finished job.
     """
@@ -210,7 +210,7 @@ def _run_share(
     top: str,
     share: tuple[Sequence[np.ndarray], int, int],
 ) -> Raw:
-    """Return the raw result of one share of the frames, simulated in a cluster's worker."""
+    """Return the `Raw` result of one share of the frames, simulated in a cluster's worker."""
     payloads, frames, idle = share
     job = SimulationJob(config=config, payloads=payloads, frames=frames, options=options, idle=idle)
     return simulator(options.simulator).run(job, content, top)
@@ -286,7 +286,7 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
 
 
 def _group_options(options: Options, config: Config, wave_file: Path | None) -> Options:
-    """Return the options of one group's simulation; without waves if ``wave_layers`` names none of its layers."""
+    """Return the `Options` of one group's simulation; without waves if ``wave_layers`` names none of its layers."""
     if options.wave_layers is None:
         return replace(options, waves=wave_file)
     own = {stream.layer for stream in waves.streams(config)}
@@ -297,7 +297,7 @@ def _group_options(options: Options, config: Config, wave_file: Path | None) -> 
 
 
 def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
-    """Return one result from the results of fusion groups that compute each frame one after the other.
+    """Return a `Run`: one result from the results of fusion groups that compute each frame one after the other.
 
     ``start_up`` has the number of cycles after reset that pass before each group can begin. A later group's start-up
     cycles have passed when its turn comes, so only the first group's start-up cycles delay the frames.

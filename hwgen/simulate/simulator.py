@@ -66,7 +66,7 @@ class Simulator(ABC):
 
     @abstractmethod
     def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
-        """Simulate a design with a job's frames and options, and return the unchecked result.
+        """Simulate a design with a job's frames and options, and return a `Raw`: the unchecked result.
 
         `SimulationJob` describes the events of a cycle.
 
@@ -180,7 +180,7 @@ class CppSimulator(Simulator):
 
 
 def macros(job: SimulationJob) -> dict[str, object]:
-    """Return the C++ macros, by name, that adapt `DRIVER` to a job: numbers and names of its streams and taps."""
+    """Return a dict of C++ macros, by name, that adapt `DRIVER` to a job: numbers and names of its streams and taps."""
     return {
         "HWGEN_DRAIN": DRAIN,
         "HWGEN_LAYERS": len(job.taps),
@@ -195,7 +195,7 @@ def macros(job: SimulationJob) -> dict[str, object]:
 
 
 def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], None]) -> dict[str, list[str]]:
-    """Run a compiled simulator, and return lists of the values that it printed, by key.
+    """Run a compiled simulator, and return a dictionary of lists of the values that it printed, by key.
 
     Parameters
     ----------

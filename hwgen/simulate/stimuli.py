@@ -142,7 +142,7 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
 
 
 def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pixels of complete frames, in stream order, and the ``last`` flags, from stream payloads.
+    """Return a pair: the pixels of complete frames, in stream order, and the ``last`` flags, from stream payloads.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class Stalls:
 
     @classmethod
     def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1, inputs: int = 1) -> Stalls:
-        """Return random stalls from a seed and probabilities per cycle, for sources, then for all sinks or each.
+        """Return random `Stalls` from a seed and probabilities per cycle, for sources, then for all sinks or each.
 
         Parameters
         ----------

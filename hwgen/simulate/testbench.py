@@ -154,7 +154,7 @@ class _StreamValues:
 
     @property
     def beat(self) -> BeatFormat:
-        """Beat format of the stream."""
+        """Beat format (`BeatFormat`) of the stream."""
         return self.port.beat
 
     @property

@@ -180,7 +180,7 @@ def _version(compiler: str) -> str:
 
 
 def _compiler() -> tuple[str, str]:
-    """Return the path and the version of the C++ compiler: ``CXX`` if it is set, otherwise g++."""
+    """Return, as a pair, the path and the version of the C++ compiler: ``CXX`` if it is set, otherwise g++."""
     path = find_program(os.environ.get("CXX", "").strip() or "g++", "Verilator", "g++")
     return path, _version(path)
 
@@ -230,7 +230,7 @@ _COMMENT = re.compile(rb"^ *//.*\n", re.MULTILINE)
 
 
 def without_contents(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
-    """Return emitted files by name, with the memories' words moved from ``TOP.v`` to their own files.
+    """Return a dictionary of emitted files by name, with the memories' words moved from ``TOP.v`` to their own files.
 
     Comments are removed from ``TOP.v`` as well.
     """
@@ -252,7 +252,7 @@ def without_contents(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
 
 
 def separate_modules(verilog: bytes, top: str) -> list[str]:
-    """Return the sorted names of the Verilog modules that are compiled by themselves, not as part of another one.
+    """Return a list of sorted names of the Verilog modules that are compiled by themselves, not as part of another one.
 
     These are modules of at least `LARGE` bytes, with all instances in them, that are instances of the top module or of
     a module that is more than half of the design. Smaller modules are compiled with the module around them.

@@ -59,7 +59,7 @@ class Watched:
 
     @property
     def signals(self) -> dict[str, tuple[int, bool]]:
-        """Signals of the stream's waveform decoder: name, mapped to width in bits and whether it is signed.
+        """Dict of signals of the stream's waveform decoder: name, mapped to width in bits and whether it is signed.
 
         Row, column and channel exist only for a stream in row-major order.
         """
@@ -85,7 +85,7 @@ class Watched:
 
 
 def streams(config: Any) -> tuple[Watched, ...]:
-    """Return the output streams of an accelerator's layers, as `Watched`; empty for other configurations."""
+    """Return a tuple of the output streams of an accelerator's layers, as `Watched`; empty for other configurations."""
     path = ""
     if isinstance(config, LoadingConfig):
         config, path = config.inner, config.path
@@ -97,7 +97,7 @@ def streams(config: Any) -> tuple[Watched, ...]:
 
 
 def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Watched]:
-    """Return the streams of the layers named in ``layers``, or all streams for ``None``.
+    """Return a list of the streams of the layers named in ``layers``, or all streams for ``None``.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Wat
 
 
 def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -> list[str]:
-    """Return Verilator scope names to record: clock, reset, instance and decoder of each chosen layer.
+    """Return a list of Verilator scope names to record: clock, reset, instance and decoder of each chosen layer.
 
     Everything inside a scope is recorded. The list is empty if the whole design is recorded.
     """
@@ -170,7 +170,7 @@ def _module(name: str, watched: Watched) -> str:
 
 
 def _position(beat: BeatFormat) -> list[str]:
-    """Return the lines of Verilog that count the row, column and channel of a beat in row-major order."""
+    """Return a list of the lines of Verilog that count the row, column and channel of a beat in row-major order."""
     steps = -(-beat.width // beat.pixels)
     firsts = [channels[0] for channels in beat.fold_channels]
     choices = "".join(f"fold == 16'd{fold} ? 16'd{channel} : " for fold, channel in enumerate(firsts[:-1]))

@@ -62,7 +62,7 @@ class Template(ABC):
     @classmethod
     @abstractmethod
     def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> Template:
-        """Return the template with its choices for one group, such as the tile size, from an entry in ``plan.json``.
+        """Return the `Template` with its choices for one group, such as the tile size, from an entry in ``plan.json``.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Template(ABC):
 
     @abstractmethod
     def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
-        """Return the accelerator configuration of a fusion group, from its network, the layers' choices and the device.
+        """Return the `AcceleratorConfig` of a fusion group, from its network, the layers' choices and the device.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Template(ABC):
 
     @classmethod
     def group(cls, group: Entries, network: Network, board: Board) -> Group | None:
-        """Return a group read from its ``plan.json`` entry as `document` writes it; ``None`` for default entries.
+        """Return a `Group` read from its ``plan.json`` entry as `document` writes it; ``None`` for default entries.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class Group:
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Accelerator configuration of the fusion group's hardware."""
+        """Accelerator configuration (`AcceleratorConfig`) of the fusion group's hardware."""
         return self.template.configure(self.network, self.layers, self.device)
 
     @property
@@ -227,7 +227,7 @@ class Group:
         )
 
     def predict(self, frames: int | None = None) -> Cycles:
-        """Return latency and interval, in cycles, of ``frames`` frames in a row, by default until steady."""
+        """Return `Cycles`: latency and interval, in cycles, of ``frames`` frames in a row, by default until steady."""
         if frames is not None and frames >= MAX_FRAMES:  # a schedule has no more, and `steady` may be known
             return self.steady
         return steady_cycles(self.config, frames)

@@ -12,7 +12,7 @@ from hwgen.templates.stages import stage_of
 
 
 def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
-    """Return a refusal that names the first resource that exceeds the board's; ``None`` if the board has enough.
+    """Return a `Refusal` that names the first resource that exceeds the board's; ``None`` if the board has enough.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def memory_bits(board: Board) -> int:
 
 
 def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return a refusal if no unroll factors can fit the device (too many weights or LUTs), else ``None``.
+    """Return a `Refusal` if no unroll factors can fit the device (too many weights or LUTs), else ``None``.
 
     ``None`` if neither shortage is certain.
     """
@@ -73,7 +73,7 @@ def layer_weight_bits(layers: Sequence[Op]) -> list[tuple[str, int]]:
 
 
 def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal | None:
-    """Return a refusal if the weights of a layer, or of all, exceed the device's memory; else ``None``.
+    """Return a `Refusal` if the weights of a layer, or of all, exceed the device's memory; else ``None``.
 
     ``None`` if the device's memory holds all weights.
 
@@ -96,7 +96,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
 
 
 def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return a refusal for the first layer with arithmetic that exceeds the device's LUTs; ``None`` if none does."""
+    """Return a `Refusal` for the first layer with arithmetic that exceeds the device's LUTs; ``None`` if none does."""
     for layer in layers:
         if (needed := stage_of(layer, board.family).min_luts) > board.lut:
             return Refusal(

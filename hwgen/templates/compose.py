@@ -28,7 +28,7 @@ def compose(
     pixels: int | None = None,
     stage: Callable[[Op], Stage[Any]] = stage_of,
 ) -> AcceleratorConfig:
-    """Return the accelerator configuration of a fusion group (layers computed together) that works row by row.
+    """Return the `AcceleratorConfig` of a fusion group (layers computed together) that works row by row.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def compose(
 
 
 def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable[[Op], Stage[Any]]) -> dict[str, int]:
-    """Return the pixels per beat of each fusion group input, by name: as many as its reader computes per cycle.
+    """Return a dict of pixels per beat of each fusion group input, by name: as many as its reader computes per cycle.
 
     If the reader takes several inputs in step and this input separately, the number is at most the map's width.
     """

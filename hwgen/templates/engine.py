@@ -136,7 +136,7 @@ class EngineTemplate(Template):
         return min(compiled, key=_sort_key) if compiled else cls._compile_for(first, task, network)
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
-        """Return a network compiled for this engine, as a group with the program's schedule.
+        """Return an `EngineGroup`: a network compiled for this engine, as a group with the program's schedule.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class EngineTemplate(Template):
         return template.grouped(network, choices, kept_maps=kept_maps)
 
     def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
-        """Return the timing of off-chip memory: the plan's, or with another latency or bandwidth.
+        """Return the timing (`MemoryTiming`) of off-chip memory: the plan's, or with another latency or bandwidth.
 
         Parameters
         ----------
@@ -322,7 +322,7 @@ class EngineGroup(Group):
 
     @cached_property
     def run(self) -> EngineCycles:
-        """Cycles and bytes of each job (descriptor) in one run of the engine's program."""
+        """Cycles (`EngineCycles`) and bytes of each job (descriptor) in one run of the engine's program."""
         return EngineSchedule(self.template.engine, self.schedule.jobs, self.template.memory).run()
 
     @cached_property
@@ -332,7 +332,7 @@ class EngineGroup(Group):
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
-        """Rows of the report's timeline (array, memory port, each layer): intervals of cycles by state."""
+        """Tuple of rows of the report's timeline (array, memory port, each layer): intervals of cycles by state."""
         return bands(self.schedule, self.run)
 
     @property
@@ -342,7 +342,7 @@ class EngineGroup(Group):
 
     @property
     def run_bytes(self) -> tuple[int, int]:
-        """Bytes that one run of the program reads from memory (jobs included), and bytes that it writes."""
+        """Pair: bytes that one run of the program reads from memory (jobs included), and bytes that it writes."""
         return int(self.run.read.sum()) + self.run.fetched, int(self.run.written.sum())
 
     @property
@@ -418,7 +418,7 @@ def _divisions(schedule: ProgramSchedule) -> list[str]:
 
 
 def kept_options(fuse: str | None) -> dict[str, Any]:
-    """Return keyword arguments of `EngineTemplate.grouped` for a value of the option ``fuse``."""
+    """Return, as a dictionary, keyword arguments of `EngineTemplate.grouped` for a value of the option ``fuse``."""
     return {"keep": ()} if fuse == OFF else {}
 
 
@@ -499,7 +499,7 @@ def check_batch(frames: object) -> None:
 
 
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
-    """Return an engine's memory timing: cycles per beat (a fraction) at the bandwidth of the board's memory.
+    """Return an engine's `MemoryTiming`: cycles per beat (a fraction) at the bandwidth of the board's memory.
 
     The pace is the smallest fraction of two numbers of the port that is not faster than the memory. If memory moves two
     beats of the port per cycle, the pace is a half: reads and writes are moved at the same time.
@@ -522,7 +522,7 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
 
 
 def loop_order(tiling: Tiling) -> tuple[str, ...]:
-    """Return the names of a tiling's loops (``box``, ``fold``, ``tile``, ``chunk``), outermost loop first."""
+    """Return a tuple of names of a tiling's loops (``box``, ``fold``, ``tile``, ``chunk``), outermost loop first."""
     return MAPS_STAY if tiling.maps_stay else WEIGHTS_STAY
 
 
@@ -620,7 +620,7 @@ def _choices(group: Entries, network: Network, order: Sequence[str]) -> Choices:
 
 
 def _kept_maps(group: Entries, engine: EngineConfig) -> dict[str, KeptAt]:
-    """Return places (address, rows) of maps in the engine's map memory, by layer, read from ``plan.json``.
+    """Return a dict of places (address, rows) of maps in the engine's map memory, by layer, read from ``plan.json``.
 
     Raises
     ------
@@ -634,7 +634,7 @@ def _kept_maps(group: Entries, engine: EngineConfig) -> dict[str, KeptAt]:
 
 
 def _tilings(layer: Entries) -> list[Tiling]:
-    """Return a layer's tilings, one per pass through the array, read from its entry in ``plan.json``."""
+    """Return, as a list, a layer's tilings, one per pass through the array, read from its entry in ``plan.json``."""
     if "passes" not in layer and layer.values.get("tile") is None:
         return []
     return [_tiling(each) for each in (layer.objects("passes", layer.where) if "passes" in layer else [layer])]
@@ -651,7 +651,7 @@ def _tiling(entry: Entries) -> Tiling:
 
 
 def narrow_slices(board: Board) -> Refusal | None:
-    """Return a refusal if a board's DSP slices are too narrow for an engine; else ``None``."""
+    """Return a `Refusal` if a board's DSP slices are too narrow for an engine; else ``None``."""
     device = board.family
     if PackedDspSlice().port_bits <= device.multiplier_slice.wide_bits:
         return None

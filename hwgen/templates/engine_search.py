@@ -109,7 +109,7 @@ def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
 
 
 def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
-    """Return a refusal that says why an engine does not fit a task's board; ``None`` if it fits.
+    """Return a `Refusal` that says why an engine does not fit a task's board; ``None`` if it fits.
 
     An engine whose number of products in LUTs is chosen uses at most `MAX_LUTS` of the board's LUTs.
     """
@@ -137,7 +137,7 @@ def sizes_text(engine: EngineConfig) -> str:
 
 
 def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | None = None) -> EngineConfig:
-    """Return an engine configuration with a given array and ``cores`` cores; default: the task's, or 1.
+    """Return an `EngineConfig` with a given array and ``cores`` cores; default: the task's, or 1.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
 
 
 def _shallow(engine: EngineConfig) -> EngineConfig:
-    """Return a copy of an engine with smaller buffers, which leave more block RAM to a map memory."""
+    """Return an `EngineConfig`: copy of an engine with smaller buffers, which leave more block RAM to a map memory."""
     map_words, weight_steps = SHALLOW
     return replace(engine, map_words=map_words, weight_steps=weight_steps)
 
@@ -261,7 +261,7 @@ def _resources(engine: EngineConfig) -> Resources:
 
 
 def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig]:
-    """Return all engines that fit the board of a task, over every size that the task leaves open.
+    """Return a list of all engines that fit the board of a task, over every size that the task leaves open.
 
     They have the widest bus that the task permits. Several cores are as many as fit, and the largest power of two.
 
@@ -299,19 +299,19 @@ def _map_memories(task: Task, engine: EngineConfig) -> list[EngineConfig]:
 
 
 def _shapes(task: Task) -> list[tuple[int, int]]:
-    """Return the array shapes (output channels, pixels per cycle) to compare: the task's shape, or all."""
+    """Return a list of the array shapes (output channels, pixels per cycle) to compare: the task's shape, or all."""
     array = task.goal.array
     maps = MAPS[:1] if _fixed_unit(task.network) else MAPS
     return [array] if isinstance(array, tuple) else [*product(maps, PIXELS)]
 
 
 def _requantiser_counts(task: Task) -> Sequence[int]:
-    """Return the numbers of requantisers to compare: the task's, else all candidates."""
+    """Return a sequence of the numbers of requantisers to compare: the task's, else all candidates."""
     return REQUANTISERS if task.goal.requantisers is None else (task.goal.requantisers,)
 
 
 def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all_cores: bool) -> list[int]:
-    """Return the numbers of cores to compare for an array: the task's, or a selection of those that fit."""
+    """Return a list of the numbers of cores to compare for an array: the task's, or a selection of those that fit."""
     cores = task.goal.cores
     if isinstance(cores, int):
         return [cores] if cores == 1 or maps == LANES else []
@@ -384,7 +384,7 @@ def kind(engine: EngineConfig) -> tuple[int, int]:
 
 
 def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineCandidate]:
-    """Return candidate engines to compile a network for, the best by estimate first, ``first`` among them.
+    """Return a list of candidate engines to compile a network for, the best by estimate first, ``first`` among them.
 
     The best engines of each `kind` come first.
     """

@@ -91,7 +91,7 @@ class LayerOrder:
 
     @cached_property
     def order(self) -> list[int]:
-        """Layer indices in the order of the search, which keeps few layers still to be read at a time."""
+        """List of layer indices in the order of the search, which keeps few layers still to be read at a time."""
         count = len(self.works)
         if all(readers <= {index + 1} for index, readers in enumerate(self._readers)):
             return list(range(count))
@@ -153,10 +153,10 @@ class FactorTable(ABC):
 
     @abstractmethod
     def unroll(self, choice: int, lut_lanes: int) -> Unroll:
-        """Return the unroll factors of a choice, with its multiplier and ``lut_lanes`` channels in LUTs."""
+        """Return the `Unroll` factors of a choice, with its multiplier and ``lut_lanes`` channels in LUTs."""
 
     def rank(self, choice: int) -> tuple[Any, ...]:
-        """Return a choice's sort key among choices of equal cost, smallest first."""
+        """Return, as a tuple, a choice's sort key among choices of equal cost, smallest first."""
         return ()
 
 
@@ -306,7 +306,7 @@ class FactorGraph:
         self._ahead: dict[tuple[float, float], list[np.ndarray]] = {}
 
     def remaining(self, weights: CostWeights) -> list[np.ndarray]:
-        """Return the lowest weighted cost of all levels from each one to the end, as arrays by state."""
+        """Return, as a list, the lowest weighted cost of all levels from each one to the end, as arrays by state."""
         key = weights.slices, weights.luts
         if key not in self._ahead:
             ahead = [np.zeros(1)]
@@ -364,7 +364,7 @@ class FactorGraph:
     def _next_labels(
         self, index: int, level: FactorLevel, fronts: Mapping[int, _Labels], bounds: Sequence[CostWeights]
     ) -> dict[int, _Labels]:
-        """Return partial paths (labels: cost so far) by state after a level, from those before it."""
+        """Return a dictionary of partial paths (labels: cost so far) by state after a level, from those before it."""
         usable = np.isin(level.begins, list(fronts))
         ahead = [self.remaining(weights)[index + 1] for weights in bounds]
         for weights, costs in zip(bounds, ahead, strict=True):
@@ -406,7 +406,7 @@ class _Labels:
     origins: np.ndarray
 
     def extended(self, front: FactorFront, edge: int, limits: Sequence[tuple[CostWeights, float]]) -> _Labels:
-        """Return labels (costs of partial paths) that go on with a point of an edge's front, within limits.
+        """Return `_Labels` (costs of partial paths) that go on with a point of an edge's front, within limits.
 
         Each limit is the maximum of a weighted cost.
         """
@@ -431,7 +431,7 @@ class _Labels:
 
     @staticmethod
     def joined(parts: Sequence[_Labels]) -> _Labels:
-        """Return the Pareto-optimal labels (costs of partial paths) among several sets for one state."""
+        """Return the Pareto-optimal `_Labels` (costs of partial paths) among several sets for one state."""
         slices, luts, origins = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("slices", "luts", "origins")
         )
@@ -510,7 +510,7 @@ class PixelStates:
 
 
 def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, list[CostWeights]]:
-    """Return a path within both budgets, or ``None``; and weighted sums that bound all such paths.
+    """Return, as a pair, a path within both budgets, or ``None``; and weighted sums that bound all such paths.
 
     The weights of slices and LUTs are moved towards the weights with the highest lower bound. Mostly a path on the way
     is within the budgets, or a bound exceeds them. Otherwise, the paths within the bounds are searched.
@@ -556,7 +556,7 @@ def bound(budget: Budget, slices: float, luts: float) -> CostWeights:
 
 
 def cheapest(graph: FactorGraph, budget: Budget) -> FactorPath | None:
-    """Return the path with the lowest price within both budgets; ``None`` if no path is within them."""
+    """Return the path (`FactorPath`) with the lowest price within both budgets; ``None`` if no path is within them."""
     price = budget.weights
     path = graph.best(price)
     if budget.fits(path.slices, path.luts):
@@ -578,7 +578,7 @@ def cheapest(graph: FactorGraph, budget: Budget) -> FactorPath | None:
 def _priced(
     graph: FactorGraph, budget: Budget, best: FactorPath, cheap: FactorPath, limited: CostWeights
 ) -> tuple[CostWeights, FactorPath]:
-    """Return weights that bound prices of paths within one budget, and the cheapest path within both seen.
+    """Return a pair: weights that bound prices of paths within one budget, and the cheapest path within both seen.
 
     The weights are the prices, plus the multiple that raises the bound most of the resource that ``limited`` weighs.
     Their limit is the maximum excess of the weighted cost of a path within the budget over its price.

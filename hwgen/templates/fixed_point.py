@@ -50,7 +50,7 @@ class FixedPointStage(RequantisedStage[FixedPoint]):
 
     @cached_property
     def _lane(self) -> FixedPointConfig:
-        """Configuration of the data path with one lane, which computes one channel per cycle."""
+        """Configuration (`FixedPointConfig`) of the data path with one lane, which computes one channel per cycle."""
         return self.compute([beat_format(source, 1) for source in self.op.inputs])
 
     @property

@@ -60,7 +60,7 @@ class StepStage(Stage[Kind]):
 
     @abstractmethod
     def compute(self, sources: Sequence[BeatFormat]) -> LayerCompute:
-        """Return the configuration of the layer's arithmetic for inputs of given beat formats."""
+        """Return a `LayerCompute`: the configuration of the layer's arithmetic for inputs of given beat formats."""
 
     def finish(self, compute: LayerCompute, lanes: int) -> LayerFinish | None:
         """Return the configuration of the circuit that turns results into outputs; ``None`` if results are outputs."""
@@ -482,7 +482,7 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
 
     @property
     def _block_pixels(self) -> tuple[int, int]:
-        """Parts that channels of an input pixel, and of an output pixel, are cut into; one of both is 1.
+        """Pair: parts that channels of an input pixel, and of an output pixel, are cut into; one of both is 1.
 
         Each part has the channels of one pixel of the other map.
         """

@@ -29,7 +29,7 @@ def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unro
 def row_times(
     works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll], first: Sequence[RowTimes] = ()
 ) -> list[RowTimes]:
-    """Return the estimated start and end cycles of each layer's output rows, as two arrays per layer.
+    """Return a list of the estimated start and end cycles of each layer's output rows, as two arrays per layer.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def last_end(works: Sequence[LayerWork], rows: Sequence[RowTimes]) -> float:
 
 
 def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end cycles of a fusion group's input rows, at one beat of the first layer per cycle."""
+    """Return a pair: start and end cycles of a fusion group's input rows, at one beat of the first layer per cycle."""
     row = work.beats(unroll) * -(-work.input_width // unroll.tp)
     ends = np.arange(1, work.input_height + 1) * float(row)
     return ends - row, ends

@@ -81,7 +81,7 @@ class MixedSearch(GroupSearch):
         return self._cheaper(self._faster(group, min_other))
 
     def _cheaper(self, group: Group) -> Group:
-        """Return a fusion group of the same interval that is clearly cheaper as configured, or ``group`` if none is.
+        """Return a fusion `Group` of the same interval that is clearly cheaper as configured, or ``group`` if none is.
 
         By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore configured.
         """
@@ -94,7 +94,7 @@ class MixedSearch(GroupSearch):
         return group
 
     def _faster(self, group: Group, min_other: int) -> Group:
-        """Return a faster group, missed as the search overestimates LUTs, or ``group`` if there is none.
+        """Return a faster `Group`, missed as the search overestimates LUTs, or ``group`` if there is none.
 
         The estimate is off by other LUTs for other factors, ``min_other`` or more. If many LUTs are left, factors at
         some shorter intervals are therefore composed, the shortest first, until some fit.
@@ -112,7 +112,7 @@ class MixedSearch(GroupSearch):
         return group
 
     def _fitting(self, cycles: int, luts: int, prices: Sequence[int]) -> list[Unrolling]:
-        """Return the unroll factors up to ``cycles`` per frame whose configured group fits, cheapest first.
+        """Return, as a list, the unroll factors up to ``cycles`` per frame whose configured group fits, cheapest first.
 
         They are the cheapest within ``luts`` estimated LUTs, for several ``prices`` of a DSP slice in LUTs.
         """
@@ -145,7 +145,7 @@ class MixedSearch(GroupSearch):
         return search._with_moves(group)
 
     def _corrected(self) -> tuple[MixedSearch, int]:
-        """Return this search with LUTs that it misses (`other_luts`) found by trials, and their minimum.
+        """Return, as a pair, this search with LUTs that it misses (`other_luts`) found by trials, and their minimum.
 
         The groups that are configured as trials have the smallest buffers. A small share of the LUTs is left for larger
         buffers. The number of other LUTs is bracketed: with too few of them the group is too large, with too many it
@@ -183,12 +183,12 @@ class MixedSearch(GroupSearch):
         return self._too_few() if unrolling is None else unrolling
 
     def _too_few(self) -> Refusal:
-        """Return a refusal: no unroll factors of the fusion group are within both budgets."""
+        """Return a `Refusal`: no unroll factors of the fusion group are within both budgets."""
         budgets = f"{counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
         return Refusal(f"no unrolling fits {budgets} with products in LUTs", "LUTs")
 
     def refusal(self, in_slices: Refusal) -> Refusal:
-        """Return a refusal that says why a fusion group fits no plan: ``in_slices``, or what LUT products would need.
+        """Return a `Refusal` that says why a fusion group fits no plan: ``in_slices``, or what LUT products would need.
 
         If DSP slices run out, or the interval is too long, it names what suffices with products in LUTs.
         """
@@ -199,7 +199,7 @@ class MixedSearch(GroupSearch):
         return in_slices
 
     def _too_few_slices_for(self, in_slices: Refusal) -> Refusal:
-        """Return a refusal with the fewest DSP slices that are enough if products use LUTs."""
+        """Return a `Refusal` with the fewest DSP slices that are enough if products use LUTs."""
         aim = self.task.aiming(objective="dsp", interval=None, dsp=self.task.board.dsp)
         fewest = replace(self, task=aim).best_factors()
         if isinstance(fewest, Refusal) or self._slices(fewest) >= in_slices.needed:
@@ -210,7 +210,7 @@ class MixedSearch(GroupSearch):
         )
 
     def _too_slow(self, limit: int, in_slices: Refusal) -> Refusal:
-        """Return a refusal with the shortest possible interval if products use LUTs."""
+        """Return a `Refusal` with the shortest possible interval if products use LUTs."""
         fastest = replace(self, task=self.task.aiming(objective="interval", interval=None)).best()
         if isinstance(fastest, Refusal):
             return in_slices
@@ -220,7 +220,7 @@ class MixedSearch(GroupSearch):
         )
 
     def fewest_luts_refusal(self, refusal: Refusal) -> Refusal:
-        """Return the refusal of the unroll factors with the fewest LUTs, or of the shortest interval, or ``refusal``.
+        """Return the `Refusal` of the unroll factors with the fewest LUTs, or of the shortest interval, or ``refusal``.
 
         Its number of LUTs is about the smallest that suffices for the group. If the group fits, its interval is too
         long.

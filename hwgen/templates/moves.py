@@ -72,7 +72,7 @@ class Move:
         return self.layer, self.field.partition("_")[0], self.fifo
 
     def apply(self, plan: LayerPlan) -> LayerPlan:
-        """Return a copy of a layer's plan with the memory of this move in LUTs or UltraRAM."""
+        """Return a `LayerPlan`: a copy of a layer's plan with the memory of this move in LUTs or UltraRAM."""
         where = "ultra" if self.ultra_rams else "lut"
         if self.field == "weights_joined":
             return replace(plan, weights_joined=True, weights_in="ultra" if self.ultra_rams else plan.weights_in)
@@ -84,7 +84,7 @@ class Move:
 
 
 def moves_of(group: Group) -> list[Move]:
-    """Return the possible moves of a fusion group's memories to LUTs, and mergers of weight memories."""
+    """Return a list of the possible moves of a fusion group's memories to LUTs, and mergers of weight memories."""
     return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
 
 
@@ -161,7 +161,7 @@ def _make_move(layer: int, field: str, fifo: int, now: Resources, moved: Resourc
 
 
 def cheapest_moves(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
-    """Return moves that free ``halves`` 18-kbit block RAM halves with the fewest LUTs; ``None`` if none do.
+    """Return a tuple of moves that free ``halves`` 18-kbit block RAM halves with the fewest LUTs; ``None`` if none do.
 
     ``None`` if all moves together free less. At most one move is made per memory.
     """
@@ -189,7 +189,7 @@ def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
 
 
 def fewest_ultra_moves(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
-    """Return the moves to UltraRAM that free ``halves`` 18-kbit halves of block RAMs with the fewest UltraRAMs.
+    """Return a tuple of moves to UltraRAM that free ``halves`` 18-kbit halves of block RAMs with the fewest UltraRAMs.
 
     If no moves within ``ultra_rams`` UltraRAMs free so much, return those that free the most. At most one move is made
     per memory.
@@ -207,7 +207,7 @@ def fewest_ultra_moves(moves: Sequence[Move], halves: int, ultra_rams: int) -> t
 
 
 def with_memories_moved(group: Group, board: Board) -> Group:
-    """Return the fusion group with memories moved out of block RAM until the board has enough block RAM.
+    """Return the fusion `Group` with memories moved out of block RAM until the board has enough block RAM.
 
     The group is returned unchanged if the board has enough block RAM, or if no moves suffice. FIFOs and line buffers
     keep their sizes.

@@ -64,7 +64,7 @@ class PyramidTemplate(Template):
     name = PYRAMID
 
     def tiles(self, network: Network) -> list[tuple[TiledAxis, TiledAxis]]:
-        """Return the input tiles of each layer, as a pair: along its rows, and along its columns.
+        """Return a list of the input tiles of each layer, as a pair: along its rows, and along its columns.
 
         Raises
         ------
@@ -164,7 +164,7 @@ def pyramid_cycles(config: AcceleratorConfig) -> int:
 
 
 def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[TiledAxis, TiledAxis]]) -> AcceleratorConfig:
-    """Return the accelerator configuration of a fusion group as computed tile by tile, from one that works row by row.
+    """Return the `AcceleratorConfig` of a fusion group as computed tile by tile, from one that works row by row.
 
     Arithmetic, FIFOs and beats are unchanged. Tile buffers and reuse buffers replace the line buffers.
 
@@ -266,7 +266,7 @@ class PyramidSearch(GroupSearch):
         return super()._slices(unrolling) + extra_slices
 
     def _lanes(self, unrolling: Unrolling) -> list[int | None]:
-        """Return the channels per beat of each layer's FIFO; ``None`` where the default is fast enough.
+        """Return a list of the channels per beat of each layer's FIFO; ``None`` where the default is fast enough.
 
         New pixels wait while kept pixels enter the next layer's tile, and must enter faster afterwards.
         """

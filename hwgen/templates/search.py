@@ -93,7 +93,7 @@ class GroupSearch:
         return [search.part(self.begin, self.end) for search in self.task.priced]
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
-        """Return the fusion group (layers computed together) with given plans for its layers."""
+        """Return the fusion `Group` (layers computed together) with given plans for its layers."""
         return Group(network=self.network, layers=layers, template=self.template, device=self.board.family)
 
     def best(self) -> Group | Refusal:
@@ -177,7 +177,7 @@ class GroupSearch:
         return self.shortage(group) or group
 
     def shortage(self, group: Group) -> Refusal | None:
-        """Return a refusal that names the first resource of the board that a group exceeds; ``None`` if it fits."""
+        """Return a `Refusal` that names the first resource of the board that a group exceeds; ``None`` if it fits."""
         return shortage(group.resources, self.board, self.goal.dsp)
 
     @property
@@ -193,7 +193,7 @@ class GroupSearch:
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def first_that_fits(self, search: Search) -> Group | None:
-        """Return the first group that fits, over intervals and their cheapest unroll factors, or ``None``.
+        """Return the first `Group` that fits, over intervals and their cheapest unroll factors, or ``None``.
 
         Block RAM need not fall as the interval grows. Intervals are therefore tried one after the other, 2 to 25 %
         apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
@@ -212,7 +212,7 @@ class GroupSearch:
         return None
 
     def _tried_intervals(self, search: Search) -> list[int]:
-        """Return the intervals (cycles) that `first_that_fits` tries, in order; empty if slices don't suffice."""
+        """Return a list of intervals (cycles) that `first_that_fits` tries, in order; empty if slices don't suffice."""
         goal = self.goal
         fewest = goal.objective == "dsp"
         fastest = search.fastest(lambda unrolling: self._slices(unrolling) <= goal.dsp, self._floor)
@@ -258,7 +258,7 @@ class GroupSearch:
         return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
     def min_refusal(self, refusal: Refusal) -> Refusal:
-        """Return ``refusal``, or the cheapest factors' refusal if that lacks less of the same resource."""
+        """Return a `Refusal`: ``refusal``, or the cheapest factors' refusal if that lacks less of the same resource."""
         cheapest = self.min_lack()
         if cheapest is not None and cheapest.resource == refusal.resource and cheapest.needed < refusal.needed:
             return cheapest
@@ -277,7 +277,7 @@ class GroupSearch:
         return self._smallest(self.search.cheapest_of_all).resources.lut
 
     def min_lack(self) -> Refusal | None:
-        """Return a refusal if the group with the cheapest unroll factors and smallest buffers exceeds the board."""
+        """Return a `Refusal` if the group with the cheapest unroll factors and smallest buffers exceeds the board."""
         return self._refuse(self.search.cheapest_of_all)
 
     def _lower_latency(self, fastest: Unrolling) -> Unrolling:
@@ -301,7 +301,7 @@ class GroupSearch:
     def _climbed(
         self, search: Search, fastest: Unrolling, budget: float, count: int = LATENCY_UNROLLINGS
     ) -> list[Unrolling]:
-        """Return unroll factors that use the budget to lower latency, lowest estimated latency first.
+        """Return a list of unroll factors that use the budget to lower latency, lowest estimated latency first.
 
         They start from ``fastest`` and about ``count`` slower unrollings.
         """
@@ -326,12 +326,12 @@ class GroupSearch:
         return endless_cycles(self.make(self._low_latency_layers(unrolling)).config, 1).latency
 
     def _refuse(self, unrolling: Unrolling) -> Refusal | None:
-        """Return a refusal if the unroll factors, with the smallest buffers, exceed the board; else ``None``."""
+        """Return a `Refusal` if the unroll factors, with the smallest buffers, exceed the board; else ``None``."""
         group = self._smallest(unrolling)
         return self.shortage(memory_moves.with_memories_moved(group, self.board) if self.moves_memories else group)
 
     def _smallest(self, unrolling: Unrolling) -> Group:
-        """Return the fusion group with given unroll factors and the smallest line buffers and FIFOs."""
+        """Return the fusion `Group` with given unroll factors and the smallest line buffers and FIFOs."""
         layers = self._layers(unrolling)
         rows = [self.template.stage(layer, self.board.family).min_rows for layer in self.network.layers]
         return self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
@@ -376,7 +376,7 @@ class GroupSearch:
         )
 
     def _sized(self, unrolling: Unrolling) -> Group:
-        """Return the fusion group with given unroll factors and the buffer sizes that the exact schedule determines.
+        """Return the fusion `Group` with given unroll factors and the buffer sizes that the exact schedule determines.
 
         If the interval is longer than the slowest layer's cycles, some width converters move before their FIFOs.
         """
@@ -411,7 +411,7 @@ class GroupSearch:
         return best
 
     def _low_latency_layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return layers' plans with width converters before FIFOs where that lowers latency most."""
+        """Return a tuple of layers' plans with width converters before FIFOs where that lowers latency most."""
         layers = self._layers(unrolling)
         if self.in_turn or not self.may_convert_first:
             return layers
@@ -419,7 +419,7 @@ class GroupSearch:
         return min((layers, *moved), key=lambda layers: endless_cycles(self.make(layers).config, 1).latency)
 
     def _group_with_buffers(self, layers: tuple[LayerPlan, ...]) -> Group:
-        """Return the group for given layers' plans with sized buffers, and with memories moved if they may move."""
+        """Return the `Group` for given layers' plans with sized buffers, and with memories moved if they may move."""
         group = self._buffered(layers)
         while self.moves_memories:
             moved = memory_moves.with_memories_moved(group, self.board)
@@ -501,7 +501,7 @@ def _faster(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple
 def layer_plan(
     stage: Stage[Any], unroll: Unroll, source: int, multiplier: Multiplier = PLAIN, readers: int = 1
 ) -> LayerPlan:
-    """Return the plan of one layer for given unroll factors, with buffers larger than needed.
+    """Return the plan (`LayerPlan`) of one layer for given unroll factors, with buffers larger than needed.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ Beats = tuple[tuple[int, ...], ...]
 
 
 def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
-    """Return the beat format of a feature map, with ``lanes`` channels of ``pixels`` neighbouring pixels per beat."""
+    """Return the `BeatFormat` of a feature map, with ``lanes`` channels of ``pixels`` neighbouring pixels per beat."""
     return BeatFormat(
         channels=feature_map.channels,
         height=feature_map.height,
@@ -140,11 +140,11 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def lut_multipliers(self) -> frozenset[LutMultiplier]:
-        """Kinds of multipliers in LUTs that suit the layer, for any number of words of its weight memories."""
+        """Set of kinds of multipliers in LUTs that suit the layer, for any number of words of its weight memories."""
         return frozenset()
 
     def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:
-        """Return the LUTs per product with its share of adders, and whether a memory stores the weight.
+        """Return a pair: the LUTs per product with its share of adders, and whether a memory stores the weight.
 
         A layer without weights has no products.
 
@@ -177,7 +177,7 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def work_fields(self) -> dict[str, Any]:
-        """Keyword arguments for the layer's `LayerWork` that depend on its kind, not on its sizes."""
+        """Dictionary of keyword arguments for the layer's `LayerWork` that depend on its kind, not on its sizes."""
         return {name: getattr(self, name) for name in ("whole_windows", "direct_inputs", "channelwise")}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
@@ -287,7 +287,7 @@ class WindowStage(Stage[Kind]):
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[LayerCompute, LayerFinish | None]:
-        """Return configurations of a layer's arithmetic and of its requantiser (``None`` without one).
+        """Return a pair: configurations of a layer's arithmetic and of its requantiser (``None`` without one).
 
         The finish is ``None`` if the results of the arithmetic are the outputs.
 
@@ -367,7 +367,7 @@ class WindowStage(Stage[Kind]):
 def channel_fields(
     stage: Stage[Any], accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
 ) -> dict[str, Any]:
-    """Return keyword arguments of a circuit with per-channel parameters, such as a requantiser."""
+    """Return, as a dictionary, keyword arguments of a circuit with per-channel parameters, such as a requantiser."""
     return {
         "device": stage.device,
         "lanes": lanes,

@@ -175,7 +175,7 @@ class ConvStage(WindowStage[ops.Conv]):
         return int(np.bitwise_or.reduce(words) & ~np.bitwise_and.reduce(words)).bit_count()
 
     def _sample(self, multiplier: LutMultiplier, words: int) -> DotProducts:
-        """Return a description of a few dot products, a sample for an estimate of LUTs per product.
+        """Return `DotProducts`: a description of a few dot products, a sample for an estimate of LUTs per product.
 
         Weights are random, so that many layers have the same sample.
 
@@ -249,7 +249,7 @@ class ConvStage(WindowStage[ops.Conv]):
         return max(signed_bits(int(least), int(most)), 2)
 
     def _signed_sums(self, multiplier: Multiplier) -> tuple[np.ndarray, np.ndarray]:
-        """Return two int64 arrays by output channel: sum of positive weights, and sum of negative weights.
+        """Return, as a pair, two int64 arrays by output channel: sum of positive weights, and sum of negative weights.
 
         If weights are loaded at run time, the arrays have one entry each: the sum of the largest magnitude that any
         weights have.
@@ -367,7 +367,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
 
     @cached_property
     def _counts(self) -> tuple[int, ...]:
-        """Distinct divisors (numbers of pixels) of the pool's window sums, ascending."""
+        """Tuple of distinct divisors (numbers of pixels) of the pool's window sums, ascending."""
         return tuple(np.unique(self.op.counts).tolist())
 
     @property

@@ -128,7 +128,7 @@ class Task:
         )
 
     def aiming(self, **changes: Any) -> Task:
-        """Return a copy of this task whose goal has the values ``changes``, in any fields but ``macs_per_dsp``.
+        """Return a `Task`: copy of this task whose goal has the values ``changes``, in any fields but ``macs_per_dsp``.
 
         Both tasks share their data.
         """
@@ -139,7 +139,7 @@ class Task:
 
     @property
     def in_slices(self) -> Task:
-        """Planning task of the same network for groups that compute all products in DSP slices."""
+        """Planning `Task` of the same network for groups that compute all products in DSP slices."""
         return self if self._in_slices is None else self._in_slices
 
     @cached_property

@@ -106,7 +106,7 @@ def largest(axis: TiledAxis, what: str) -> int:
 
 
 def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refusal:
-    """Return candidate output tiles (tips) as (rows, columns), from fast to small, or a refusal.
+    """Return a list of candidate output tiles (tips) as (rows, columns), from fast to small, or a refusal.
 
     Each tip is slower and needs less memory than the previous one. The cycles of a frame are the cycles of its
     multiply-adds, or of the transfers of the layer with the most pixels. The memory is the kept bands and two tiles of
@@ -141,7 +141,7 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refu
 
 
 def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[int, list[TiledAxis]] | Refusal:
-    """Return each layer's tiles along one axis, by size of the output tile, or a refusal if there are none.
+    """Return, as a dict, each layer's tiles along one axis, by size of the output tile, or a refusal if there are none.
 
     The sizes cut the output into nearly equal parts. Sizes without a pyramid that can be built are omitted.
     """

@@ -85,7 +85,7 @@ class Prices(ABC):
 
     @abstractmethod
     def forms(self, work: LayerWork) -> Sequence[Form]:
-        """Return the permitted divisions of a layer's products between DSP slices and LUTs."""
+        """Return a sequence of the permitted divisions of a layer's products between DSP slices and LUTs."""
 
     @abstractmethod
     def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:
@@ -163,7 +163,7 @@ class _Table(FactorTable):
         return self._choices_front(np.flatnonzero(chosen))
 
     def unroll(self, choice: int, lut_lanes: int) -> Unroll:
-        """Return the unroll factors of a choice, with its multiplier and ``lut_lanes`` output channels in LUTs."""
+        """Return the `Unroll` factors of a choice, with its multiplier and ``lut_lanes`` output channels in LUTs."""
         multiplier = self.forms[self.form[choice]].multiplier
         name = None if multiplier is None else multiplier.name
         return Unroll(
@@ -174,7 +174,7 @@ class _Table(FactorTable):
 def by_prices(
     works: Sequence[LayerWork], prices: Prices, budget: Budget, copies: Mapping[int, LayerWork] | None = None
 ) -> Search:
-    """Return a search for unroll factors, and divisions of products between DSP slices and LUTs, within a budget."""
+    """Return a `Search` for unroll factors, and divisions of products between DSP slices and LUTs, within a budget."""
 
     def tables(work: LayerWork, pixels: Sequence[int], budget: Budget) -> list[_Table]:
         return [_Table(work, tp, prices, int(budget.slices)) for tp in pixels]
@@ -275,7 +275,7 @@ class StagePrices(Prices):
         return np.minimum.reduce(np.broadcast_arrays(*costs))
 
     def _products(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier, luts: Any) -> tuple[Any, Any]:
-        """Return the LUTs of one output channel's products, if in LUTs, and the layer's other LUTs.
+        """Return a pair: the LUTs of one output channel's products, if in LUTs, and the layer's other LUTs.
 
         The weights of a lane are in LUTs if their memories have few words. The adders of the chains of a lane in slices
         are not needed in a lane in LUTs, whose products include their adders.

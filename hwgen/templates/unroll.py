@@ -127,7 +127,7 @@ def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
-    """Return a layer's Pareto-optimal unroll factors (cost, cycles, input beats), one table per ``Tp``."""
+    """Return, as a list, a layer's Pareto-optimal unroll factors (cost, cycles, input beats), one table per ``Tp``."""
     tn, tm, tk = factor_grid(work)
     wanted = np.lexsort((tm, tn, rough_luts(work, Unroll(tn, tm, tk))))  # type: ignore[arg-type]
     tn, tm, tk = tn[wanted], tm[wanted], tk[wanted]
@@ -163,7 +163,7 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
 
 
 def choices(work: LayerWork, cost: Cost) -> list[UnrollChoice]:
-    """Return a layer's Pareto-optimal unroll factors for one pixel per cycle, ascending by cycles.
+    """Return, as a list, a layer's Pareto-optimal unroll factors for one pixel per cycle, ascending by cycles.
 
     A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the choice with
     fewer LUTs (`rough_luts`) wins, then the choice with fewer lanes. ``Tn``, ``Tm`` and ``Tk`` are the smallest values
@@ -243,7 +243,7 @@ class Search:
         return other
 
     def under(self, budget: factor_paths.Budget) -> Search:
-        """Return a copy of this search under another budget; both searches share their caches."""
+        """Return a `Search`: a copy of this search under another budget; both searches share their caches."""
         other = copy(self)
         other.budget = budget
         other._steps = self._steps  # slow, and needed by any use of either search
@@ -270,7 +270,7 @@ class Search:
         return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
 
     def _layer_intervals(self, index: int) -> np.ndarray:
-        """Return the cycles per frame that a layer, given by its index, can take, in ascending order."""
+        """Return an array of the cycles per frame that a layer, given by its index, can take, in ascending order."""
         work, source = self.works[index], self.works[index].source(index)
         sources = tuple(pixel_factors(self.works[source], self.works[source].source(source) == source))
         key = work, source == index, sources
@@ -446,7 +446,7 @@ class Search:
 
 
 def by_cost(works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None) -> Search:
-    """Return a search for the unroll factors with the lowest cost, then with the fewest estimated LUTs."""
+    """Return a `Search` for the unroll factors with the lowest cost, then with the fewest estimated LUTs."""
     return Search(
         works, lambda work, pixels, budget: _options(work, cost, pixels), factor_paths.Budget(inf, inf, 1, 1j), copies
     )
@@ -460,7 +460,7 @@ def min_text(search: Search) -> str:
 
 
 def pixel_factors(work: LayerWork, first: bool) -> list[int]:
-    """Return a layer's candidate ``Tp``, the smallest for each number of pixel groups per frame.
+    """Return, as a list, a layer's candidate ``Tp``, the smallest for each number of pixel groups per frame.
 
     If the layer is the first, groups of input pixels count, too.
     """

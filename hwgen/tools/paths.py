@@ -47,7 +47,7 @@ class LogicPath:
 
 
 def flow_of(device: Device) -> YosysFlow:
-    """Return the Yosys settings of a device family, which must have some."""
+    """Return a `YosysFlow`: the Yosys settings of a device family, which must have some."""
     assert device.yosys is not None
     return device.yosys
 

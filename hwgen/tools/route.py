@@ -96,7 +96,7 @@ class Folder:
         return self.path / f"{self.top}_serial.lpf"
 
     def files(self) -> dict[str, bytes]:
-        """Return the contents of the design's Verilog and memory files, by name, without test benches."""
+        """Return a dict of the contents of the design's Verilog and memory files, by name, without test benches."""
         names = [*self.path.glob("*.mem"), *(path for path in self.path.glob("*.v") if not path.stem.endswith("_tb"))]
         return {path.name: path.read_bytes() for path in names}
 
@@ -148,7 +148,7 @@ class Routing:
         return self.reached_mhz >= self.clock_mhz
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``route.json``: all fields as JSON-like values."""
+        """Return, as a dictionary, the contents of ``route.json``: all fields as JSON-like values."""
         return asdict(self)
 
     def summary(self) -> str:
@@ -176,7 +176,7 @@ def _read_json(path: Path) -> Entries:
 
 
 def flow_of(board: Board) -> NextpnrFlow:
-    """Return the nextpnr settings of a board's device family, or raise ToolError if it has none.
+    """Return a `NextpnrFlow`: the nextpnr settings of a board's device family, or raise ToolError if it has none.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def require(flow: NextpnrFlow) -> None:
 
 
 def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routing, bytes | None]:
-    """Return a `Routing` of a design or component by nextpnr, and bitstream bytes if the design has pins.
+    """Return, as a pair, a `Routing` of a design or component by nextpnr, and bitstream bytes if the design has pins.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ TIME_LIMIT = 4 * 3600
 
 
 def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
-    """Return the resources (DSP slices, memories, LUTs, flip-flops) of a netlist, given its number of cells by type.
+    """Return the `Resources` (DSP slices, memories, LUTs, flip-flops) of a netlist, given its number of cells by type.
 
     Parameters
     ----------
@@ -149,16 +149,16 @@ class Synthesis:
 
     @property
     def estimate(self) -> Resources:
-        """Total estimated resources of all synthesised components."""
+        """Total estimated `Resources` of all synthesised components."""
         return sum((row.estimate for row in self.rows), Resources())
 
     @property
     def measured(self) -> Resources:
-        """Total measured resources of all synthesised components."""
+        """Total measured `Resources` of all synthesised components."""
         return sum((row.measured for row in self.rows), Resources())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``hwgen synth --json`` as JSON-like values."""
+        """Return, as a dictionary, the contents of ``hwgen synth --json`` as JSON-like values."""
         return {
             "total": self.measured.as_dict(),
             "estimate": self.estimate.as_dict(),
@@ -166,7 +166,7 @@ class Synthesis:
         }
 
     def document(self) -> dict[str, Any]:
-        """Return the synthesis section of ``report.html`` as JSON-like values (`hwgen.report.page`)."""
+        """Return, as a dict, the synthesis section of ``report.html`` as JSON-like values (`hwgen.report.page`)."""
         rows_by_label: dict[str, list[ComponentRow]] = {}
         for row in self.rows:
             rows_by_label.setdefault(row.report_label, []).append(row)
@@ -276,7 +276,7 @@ def synthesise(
 def measure_run(
     with_paths: bool, device: Device, configs: Sequence[ComponentConfig]
 ) -> list[tuple[Resources, LogicPath | None]]:
-    """Return a pair per component from one run of Yosys: resources, and on request the critical path."""
+    """Return, as a list, a pair per component from one run of Yosys: resources, and on request the critical path."""
     if not with_paths:
         return [(resources, None) for resources in measure(configs, device)]
     return list(zip(*measure_paths(configs, device), strict=True))
@@ -348,7 +348,7 @@ def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def measure(configs: Sequence[ComponentConfig], device: Device = DEFAULT) -> list[Resources]:
-    """Return the resources (LUTs, flip-flops ..) of each component, from one run of Yosys.
+    """Return a list of the resources (LUTs, flip-flops ..) of each component, from one run of Yosys.
 
     Raises
     ------
@@ -361,7 +361,7 @@ def measure(configs: Sequence[ComponentConfig], device: Device = DEFAULT) -> lis
 def measure_paths(
     configs: Sequence[ComponentConfig], device: Device = DEFAULT
 ) -> tuple[list[Resources], list[LogicPath | None]]:
-    """Return two lists from one run of Yosys: each component's resources, and each one's critical path.
+    """Return, as a pair, two lists from one run of Yosys: each component's resources, and each one's critical path.
 
     Raises
     ------
@@ -373,7 +373,7 @@ def measure_paths(
 
 
 def cells(components: Sequence[wiring.Component], device: Device = DEFAULT) -> list[Counter[str]]:
-    """Return a counter of netlist cells by type for each component, from one run of Yosys.
+    """Return, as a list, a counter of netlist cells by type for each component, from one run of Yosys.
 
     One run of Yosys synthesises all components, without optimisation across their ports.
 
@@ -456,7 +456,7 @@ class SideBySide(wiring.Component):
 
     @property
     def names(self) -> list[str]:
-        """Names of the submodules, in the order of the contained components."""
+        """List of names of the submodules, in the order of the contained components."""
         return list(self._parts)
 
     def elaborate(self, platform):

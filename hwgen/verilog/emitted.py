@@ -48,7 +48,7 @@ def files(
     device: Device = DEFAULT,
     say: Callable[[str], None] = lambda step: None,
 ) -> dict[str, bytes]:
-    """Return an accelerator's Verilog and memory files as bytes by file name, from the cache if possible.
+    """Return, as a dict, an accelerator's Verilog and memory files as bytes by file name, from the cache if possible.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def files(
 
 
 def engine_files(config: EngineConfig, device: Device = DEFAULT) -> dict[str, bytes]:
-    """Return an engine's Verilog and memory files as bytes by file name, ``engine.v`` first.
+    """Return, as a dictionary, an engine's Verilog and memory files as bytes by file name, ``engine.v`` first.
 
     They are for one device family, and come from the cache if they were written before.
 
@@ -128,7 +128,7 @@ def write(config: Config, directory: str | Path, *, component: Factory | None = 
 
 
 def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Path]:
-    """Write files, given as contents by name, into a folder, and return their paths.
+    """Write files, given as contents by name, into a folder, and return a list of their paths.
 
     Files with equal contents keep their modification time.
 
@@ -162,7 +162,7 @@ def _on_one_line(name: str) -> str:
 
 
 def _describe(port: Port) -> list[str]:
-    """Return comment lines for the Verilog header that describe the beats of a stream port."""
+    """Return a list of comment lines for the Verilog header that describe the beats of a stream port."""
     beat, order = port.beat, port.order
     values = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values"
     travels = "row-major" if order == beat.raster else "rectangle by rectangle, each row-major"

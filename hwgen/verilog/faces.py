@@ -47,7 +47,7 @@ class Elaborated(Elaboratable):
 
 
 def components(fragment: Any, top: str) -> dict[str, Elaboratable]:
-    """Return the Amaranth object, usually a component, that each module was elaborated from, by RTLIL name.
+    """Return, as a dict, the Amaranth object, usually a component, that each module was elaborated from, by RTLIL name.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def _components(fragment: Any, path: str) -> Iterator[tuple[str, Elaboratable]]:
 
 
 def outputs(fragment: Any) -> dict[str, frozenset[str]]:
-    """Return, by the name of each instantiated foreign module, the set of its output ports' names."""
+    """Return, as a dictionary by the name of each instantiated foreign module, the set of its output ports' names."""
     foreign: dict[str, frozenset[str]] = {}
     for child, *_ in fragment.subfragments:
         foreign |= outputs(child)
@@ -188,7 +188,7 @@ def _partial_names(
     partial: Mapping[str, Mapping[str, Sequence[SignalPart]]],
     members: Mapping[str, _Member],
 ) -> dict[str, str]:
-    """Return, by wire, a Verilog name for each module port that carries part of a signal."""
+    """Return, as a dictionary by wire, a Verilog name for each module port that carries part of a signal."""
     names = {}
     for wire in ports:
         same = [name for name, member in members.items() if member.direction == wire.port]
@@ -200,7 +200,7 @@ def _partial_names(
 def _member_names(
     ports: Sequence[rtlil.Wire], aliases: Mapping[str, Sequence[str]], members: Mapping[str, _Member]
 ) -> dict[str, str]:
-    """Return, by wire, the component's port that the wire is, which has its direction and width.
+    """Return, as a dictionary by wire, the component's port that the wire is, which has its direction and width.
 
     A wire can have the name of an inner component's port as well: a layer's ``load_i`` is ``i`` of the component
     inside. Therefore the wires with the fewest names choose first.
@@ -221,7 +221,7 @@ def _member_names(
 
 
 def _members(component: Elaboratable | None) -> dict[str, _Member]:
-    """Return the ports of an Amaranth component by name, in the order of its signature."""
+    """Return a dictionary of the ports of an Amaranth component by name, in the order of its signature."""
     if not isinstance(component, wiring.Component):
         return {}
     members = {}
@@ -234,7 +234,7 @@ def _members(component: Elaboratable | None) -> dict[str, _Member]:
 
 
 def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
-    """Return, by whole wire of an RTLIL module, its other names: the wires that are connected to it."""
+    """Return, as a dictionary by whole wire of an RTLIL module, its other names: the wires that are connected to it."""
     aliases: dict[str, list[str]] = {}
     for connection in module.connections:
         left, right = connection.left, connection.right
@@ -299,7 +299,7 @@ def _head(name: str, component: Elaboratable | None) -> list[str]:
 
 
 def _wrapped(texts: Iterable[str]) -> list[str]:
-    """Return the texts as comment lines of at most `COLUMNS` columns, broken only between two texts.
+    """Return a list of the texts as comment lines of at most `COLUMNS` columns, broken only between two texts.
 
     A comment that begins with a tool's name is a directive (``// verilator ..``, ``// synopsys ..``). A text can
     contain a user's name, so no line begins within a text.

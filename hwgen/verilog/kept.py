@@ -24,7 +24,7 @@ _NAME = "files.zip"
 def written(
     inputs: object, write: Callable[[], dict[str, bytes]], *, say: Callable[[str], None] = lambda step: None
 ) -> dict[str, bytes]:
-    """Return the Verilog files that ``write`` makes, as bytes by file name, from the cache if it has them.
+    """Return a dict of the Verilog files that ``write`` makes, as bytes by file name, from the cache if it has them.
 
     Parameters
     ----------

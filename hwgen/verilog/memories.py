@@ -212,7 +212,7 @@ def _memory_module(
 
 
 def memory_files(design: Design, platform: WriterPlatform) -> dict[int, str]:
-    """Return the names of the memory contents' files, by file index, made from the memory instances' paths."""
+    """Return a dict of names of the memory contents' files, by file index, made from the memory instances' paths."""
     paths = {}
     for module in design.values():
         for cell in module.cells:

@@ -141,7 +141,7 @@ class ModuleText:
     # Names
 
     def _names_of_aliases(self) -> dict[str, list[str]]:
-        """Return, by RTLIL name of a whole wire, the wire's other RTLIL names."""
+        """Return, as a dictionary by RTLIL name of a whole wire, the wire's other RTLIL names."""
         names: dict[str, list[str]] = {}
         for alias in self._net.aliases:
             name = alias.left[0].wire
@@ -256,7 +256,7 @@ class ModuleText:
 
     @cached_property
     def _readers(self) -> dict[str, list[Cell]]:
-        """Operators (RTLIL cells) that read each wire, as a list by the wire's RTLIL name."""
+        """Dictionary of operators (RTLIL cells) that read each wire, as a list by the wire's RTLIL name."""
         readers: dict[str, list[Cell]] = {}
         for cell in self._net.operators.values():
             for port, sig in cell.ports.items():
@@ -303,7 +303,7 @@ class ModuleText:
     # Text
 
     def lines(self) -> list[str]:
-        """Return the lines of the module's Verilog text, from ``module`` to ``endmodule``."""
+        """Return a list of the lines of the module's Verilog text, from ``module`` to ``endmodule``."""
         self._seen = {}
         clocked = [self._clock(clock) for clock in self._net.clocks]
         memories = [line for memory in self._net.memories for line in self._memory(memory)]
@@ -373,7 +373,7 @@ class ModuleText:
     # Logic
 
     def _logic(self) -> list[str]:
-        """Return lines of Verilog that declare and assign wires, each after the wires that it depends on."""
+        """Return a list of lines of Verilog that declare and assign wires, each after the wires that it depends on."""
         net = self._net
         texts: dict[str, _Drivers] = {}
         needs: dict[str, list[str]] = {}
@@ -594,7 +594,7 @@ class ModuleText:
         return wrapped(f"        {self._enabled(cell.ports['EN'])}{text}")
 
     def _write(self, name: str, stored: int, cell: Cell) -> list[str]:
-        """Return lines of Verilog for a memory's write port, which write the enabled bits of a word."""
+        """Return a list of lines of Verilog for a memory's write port, which write the enabled bits of a word."""
         enable, data = cell.ports["EN"], cell.ports["DATA"]
         bits = [cut(enable, index, 1) for index in range(width_of(enable))]
         lines, low = [], 0
@@ -682,7 +682,7 @@ def _width(node: Sig | Multiplexer) -> int:
 def _function(
     name: str, num_inputs: int, bits: int, width: int, rows: Sequence[tuple[str, ...]], values: Sequence[str]
 ) -> list[str]:
-    """Return lines of a Verilog function that selects, by an index, a constant or one of its inputs.
+    """Return a list of lines of a Verilog function that selects, by an index, a constant or one of its inputs.
 
     Parameters
     ----------

@@ -202,7 +202,7 @@ def _body_sigs(body: Body) -> Iterator[Sig]:
 
 
 def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> Netlist:
-    """Return the netlist of an RTLIL module, simplified and arranged for the Verilog writer.
+    """Return the `Netlist` of an RTLIL module, simplified and arranged for the Verilog writer.
 
     Parameters
     ----------
@@ -515,7 +515,7 @@ def _unary(cell: Cell, kind: str, operand: Sig) -> Cell:
 
 
 def _outputs_of(cell: Cell, design: Design, outputs: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the names of the output ports of an instance."""
+    """Return a set of the names of the output ports of an instance."""
     child = design.get(cell.kind[1:])
     if child is None:
         return outputs[cell.kind[1:]]

@@ -101,7 +101,7 @@ def written(
 
 
 def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
-    """Return pairs (``i`` or ``o``, Amaranth signal), one per port of a `Part` component, by port name.
+    """Return a dictionary of pairs (``i`` or ``o``, Amaranth signal), one per port of a `Part` component, by port name.
 
     Constants, such as a ready signal that is always high, are not ports.
     """
@@ -114,12 +114,12 @@ def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
 
 
 def ports_of(part: Part[Any]) -> list[tuple[str, Any, None]]:
-    """Return a `Part` component's ports for Amaranth's RTLIL writer, as tuples (name, signal, ``None``)."""
+    """Return, as a list, a `Part` component's ports for Amaranth's RTLIL writer, as tuples (name, signal, ``None``)."""
     return [(port, signal, None) for port, (_, signal) in _ports(part).items()]
 
 
 def _part_files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
-    """Return the Verilog cache files (bytes by name) of a `Part` submodule, written now if the cache has none."""
+    """Return a dict of Verilog cache files (bytes by name) of a `Part` submodule, written now if the cache has none."""
     write = partial(_files, part, name, device)
     if type(part).__module__.partition(".")[0] != "hwgen":  # the cache can't know whether the class changed
         return write()
@@ -127,7 +127,7 @@ def _part_files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
 
 
 def _files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
-    """Return a `Part` submodule's cache files as bytes by name: Verilog body, port names, and primitives.
+    """Return, as a dict, a `Part` submodule's cache files as bytes by name: Verilog body, port names, and primitives.
 
     ``name`` is the name of its instances.
     """

@@ -120,7 +120,7 @@ def form(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform)
 
 
 def _ports(primitive: ConfiguredComponent[Any]) -> dict[str, tuple[str, Any]]:
-    """Return pairs (``i`` or ``o``, Amaranth signal), one per port of a component, by port name."""
+    """Return a dictionary of pairs (``i`` or ``o``, Amaranth signal), one per port of a component, by port name."""
     return {
         "__".join(map(str, path)): ("i" if member.flow == In else "o", Value.cast(value))
         for path, member, value in primitive.signature.flatten(primitive)

@@ -24,7 +24,7 @@ from hwgen.verilog.primitives import named_modules
 
 
 def convert(component: wiring.Component, name: str, *, head: str = "", device: Device = DEFAULT) -> dict[str, bytes]:
-    """Return an Amaranth component as Verilog and memory files: bytes by file name.
+    """Return, as a dictionary, an Amaranth component as Verilog and memory files: bytes by file name.
 
     Parameters
     ----------

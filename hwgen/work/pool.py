@@ -259,7 +259,7 @@ def run(
     done: Callable[[int, Any], None] = lambda index, result: None,
     ended: Callable[[], None] = lambda: None,
 ) -> list[T]:
-    """Return the results of ``function(*shared, task)`` for each task in order, computed in a pool.
+    """Return a list of the results of ``function(*shared, task)`` for each task in order, computed in a pool.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ class Dsp48e2Chains(SliceChains):
         return [*lines, f"    assign sum = p_{last}[{sum_bits - 1}:0];"]
 
     def _slice(self, index: int, term: SliceTerm, *, adds_own_sum: bool) -> list[str]:
-        """Return the Verilog statements of one DSP48E2 slice of a chain: its operands, and its instance."""
+        """Return a list of the Verilog statements of one DSP48E2 slice of a chain: its operands, and its instance."""
         operands = [(f"activation_{index}", term.activation), (f"weight_{index}", term.weight)]
         if term.activation.signed_bits <= term.weight.signed_bits:
             operands.reverse()
@@ -120,7 +120,7 @@ def _signed_operand(port: str, operand: SliceOperand) -> str:
 
 
 def _registers(port: str, operand: SliceOperand) -> dict[str, int]:
-    """Return DSP48E2 parameters (numbers by name) for how many registers an operand has.
+    """Return a dictionary of DSP48E2 parameters (numbers by name) for how many registers an operand has.
 
     The cascade output that is not used has as many.
     """
@@ -136,7 +136,7 @@ def _enables(port: str, operand: SliceOperand) -> dict[str, str]:
 
 
 def _connections(values: dict[str, str | int] | dict[str, str]) -> list[str]:
-    """Return lines of Verilog that connect an instance's parameters or ports by name."""
+    """Return a list of lines of Verilog that connect an instance's parameters or ports by name."""
     lines = [f"        .{name}({value})" for name, value in values.items()]
     return [f"{line}," for line in lines[:-1]] + lines[-1:]
 

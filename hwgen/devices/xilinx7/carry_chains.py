@@ -47,7 +47,7 @@ class CarryChains(Adders):
     cell: CarryCell
 
     def ternary(self, bits: int, negative: Sequence[bool]) -> list[str]:
-        """Return lines of Verilog: a three-input adder with one LUT per bit for majority and parity.
+        """Return a list of lines of Verilog: a three-input adder with one LUT per bit for majority and parity.
 
         The majority is a carry of the next bit. The carry chain adds majorities and parities::
 
@@ -80,7 +80,7 @@ class CarryChains(Adders):
         ]
 
     def booth_row(self, bits: int, multiplicand_bits: int) -> list[str]:
-        """Return lines of Verilog: a Booth row, which adds a multiple (-2 to 2) of one number to another.
+        """Return a list of lines of Verilog: a Booth row, which adds a multiple (-2 to 2) of one number to another.
 
         The LUT reads the digit's three bits, two bits of the multiplicand and the addend's bit. A negative multiple is
         inverted, and the chain's carry input adds 1. In a slice the carry input takes the place of the lowest addend's

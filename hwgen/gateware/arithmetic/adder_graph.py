@@ -114,7 +114,7 @@ class AdderGraph:
     # Planning
 
     def add(self, terms: Sequence[Term], *, owner: int | None = None, limit: int | None = None) -> Term:
-        """Add an adder of two or three terms to the graph; return a term that stands for their sum.
+        """Add an adder of two or three terms to the graph; return a `Term` that stands for their sum.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class AdderGraph:
         return new._replace(sign=sign)
 
     def _add(self, terms: Sequence[Term], constant: int, owner: int | None, limit: int | None) -> Term:
-        """Add an adder of terms and a constant to the graph; return a term that stands for its sum."""
+        """Add an adder of terms and a constant to the graph; return a `Term` that stands for its sum."""
         base = min(term.shift for term in terms)
         base = min(base, trailing_zeros(constant)) if constant else base
         terms = sorted((term._replace(shift=term.shift - base) for term in terms), key=_by_shift)
@@ -221,7 +221,7 @@ class AdderGraph:
     # Delays
 
     def _uses(self) -> dict[int, set[int]]:
-        """Return, by node index, the set of delays (cycles) after which adders or final sums read the node.
+        """Return, as a dict by node index, the set of delays (cycles) after which adders or final sums read the node.
 
         Nodes that no sum needs have no entry.
         """
@@ -249,7 +249,7 @@ class AdderGraph:
     # Circuit
 
     def add_to(self, m: Module, operands: Sequence[Value], prefix: str, names: Sequence[str]) -> list[Signal]:
-        """Add the circuit of the adder graph to a module, and return the signal of each sum.
+        """Add the circuit of the adder graph to a module, and return, as a list, the signal of each sum.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ class AdderGraph:
 
 
 def _by_shift(term: Term) -> tuple[int, int]:
-    """Return the key that sorts terms by shift, and terms of equal shift with positive ones first."""
+    """Return, as a pair, the key that sorts terms by shift, and terms of equal shift with positive ones first."""
     return term.shift, -term.sign
 
 

@@ -56,12 +56,12 @@ def _scale(site: Site) -> tuple[str, str]:
 
 
 def of_scale(config: ScaleConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a `ScaleUnit`: mantissa, product and rounding."""
+    """Return a list of the proof obligations of a `ScaleUnit`: mantissa, product and rounding."""
     return [_mantissa(config, site), *_products(site), _rounding(site)]
 
 
 def _mantissa(config: ScaleConfig, site: Site) -> Obligation:
-    """Return the proof obligation of the biased sum's sign, left shift, and 24-bit mantissa, ties to even."""
+    """Return the proof `Obligation` of the biased sum's sign, left shift, and 24-bit mantissa, ties to even."""
     cycles = _MANTISSA
     wide = _TOTAL_BITS + BIAS_BITS  # the largest left shift is 31
     return pipeline(
@@ -139,7 +139,7 @@ def _row_terms(stage: int, digits: str, factor: str) -> str:
 
 
 def _partial_product_rows(site: Site) -> Obligation:
-    """Return the proof obligation that the Booth rows of the significand's low bits are added, stage by stage."""
+    """Return the proof `Obligation` that the Booth rows of the significand's low bits are added, stage by stage."""
     lines = _factors(site, len(_ROWS))
     asserts, width = {}, SIGNIFICAND_BITS + 9
     for stage, rows in enumerate(_ROWS, start=1):
@@ -166,7 +166,7 @@ def _partial_product_rows(site: Site) -> Obligation:
 
 
 def _products(site: Site) -> list[Obligation]:
-    """Return the proof obligations of the exact product of mantissa and significand, from LUTs and a DSP slice."""
+    """Return a list of obligations of the exact product of mantissa and significand, from LUTs and a DSP slice."""
     cycles, high_bits = _PRODUCT - 1, _PRODUCT_BITS - _LOW_BITS
     rows = ("row_sum_3", "product_low_2_1", "product_low_1_2")
     sum_bits, word = SIGNIFICAND_BITS + 9, f"[{_PRODUCT_BITS - 1}:0]"
@@ -215,7 +215,7 @@ def _products(site: Site) -> list[Obligation]:
 
 
 def _rounding(site: Site) -> Obligation:
-    """Return the proof obligation that a product is rounded to float32 and then to an integer, for each shift."""
+    """Return the proof `Obligation` that a product is rounded to float32 and then to an integer, for each shift."""
     _, shift = _scale(site)
     cycles = _PRODUCT + _ROUNDING
     width, spare = _PRODUCT_BITS + 2, BIAS_BITS - SIGNIFICAND_BITS

@@ -45,7 +45,7 @@ def digits(weight: int) -> Iterator[tuple[int, int]]:
 
 
 def shared_terms(graph: AdderGraph, weights: Sequence[Sequence[int]], sum_bits: Sequence[int]) -> list[list[Term]]:
-    """Add to a graph the additions that several sums share; return, per sum, the terms that remain to be added.
+    """Add to a graph the additions that several sums share; return a list: per sum, the terms that remain to be added.
 
     Parameters
     ----------

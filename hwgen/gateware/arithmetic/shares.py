@@ -64,7 +64,7 @@ class ShareSum:
     def add_to(
         self, m: Module, name: str, read: Callable[[int, Value], Value], operands: Sequence[Value]
     ) -> tuple[Value, Value]:
-        """Add a circuit that sums two operands' table entries; return the integer part and whether to round up.
+        """Add a circuit that sums two operands' table entries; return a pair: the integer part and whether to round up.
 
         ``read`` adds a table and returns its entry, by the index of the table (2 for the rounding) and the index of the
         entry. ``name`` is the name of the sum. The caller adds the registers of both results.

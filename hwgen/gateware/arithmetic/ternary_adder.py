@@ -90,7 +90,7 @@ class TernaryAdder(Primitive[TernaryAdderConfig]):
 
     @property
     def addends(self) -> list[Signal]:
-        """Input ports of the three numbers, as signals."""
+        """List of input ports of the three numbers, as signals."""
         return [getattr(self, f"addend_{index}") for index in range(3)]
 
     @property

@@ -72,7 +72,7 @@ class BusShellConfig(ForDevice):
     @property
     @abstractmethod
     def registers(self) -> tuple[Register, ...]:
-        """Registers of the shell's AXI4-Lite register map, sorted by byte offset."""
+        """Tuple of registers of the shell's AXI4-Lite register map, sorted by byte offset."""
 
     @property
     def bank(self) -> BankConfig:
@@ -122,7 +122,7 @@ class BusShellConfig(ForDevice):
 
     @abstractmethod
     def component(self) -> BusShell:
-        """Return a new bus shell of this configuration, an Amaranth component."""
+        """Return a new `BusShell` of this configuration, an Amaranth component."""
 
     @abstractmethod
     def wrapper(self, top: str) -> wiring.Component:

@@ -105,7 +105,7 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def parameters(self) -> dict[str, dict[str, str]]:
-        """Vivado interface parameters of clock, reset, interrupt and memory bus, by bus or port name.
+        """Dictionary of Vivado interface parameters of clock, reset, interrupt and memory bus, by bus or port name.
 
         For the bus to memory see PG373, Advanced Settings Parameters.
         """

@@ -19,7 +19,7 @@ _MAX_OPEN = 7
 
 
 def obligations(config: BankConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a register bank: AXI4-Lite's rules, and the effects of reads and writes."""
+    """Return a list of proof obligations of a register bank: AXI4-Lite's rules, and the effects of reads and writes."""
     written, write_rules = held("bvalid", "bus__bvalid", "bus__bready", {})
     read, read_rules = held("rvalid", "bus__rvalid", "bus__rready", {"bus__rdata": BITS})
     answered = "(bus__bvalid & bus__bready)"
@@ -154,7 +154,7 @@ def _is_written(register: Register) -> str:
 
 
 def write_lines(bus: str) -> list[str]:
-    """Return Verilog lines that track the writes on an AXI4-Lite bus whose port names start with ``bus``.
+    """Return a list of Verilog lines that track the writes on an AXI4-Lite bus whose port names start with ``bus``.
 
     ``writes`` is high while a write of ``data`` to the word at ``address`` takes effect. ``enabled`` has the bits of
     the bytes that it changes.

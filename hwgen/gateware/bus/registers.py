@@ -105,7 +105,7 @@ class Register:
 
 
 def interrupt_registers(events: tuple[Field, ...]) -> tuple[Register, Register]:
-    """Return the descriptions of ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event."""
+    """Return a pair: the descriptions of ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event."""
     return (
         Register(
             name="INTERRUPT_ENABLE",
@@ -125,13 +125,13 @@ def interrupt_registers(events: tuple[Field, ...]) -> tuple[Register, Register]:
 
 
 def read_only(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
-    """Return the description of a read-only register whose only field is ``VALUE``, 32 bits."""
+    """Return a `Register`: the description of a read-only register whose only field is ``VALUE``, 32 bits."""
     value = Field(name="VALUE", low=0, bits=32, about=about, reset=reset)
     return Register(name=name, offset=offset, access="r", about=about, fields=(value,))
 
 
 def identity_registers(identity: int, version: int, build_hash: int) -> tuple[Register, ...]:
-    """Return the descriptions of a wrapper's first four registers: ``IDENTITY``, ``VERSION`` and the build hash.
+    """Return a tuple of descriptions of a wrapper's first four registers: ``IDENTITY``, ``VERSION`` and the build hash.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: RepackConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations ``occupancy``, ``tokens`` and ``progress`` of a width converter at a bus."""
+    """Return a list of proof obligations ``occupancy``, ``tokens`` and ``progress`` of a width converter at a bus."""
     return [_occupancy(config, site), _tokens(config, site), _progress(config, site)]
 
 
@@ -47,7 +47,7 @@ def _observer(config: RepackConfig) -> list[str]:
 
 
 def _counter_facts(config: RepackConfig, site: Site) -> dict[str, str]:
-    """Return assertions, by name, that the width converter's counters equal the observer's."""
+    """Return a dictionary of assertions, by name, that the width converter's counters equal the observer's."""
     counters = {
         f"{signal}_{name}_index": f"{side}_{counted}"
         for side, signal in (("in", "input"), ("out", "output"))

@@ -33,7 +33,7 @@ def shell_parts(config: ShellConfig) -> dict[str, Any]:
 
 
 def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of an accelerator's bus shell: AXI4-Stream's rules, its wiring and its registers."""
+    """Return a list of obligations of an accelerator's bus shell: AXI4-Stream's rules, its wiring and its registers."""
     sizes = [_packet_size(end, site) for end in config.inputs if end.guard.packets]
     return [
         *(output for end in config.outputs for output in _output_obligations(config, end, site)),
@@ -43,7 +43,7 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
 
 
 def _packet_size(end: BusStreamConfig, site: Site) -> Obligation:
-    """Return the obligation that an input's check of frame lengths gets the packet size only between packets."""
+    """Return the `Obligation` that an input's check of frame lengths gets the packet size only between packets."""
     guard = f"{end.name}_guard"
     ports = packet_ports(site.part(guard))
     bits = {name: field_bits("packet", PACKET, name) for name in ("single", "load", "next_single", "before_last")}
@@ -79,7 +79,7 @@ def _packet_size(end: BusStreamConfig, site: Site) -> Obligation:
 
 
 def _output_obligations(config: ShellConfig, end: BusStreamConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of one output AXI4-Stream of a bus shell: stable words, and no path from ready.
+    """Return a list of obligations of one output AXI4-Stream of a bus shell: stable words, and no path from ready.
 
     Software's reset withdraws words, as ``aresetn`` does. A word can only leave after a frame has begun to come in.
     Until the frame has left on all outputs, the number of frames per packet does not change. The shell knows both from
@@ -126,7 +126,7 @@ _EDGE = "always @(posedge clk)"
 
 
 def _wiring(config: ShellConfig, site: Site) -> list[Obligation]:
-    """Return the obligations that a bus shell's wires, word values, counters, ``tlast`` and errors are right."""
+    """Return a list of obligations that a bus shell's wires, word values, counters, ``tlast`` and errors are right."""
     wires, rules, lines = domain_wires(site), {}, _observer(config)
     wires |= {port: f"{_BANK}.bus__{port.removeprefix('control__')}" for port in _control(site)}
     wires[f"{_BANK}.clear"] = "reset"
@@ -220,12 +220,12 @@ def _last_bit(end: BusStreamConfig) -> str:
 
 
 def _counter_lines(name: str, counts: str) -> list[str]:
-    """Return Verilog lines of a 32-bit counter ``want_NAME`` that a reset by software clears."""
+    """Return a list of Verilog lines of a 32-bit counter ``want_NAME`` that a reset by software clears."""
     return register(f"want_{name}", f"reset ? 0 : want_{name} + ({counts})", 32)
 
 
 def _observer(config: ShellConfig) -> list[str]:
-    """Return Verilog lines of the observer that counts frames, packets and cycles on all buses."""
+    """Return a list of Verilog lines of the observer that counts frames, packets and cycles on all buses."""
     lines = [
         *register("is_running", "!reset"),
         *register("want_reset", f"{_BANK}.reset[0]"),
@@ -287,7 +287,7 @@ def _input_state(end: BusStreamConfig) -> list[str]:
 
 
 def _output_state(end: BusStreamConfig) -> list[str]:
-    """Return the observer's Verilog lines for one output: frames and packets sent, and stalled cycles."""
+    """Return a list of the observer's Verilog lines for one output: frames and packets sent, and stalled cycles."""
     name = end.name
     return [
         f"wire {name}_moves = {name}__tvalid & {name}__tready;",
@@ -327,7 +327,7 @@ def _counters(config: ShellConfig) -> dict[str, str]:
 
 
 def _tlast(config: ShellConfig, end: BusStreamConfig, site: Site) -> Obligation:
-    """Return the obligation that an output's ``tlast`` marks the last word of each packet's last frame only."""
+    """Return the `Obligation` that an output's ``tlast`` marks the last word of each packet's last frame only."""
     name, last, guard = end.name, _last_bit(end), f"{config.inputs[0].name}_guard"
     ports = packet_ports(site.part(guard))
     single, load, before_last = (field_bits("packet", PACKET, field) for field in ("single", "load", "before_last"))
@@ -367,7 +367,7 @@ def _tlast(config: ShellConfig, end: BusStreamConfig, site: Site) -> Obligation:
 
 
 def _register_values(config: ShellConfig, site: Site) -> Obligation:
-    """Return the obligation that software sees each error, frame end and state of the shell in registers."""
+    """Return the `Obligation` that software sees each error, frame end and state of the shell in registers."""
     raised = {}
     for index, end in enumerate(config.inputs):
         for bit, (flag, own) in enumerate((("short", "lacks"), ("long", "exceeds"))):
@@ -437,7 +437,7 @@ def _register_values(config: ShellConfig, site: Site) -> Obligation:
 
 
 def _shared_reads(config: ShellConfig, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return Verilog lines and assertions for reads of counters that share another register's port of the bank.
+    """Return a pair: Verilog lines and assertions for reads of counters that share another register's port of the bank.
 
     Two registers can have the same value, such as the only output's frames and the frames of all outputs.
     """

@@ -39,7 +39,7 @@ def wrapper_parts(unit: WrapperUnit) -> Mapping[str, BusShellConfig]:
 
 
 def obligations(unit: WrapperUnit, site: Site) -> list[Obligation]:
-    """Return the proof obligations that a wrapper's ports, bus shell and accelerator or engine are wired by name."""
+    """Return a list of obligations that a wrapper's ports, bus shell and accelerator or engine are wired by name."""
     shell, circuit = unit.shell, unit.shell.circuit
     members = {tuple(map(str, path)): member for path, member in shell.signature.members.flatten()}
     wires, rules = _buses(shell, circuit, members, site)
@@ -60,7 +60,7 @@ def obligations(unit: WrapperUnit, site: Site) -> list[Obligation]:
 
 
 def _inputs(instance: str, site: Site) -> list[str]:
-    """Return the names ``INSTANCE.PORT`` of all input ports of an instance in the wrapper."""
+    """Return a list of the names ``INSTANCE.PORT`` of all input ports of an instance in the wrapper."""
     inner = site.modules[site.module.instances[instance]]
     return [f"{instance}.{name}" for name, port in inner.ports.items() if port.direction == "input"]
 

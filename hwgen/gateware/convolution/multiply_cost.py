@@ -28,7 +28,7 @@ class MultiplyCost:
         self._cost = Cost(config.device, dsp=config.units.slices_of(hard))
 
     def resources(self) -> Resources:
-        """Return the FPGA resources of the convolution's whole arithmetic, weight memories included."""
+        """Return the FPGA `Resources` of the convolution's whole arithmetic, weight memories included."""
         cost, config, sums = self._cost, self._config, self._sums
         self._count_products(self._units.num_soft)
         self._count_memories()

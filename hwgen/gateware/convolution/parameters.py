@@ -196,7 +196,7 @@ class ConvolutionParameters(ProductOrder):
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
-        """Widths in bits of the output channels' sums over a window with bias, enough for any partial sum."""
+        """Tuple of widths in bits of the output channels' sums over a window with bias, enough for any partial sum."""
         low, high = -1 << (self.window.input.bits - 1), (1 << (self.window.input.bits - 1)) - 1
         bits = []
         for channel, (negative, positive) in enumerate(self.weights.sums(self.outputs)):

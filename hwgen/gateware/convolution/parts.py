@@ -37,10 +37,10 @@ class ConvolutionParts(ConvolutionParameters):
 
     @cached_property
     def pipeline(self) -> SumPipeline:
-        """Pipeline from operands to sums: bit widths, registers and cycles of each stage."""
+        """Pipeline (`SumPipeline`) from operands to sums: bit widths, registers and cycles of each stage."""
         return SumPipeline(self, self.kinds, self.units, self.dots)
 
     @cached_property
     def weight_words(self) -> WeightMemories:
-        """Weight memories of the convolution: their widths and words."""
+        """Weight memories (`WeightMemories`) of the convolution: their widths and words."""
         return WeightMemories(self, self.units)

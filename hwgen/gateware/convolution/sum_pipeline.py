@@ -39,7 +39,7 @@ class LutDots:
         return tuple((lane,) for lane in lanes)
 
     def products(self, lanes: Sequence[int]) -> DotProducts:
-        """Return the description of the dot products in LUTs of output lanes that share activations."""
+        """Return `DotProducts`: the description of the dot products in LUTs of output lanes that share activations."""
         parameters, chains = self.parameters, self.kinds.chains
         weight_range = self.kinds.in_luts.weight_range(parameters.weight_bits)
         bits, bias = [parameters.sum_bits] * len(lanes), ()
@@ -182,7 +182,7 @@ class SumPipeline:
 
     @property
     def chain_widths(self) -> list[int]:
-        """Widths in bits of the sums at the ends of a channel's chains, for products without DSP packing."""
+        """List of widths in bits of the sums at the ends of a channel's chains, for products without DSP packing."""
         return self._widths_of(self.accumulates_in_slices)
 
     def _widths_of(self, accumulated: bool) -> list[int]:

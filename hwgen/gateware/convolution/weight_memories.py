@@ -26,7 +26,7 @@ class WeightMemories:
 
     @cached_property
     def rom_widths(self) -> tuple[int, ...]:
-        """Weight bits that all multipliers at a chain position read per cycle: one number per position."""
+        """Tuple of weight bits that all multipliers at a chain position read per cycle: one number per position."""
         bits, chains = sum(self.units.weight_bits), self.units.kinds.chains
         return tuple(bits * len(chains.at(position)) for position in self._positions)
 
@@ -37,7 +37,7 @@ class WeightMemories:
 
     @cached_property
     def position_words(self) -> tuple[tuple[int, ...], ...]:
-        """Packed weights per chain position, as integers: one word for each cycle of a window.
+        """Tuple of packed weights per chain position, as integers: one word for each cycle of a window.
 
         A word stores the weights of all units, the first unit's lowest, and for each unit the weights of all chains
         that have the position. The multiplier decides how weights of lanes that share a unit are stored.
@@ -55,7 +55,7 @@ class WeightMemories:
         return tuple(columns)
 
     def _unit_words(self) -> list[np.ndarray]:
-        """Return, per multiplier unit, an array of encoded weights: by cycle of a window and by product."""
+        """Return a list: per multiplier unit, an array of encoded weights: by cycle of a window and by product."""
         parameters, operands = self.parameters, self.units.operands
         weights = np.zeros((parameters.outputs + 1, parameters.output_weights + 1), np.int32)
         weights[:-1, :-1] = np.array(parameters.weights.values).reshape(parameters.outputs, -1)
@@ -103,7 +103,7 @@ class WeightMemories:
 
     @property
     def block_widths(self) -> tuple[int, ...]:
-        """Widths in bits of the weight memories after synthesis into block RAM, which drops constant bits.
+        """Tuple of widths in bits of the weight memories after synthesis into block RAM, which drops constant bits.
 
         Bits that are equal in all words of a memory that is not loaded are constants.
         """
@@ -122,7 +122,7 @@ class WeightMemories:
         return tuple(sum(bits[product] for product in chains.products_at(position)) for position in self._positions)
 
     def _stored_bits(self) -> list[int]:
-        """Return, per product, the number of weight bits over all lanes that differ between some words."""
+        """Return a list: per product, the number of weight bits over all lanes that differ between some words."""
         counts = np.zeros(self.parameters.products, int)
         for words, bits in zip(self._unit_words(), self.units.weight_bits, strict=True):
             varying = np.bitwise_or.reduce(words) & ~np.bitwise_and.reduce(words)

@@ -247,7 +247,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_block(self, m: Module, lane: int, block: int, operands: list[list[Value]]) -> list[Value]:
-        """Add one lane's (pixel's) multipliers for 8 output maps; return, per map, its sum of four products."""
+        """Add one lane's (pixel's) multipliers for 8 output maps; return a list: per map, its sum of four products."""
         fields: list[Value] = []
         for half in range(LANES // CHAIN):
             activations = operands[half if block == 0 else 0]
@@ -349,7 +349,7 @@ class Array(ConfiguredComponent[EngineConfig]):
     def _elaborate_chain(
         self, m: Module, activations: list[Value], weights: list[Signal], name: str
     ) -> tuple[Value, Value]:
-        """Add a chain of four DSP slices; return its sums of four products for an even and an odd map.
+        """Add a chain of four DSP slices; return a pair: its sums of four products for an even and an odd map.
 
         They are valid `sum_cycles` cycles after the words. The first slice adds half of the high field's unit, which
         rounds the high field; otherwise it would be one too small when the sum of the low field is negative. The

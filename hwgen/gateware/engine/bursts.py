@@ -74,7 +74,7 @@ def request_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict[str, Value]:
-    """Return the fields of a burst request (`request_layout`), by name, for a run of consecutive memory words.
+    """Return a dict of fields of a burst request (`request_layout`), by name, for a run of consecutive memory words.
 
     With ``wide``, beats have as many words as the bus.
     """

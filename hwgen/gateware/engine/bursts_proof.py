@@ -14,7 +14,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a burst generator: streams, burst boundaries and, with one core, word order."""
+    """Return a list of obligations of a burst generator: streams, burst boundaries and, with one core, word order."""
     config = unit.engine
     run = dict(run_layout(config))
     address, words = (field_bits("o__payload", run, name) for name in ("address", "words"))
@@ -35,7 +35,7 @@ def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _burst_order(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obligation:
-    """Return the obligation that a memory region's (box's) bursts have each word once: rows in order, then blocks."""
+    """Return the `Obligation` that a memory region's (box's) bursts have each word once: rows in order, then blocks."""
     box, burst, moves = box_layout(unit.engine), box_burst_layout(unit.engine), "(o__valid & o__ready)"
     new_row, new_block, new_box, last = (
         field_bits("o__payload", burst, name) for name in ("new_row", "new_block", "new_box", "last")

@@ -67,7 +67,7 @@ class JobFieldRule:
 
 @cache
 def rules(engine: EngineConfig) -> tuple[JobFieldRule, ...]:
-    """Return the validity rules for all fields of a job (descriptor) of an engine with this configuration."""
+    """Return a tuple of validity rules for all fields of a job (descriptor) of an engine with this configuration."""
     return (*_load_rules(engine), *_compute_rules(engine), *_drain_rules(engine), *_store_rules(engine))
 
 
@@ -371,7 +371,7 @@ class _FieldReader:
         return self._offsets[field][0] // WORD_BITS
 
     def _bits(self, field: str) -> tuple[int, int]:
-        """Return the bit offset of a job field in its 64-bit word, and the field's width in bits."""
+        """Return, as a pair, the bit offset of a job field in its 64-bit word, and the field's width in bits."""
         offset, width = self._offsets[field]
         return offset % WORD_BITS, width
 

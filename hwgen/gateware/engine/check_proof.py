@@ -86,7 +86,7 @@ def _text(operand: Any) -> str:
 
 
 def obligations(unit: CheckUnit, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the engine's job checker: one per validity rule, one for the jobs' verdicts."""
+    """Return a list of obligations of the engine's job checker: one per validity rule, one for the jobs' verdicts."""
     engine = unit.engine
     judged = [_of_rule(engine, site, index, rule) for index, rule in enumerate(rules(engine))]
     return [*judged, _of_verdict(engine, site)]
@@ -127,7 +127,7 @@ def _word_lines(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], 
 
 
 def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -> Obligation:
-    """Return the proof obligation that a validity rule's flag rises for exactly the jobs that violate the rule."""
+    """Return the proof `Obligation` that a validity rule's flag rises for exactly the jobs that violate the rule."""
     offsets = field_offsets(engine.variant)
     word_of = {name: offsets[name][0] // WORD_BITS for name in rule.read_fields}
     last = max(word_of.values())
@@ -201,7 +201,7 @@ def _stored(
 
 
 def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each job's error code appears once, in the right cycle, and is the job's own."""
+    """Return the `Obligation` that each job's error code appears once, in the right cycle, and is the job's own."""
     observer, rules_of_words, counted = _word_lines(engine)
     latency = JobCheck.LATENCY
     flags = [f"rule_{index}_broken" for index in range(len(rules(engine)))]

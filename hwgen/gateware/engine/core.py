@@ -26,7 +26,7 @@ from hwgen.gateware.lookup import delayed
 
 
 def core_ports(config: EngineConfig) -> dict[str, Member]:
-    """Return the ports of the engine's compute core component (`Core`), as Amaranth signature members by name.
+    """Return a dict of ports of the engine's compute core component (`Core`), as Amaranth signature members by name.
 
     Counters count jobs modulo ``2**COUNT_BITS``. ``finished`` pulses when the last word of a job with beats is in the
     output buffer, in the order of the jobs.
@@ -63,7 +63,7 @@ class CoreConfig:
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of the compute core's components, by instance name.
+        """Dictionary of configurations of the compute core's components, by instance name.
 
         The names of components that each core has are numbered if there are several cores. Delays are not included.
         """

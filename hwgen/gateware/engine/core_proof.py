@@ -27,12 +27,12 @@ __all__ = ["PROOFS", "core_parts", "obligations"]
 
 
 def core_parts(config: CoreConfig) -> dict[str, Any]:
-    """Return the configurations of the compute core's components that have proofs, by instance name."""
+    """Return a dictionary of the configurations of the compute core's components that have proofs, by instance name."""
     return {"steps": StepSequencerConfig(engine=config.engine), "drains": DrainControllerConfig(engine=config.engine)}
 
 
 def obligations(config: CoreConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the compute core: wires, delays, slots of partial sums, and output beats."""
+    """Return a list of obligations of the compute core: wires, delays, slots of partial sums, and output beats."""
     engine = config.engine
     return [
         *of_core_wires(config, site),
@@ -49,7 +49,7 @@ def _step_fields(engine: EngineConfig, site: Site) -> dict[str, str]:
 
 
 def _delays(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that valid flags of steps, job ends, groups and beats arrive with fixed delays."""
+    """Return the proof `Obligation` that valid flags of steps, job ends, groups and beats arrive with fixed delays."""
     words, drain = words_latency(engine), Array.DRAIN_LATENCY
     step = _step_fields(engine, site)
     complete = words + sum_latency(engine) - 2
@@ -139,7 +139,7 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
 
 
 def _slots(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that each slot (partial sums of one pixel per lane) in use belongs to one pixel group.
+    """Return the `Obligation` that each slot (partial sums of one pixel per lane) in use belongs to one pixel group.
 
     The group is open, complete on its way to the drain controller, complete, or being drained. A chain of counters
     counts complete groups up to each register, so that each invariant compares two neighbours.
@@ -197,7 +197,7 @@ _SIZE_FIELDS = ("blocks", "pixels", "p_base", "o_base", "o_plane", "channelwise"
 
 
 def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a job's output beats have each pixel and block of 8 maps once, in order."""
+    """Return the proof `Obligation` that a job's output beats have each pixel and block of 8 maps once, in order."""
     wanted, drains = _expected_fields(engine), site.part("drains")
     parameter = f"drains.{drains.fields('note', note_layout(engine))['parameter']}"
     return site.obligation(
@@ -254,7 +254,7 @@ def _has_one_word(engine: EngineConfig, job: str) -> str:
 
 
 def _position(engine: EngineConfig) -> list[str]:
-    """Return observer lines (Verilog) that count the pixels and blocks of 8 maps of the job's output beats.
+    """Return a list of observer lines (Verilog) that count the pixels and blocks of 8 maps of the job's output beats.
 
     ``blocks`` and ``pixels`` are the numbers of blocks and pixels that are left, with the current ones. ``width`` is
     the number of blocks of the fold, and ``block`` the index in it. ``pixel`` is the index of the first pixel in its
@@ -370,7 +370,7 @@ def _sent(engine: EngineConfig, wanted: Mapping[str, str]) -> list[str]:
 
 
 def _job_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return invariants (Verilog by name): the drain controller's job registers equal the observer's jobs."""
+    """Return a dict of invariants (Verilog by name): the drain controller's job registers equal the observer's jobs."""
     facts = {
         "a part waits in its register": "(has_pending == !drain__ready) & (!has_pending | (next_job == pending))",
         "a part that can start is known": (
@@ -451,7 +451,7 @@ def _lane_facts(engine: EngineConfig) -> dict[str, str]:
 
 
 def _lane_claims(engine: EngineConfig) -> dict[str, str]:
-    """Return the assertions, by name, that each sum selection has its pixel's lane and its block of 8 maps."""
+    """Return a dict of assertions, by name, that each sum selection has its pixel's lane and its block of 8 maps."""
     claims = {
         f"a selection has the lane of its pixel {word}": f"!valid | (seen_lane_{word} == lane_{word})"
         for word in range(engine.beat_words)

@@ -24,7 +24,7 @@ MAX_OUTSTANDING = 255
 
 
 def obligations(config: DrainControllerConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the drain controller: stream rules, counters, strides of groups, progress."""
+    """Return a list of obligations of the drain controller: stream rules, counters, strides of groups, progress."""
     engine = config.engine
     return [
         ready_path(site),
@@ -36,7 +36,7 @@ def obligations(config: DrainControllerConfig, site: Site) -> list[Obligation]:
 
 
 def _selection_holds(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a selection of sums stays unchanged until the array accepts it."""
+    """Return the proof `Obligation` that a selection of sums stays unchanged until the array accepts it."""
     select, note = Carrier("select", 0, select_layout(engine).size), site.carriers("note", note_layout(engine))
     widths = {each.name: each.width for each in (select, *note)}
     lines, facts = held("selection", "valid", "!yields", widths)
@@ -70,7 +70,7 @@ _COUNTED = {"groups are counted": "(complete_groups == waiting) & (held == 32'd0
 
 
 def _counts(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that each pixel group and job is drained once, and that no counter overflows."""
+    """Return the `Obligation` that each pixel group and job is drained once, and that no counter overflows."""
     lines, rules = _group_lines(engine)
     width = Drain.layout(engine.variant).size
     begins = "job_start | job_skip"
@@ -115,7 +115,7 @@ def _counts(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _strides(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the obligation that a pixel group is drained with the lane stride that was stored at its start.
+    """Return the `Obligation` that a pixel group is drained with the lane stride that was stored at its start.
 
     The observer follows one arbitrary slot.
     """
@@ -151,7 +151,7 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _progress(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a complete pixel group of a job that may be drained is selected in time."""
+    """Return the proof `Obligation` that a complete pixel group of a job that may be drained is selected in time."""
     lines, rules = _group_lines(engine)
     bound = DrainController.FETCH
     layout = Drain.layout(engine.variant)

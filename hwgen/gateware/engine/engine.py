@@ -86,7 +86,7 @@ class EngineDesign:
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of the engine's components, by instance name.
+        """Dictionary of configurations of the engine's components, by instance name.
 
         Each component is small enough to be synthesised separately.
         """

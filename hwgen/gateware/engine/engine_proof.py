@@ -64,7 +64,7 @@ def _bus_wires(site: Site, instance: str) -> dict[str, str]:
 
 
 def _word_ports(engine: EngineConfig, signal: str) -> list[str]:
-    """Return the names of the ports that carry the 8-byte words of a bus beat, the lowest word first."""
+    """Return a list of the names of the ports that carry the 8-byte words of a bus beat, the lowest word first."""
     bits = 8 * LANES
     return [name_of_slice(signal, bits * word, bits) for word in range(engine.bus_words)]
 
@@ -85,7 +85,7 @@ def _connected(
 
 
 def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the engine's top module: connections of its components, and control of runs."""
+    """Return a list of obligations of the engine's top module: connections of its components, and control of runs."""
     engine = design.engine
     wires = _stream_wires(
         [
@@ -124,7 +124,7 @@ def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
 
 
 def _run_lines() -> tuple[str, ...]:
-    """Return observer lines (Verilog) that track a program's run by ``phase``: 0 no run, 1 reset, 2 run."""
+    """Return a tuple of observer lines (Verilog) that track a program's run by ``phase``: 0 no run, 1 reset, 2 run."""
     done = " & ".join(f"({count} == memory_side.jobs)" for count in _COUNTS)
     return (
         "reg [1:0] phase = 0; reg clears = 0; reg begins = 0; reg is_done = 0; reg moves = 0;",
@@ -161,7 +161,7 @@ def _bus_rules(engine: EngineConfig, site: Site) -> dict[str, str]:
 
 
 def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the connections in the engine's memory side: units, AXI bus, other ports.
+    """Return a list of proof obligations of the connections in the engine's memory side: units, AXI bus, other ports.
 
     With a map memory, stores pass a choice of memories.
     """
@@ -217,7 +217,7 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
 
 
 def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the connections in the compute core: sequencers, buffers and array.
+    """Return a list of the proof obligations of the connections in the compute core: sequencers, buffers and array.
 
     The core's obligations ``contract`` state the values that arrive some cycles later.
     """

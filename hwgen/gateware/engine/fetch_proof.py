@@ -47,7 +47,7 @@ def fetch_parts(unit: FetchUnitConfig) -> dict[str, PartQueueUnit]:
 
 
 def obligations(unit: FetchUnitConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the engine's fetch unit: streams, memory requests, and destinations of words."""
+    """Return a list of obligations of the engine's fetch unit: streams, memory requests, and destinations of words."""
     return [
         *kept_streams(unit, site, without="request"),
         requests_inside(unit.engine, site),
@@ -130,7 +130,7 @@ def _extend_fields(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def _stable(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a fetch unit's memory request stays unchanged until it is accepted.
+    """Return the proof `Obligation` that a fetch unit's memory request stays unchanged until it is accepted.
 
     A request waits for room in all queues of parts. It stays, because no part can arrive before all words of its job
     were requested. Words arrive only after they were requested, and a run begins once after a reset. Therefore words of
@@ -149,7 +149,7 @@ def _stable(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _queue_has_room(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each FIFO of job parts has room for a job's words when they arrive."""
+    """Return the proof `Obligation` that each FIFO of job parts has room for a job's words when they arrive."""
     rooms = " & ".join(f"{name}_queue.room" for name in queued_parts(unit.engine))
     return site.obligation(
         "occupancy",
@@ -161,7 +161,7 @@ def _queue_has_room(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a program's jobs are requested once, in order, up to its last job."""
+    """Return the proof `Obligation` that a program's jobs are requested once, in order, up to its last job."""
     config, words = unit.engine, job_words(unit.engine)
     request = dict(request_layout(config))
     address, beats = (field_bits("request__payload", request, name) for name in ("address", "beats"))
@@ -209,7 +209,7 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that each word of a job is written once, to its place in one FIFO, and jobs are counted.
+    """Return the `Obligation` that each word of a job is written once, to its place in one FIFO, and jobs are counted.
 
     A job has the parts of its units in the order of `PARTS`, and its seal.
     """
@@ -257,7 +257,7 @@ def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def _wires(unit: FetchUnitConfig, site: Site) -> Obligation:
-    """Return the proof obligation that the fetch unit's output streams are wires from its FIFOs of job parts."""
+    """Return the proof `Obligation` that the fetch unit's output streams are wires from its FIFOs of job parts."""
     wires = {
         f"{name}__{port}": f"{name}_queue.o__{port}"
         for name in queued_parts(unit.engine)
@@ -267,7 +267,7 @@ def _wires(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a FIFO of job parts: each part leaves once, unchanged and in order.
+    """Return a list of the proof obligations of a FIFO of job parts: each part leaves once, unchanged and in order.
 
     The observer keeps the words that were written last, and marks a part when it is complete. It chooses an arbitrary
     slot of the memory, and keeps what is written there. The rule of a RAM is assumed of the slot: solvers are slow with

@@ -53,7 +53,7 @@ class FinishConfig:
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration of each lane's saturating adder of the zero point, after the sum is scaled."""
+        """Configuration (`BoundConfig`) of each lane's saturating adder of the zero point, after the sum is scaled."""
         return BoundConfig(device=self.engine.device, bits=PLACES + 1)
 
     @property
@@ -343,7 +343,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return sums
 
     def _elaborate_further_sums(self, m: Module) -> list[Value]:
-        """Return the sums of a beat's second and further pixels, by lane, delayed by ``config.sum_cycles``.
+        """Return a list of the sums of a beat's second and further pixels, by lane, delayed by ``config.sum_cycles``.
 
         They are never multiplied.
         """
@@ -351,7 +351,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return [delayed_fast(m, f"sum_{lane}", sums[lane], self.config.sum_cycles) for lane in lanes]
 
     def _elaborate_outputs(self, m: Module, write: Any, sums: Sequence[Value]) -> list[Value]:
-        """Add each lane's requantiser; return its outputs, ``config.requantised_cycles`` after the beat.
+        """Add each lane's requantiser; return a list of its outputs, ``config.requantised_cycles`` after the beat.
 
         Lanes of the same map have the same parameters, whatever their pixel.
         """

@@ -28,7 +28,7 @@ _VALUE_BITS = 8
 
 
 def finish_parts(config: FinishConfig) -> dict[str, Any]:
-    """Return, by instance name, the configurations of the output pipeline's components that have proofs."""
+    """Return, as a dict by instance name, the configurations of the output pipeline's components that have proofs."""
     lanes = range(config.engine.requantisers)
     return {
         **{f"scale_{lane}": config.scale for lane in lanes},
@@ -41,7 +41,7 @@ def finish_parts(config: FinishConfig) -> dict[str, Any]:
 
 
 def of_map_product(config: MapProductConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the multiplier of two maps: values minus zero points, and their products."""
+    """Return a list of obligations of the multiplier of two maps: values minus zero points, and their products."""
     circuit, cycles = site.circuit, config.latency - 1
     lines, differences, products = [], {}, {}
     for name in ("first", "second"):

@@ -188,7 +188,7 @@ class FixedUnitConfig:
 
 
 def _part_bits() -> list[int]:
-    """Return the widths in bits of a value's parts in separate memories, lowest first: 8, 8, 8 and the rest."""
+    """Return a list of widths in bits of a value's parts in separate memories, lowest first: 8, 8, 8 and the rest."""
     return [_BYTE] * (_BYTES - 1) + [VALUE_BITS - (_BYTES - 1) * _BYTE]
 
 

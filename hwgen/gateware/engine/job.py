@@ -469,7 +469,7 @@ class Job:
 
     @classmethod
     def unpack(cls, packed: bytes, variant: Variant | bool = Variant.ONE_CORE) -> Job:
-        """Return the job whose four parts have the bytes ``packed``; a seal after the parts is ignored."""
+        """Return the `Job` whose four parts have the bytes ``packed``; a seal after the parts is ignored."""
         unpacked, offset = [], 0
         for part in PARTS.values():
             size = part.num_words(variant) * WORD_BITS // 8
@@ -552,7 +552,7 @@ class Access:
     kept: str | None = None
 
     def span(self, job: Job, *, kept: bool = False) -> tuple[int, int]:
-        """Return the first byte address of a job's accesses to this region, and the address after the last.
+        """Return, as a pair, the first byte address of a job's accesses to this region, and the address after the last.
 
         The two are equal if there is none. With ``kept``, these are bytes of the map memory, not of off-chip memory.
         """

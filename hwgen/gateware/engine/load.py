@@ -335,7 +335,7 @@ class _CoreChoice:
 
 
 def fill_streams(config: EngineConfig) -> dict[str, stream.Signature]:
-    """Return the signatures of the streams that fill the engine's map, weight and addend buffers, by port name.
+    """Return a dict of signatures of the streams that fill the engine's map, weight and addend buffers, by port name.
 
     With a map memory, beats of maps are as wide as its rows.
     """
@@ -407,7 +407,7 @@ class PlacementUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module, bank: Signal) -> tuple[Signal, Signal]:
-        """Return, for the next beat, a bit that its buffer address is one higher, and its bank index.
+        """Return a tuple: for the next beat, a bit that its buffer address is one higher, and its bank index.
 
         A wide beat passes as many banks as it has words.
         """

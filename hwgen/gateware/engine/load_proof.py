@@ -25,7 +25,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the load unit: streams, burst boundaries, and the jobs that requests wait for."""
+    """Return a list of obligations of the load unit: streams, burst boundaries, and the jobs that requests wait for."""
     part = dict(Load.layout(unit.engine.variant))
     flags = {"has_map": "x_blocks", "has_weights": "w_steps", "has_parameters": "p_words"}
     flags = {flag: name for flag, name in flags.items() if site.has(flag)}  # the map memory's load unit loads only maps
@@ -41,7 +41,7 @@ def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _burst_waits_for_jobs(unit: LoadUnitConfig, site: Site) -> Obligation:
-    """Return the obligation that a load requests bursts only after the earlier jobs that it depends on are done.
+    """Return the `Obligation` that a load requests bursts only after the earlier jobs that it depends on are done.
 
     Therefore no operand is read before it is stored, and no buffer word is overwritten that a job still needs. If there
     is another load unit, a map also waits until that one has loaded all earlier jobs.

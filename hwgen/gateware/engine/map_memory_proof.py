@@ -32,12 +32,12 @@ def _entry_bits(config: MapMemoryConfig) -> int:
 
 
 def map_memory_parts(config: MapMemoryConfig) -> dict[str, QueueConfig]:
-    """Return, by instance name, the configuration of the map memory's only component with proofs, a FIFO."""
+    """Return, as a dict by instance name, the configuration of the map memory's only component with proofs, a FIFO."""
     return {"bursts": QueueConfig(_entry_bits(config) + 2, _BURSTS)}
 
 
 def obligations(config: MapMemoryConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the on-chip map memory: answers, writes, and words that are read back."""
+    """Return a list of proof obligations of the on-chip map memory: answers, writes, and words that are read back."""
     return [_burst_answers(config, site), _writes(config, site), _words(config, site)]
 
 
@@ -75,7 +75,7 @@ def _read_lines(config: MapMemoryConfig) -> list[str]:
 
 
 def _burst_answers(config: MapMemoryConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each beat of a read burst is answered a fixed number of cycles later."""
+    """Return the proof `Obligation` that each beat of a read burst is answered a fixed number of cycles later."""
     rows, latency = config.engine.row_engine, config.READ_LATENCY
     answer = dict(answer_layout(rows))
     flags = "{present, left == 1, index == 0, tag}"
@@ -118,7 +118,7 @@ def _burst_answers(config: MapMemoryConfig, site: Site) -> Obligation:
 
 
 def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a write burst's words go to consecutive addresses, and that it ends once."""
+    """Return the proof `Obligation` that a write burst's words go to consecutive addresses, and that it ends once."""
     engine, bits = config.engine, _entry_bits(config)
     low = config.engine.row_engine.lane_bits - engine.lane_bits
     word = written_layout(engine)
@@ -185,7 +185,7 @@ def _word_at(index: str, payload: str, count: int, base: int = 0) -> str:
 
 
 def _words(config: MapMemoryConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a read returns the word that was last written at its address."""
+    """Return the proof `Obligation` that a read returns the word that was last written at its address."""
     engine, size = config.engine, 8 * LANES
     rows, latency, lanes = engine.row_engine, config.READ_LATENCY, engine.row_words
     bits = config.row_bits

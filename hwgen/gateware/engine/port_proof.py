@@ -17,7 +17,7 @@ __all__ = ["PROOFS", "obligations", "port_parts"]
 
 
 def port_parts(unit: PortUnitConfig) -> dict[str, QueueConfig]:
-    """Return the configurations of the port's FIFOs of outstanding bursts, by instance name, for their proofs."""
+    """Return a dict of configurations of the port's FIFOs of outstanding bursts, by instance name, for their proofs."""
     widths = outstanding_bits(unit.engine)
     return {
         name: QueueConfig(width, unit.engine.outstanding)
@@ -26,7 +26,7 @@ def port_parts(unit: PortUnitConfig) -> dict[str, QueueConfig]:
 
 
 def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the memory port: AXI4 rules, no combinational path, and read data with tags."""
+    """Return a list of obligations of the memory port: AXI4 rules, no combinational path, and read data with tags."""
     config = unit.engine
     lines, rules, open_bursts = [], {}, {}
     for channel, queue in (("ar", "reads"), ("aw", "writes")):
@@ -88,7 +88,7 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _answers(config: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that each word from memory leaves in the next cycle, with its burst's tag and flags.
+    """Return the `Obligation` that each word from memory leaves in the next cycle, with its burst's tag and flags.
 
     The first word after the last one of a burst is the first of the next burst. The FIFO of outstanding reads says
     which burst a word belongs to; its output is free here.

@@ -42,13 +42,13 @@ def job_queue(width: int, begins: str) -> list[str]:
 
 
 def ready_path(site: Site) -> Obligation:
-    """Return the proof obligation that no combinational path leads from a job part's valid or payload to ``ready``."""
+    """Return the `Obligation` that no combinational path leads from a job part's valid or payload to ``ready``."""
     offered = ["jobs__valid", "jobs__payload"]
     return no_path(site, "the offer of a job's part to jobs.ready", offered, ["jobs__ready"])
 
 
 def obligations(config: StepSequencerConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the step sequencer: use of slots, order of steps, and progress."""
+    """Return a list of the proof obligations of the step sequencer: use of slots, order of steps, and progress."""
     engine = config.engine
     return [ready_path(site), _slots(engine, site), *_step_order(engine, site), _progress(engine, site)]
 
@@ -213,7 +213,7 @@ def _step_order(engine: EngineConfig, site: Site) -> list[Obligation]:
 
 
 def _progress(engine: EngineConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a job or pixel group that can start waits at most `FETCH` cycles."""
+    """Return the proof `Obligation` that a job or pixel group that can start waits at most `FETCH` cycles."""
     lines, rules = _slot_lines(engine)
     bound = StepSequencer.FETCH
     return site.obligation(

@@ -22,7 +22,7 @@ _MAX_OWED = (1 << 16) - 1
 
 
 def store_parts(unit: StoreUnitConfig) -> dict[str, Any]:
-    """Return, by instance name, the configurations of the store unit's components that have proofs."""
+    """Return, as a dictionary by instance name, the configurations of the store unit's components that have proofs."""
     engine = unit.engine
     return {
         **unit_parts(unit),
@@ -32,7 +32,7 @@ def store_parts(unit: StoreUnitConfig) -> dict[str, Any]:
 
 
 def obligations(unit: StoreUnitConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of the store unit: streams, burst boundaries, and the words of granted bursts."""
+    """Return a list of obligations of the store unit: streams, burst boundaries, and the words of granted bursts."""
     ports = {"written__valid": "words.r_rdy", "written__payload": "words.r_data", "written__ready": "words.r_en"}
     return [
         *kept_streams(unit, site, without="written"),
@@ -44,7 +44,7 @@ def obligations(unit: StoreUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _words(unit: StoreUnitConfig, site: Site) -> Obligation:
-    """Return the proof obligation that a granted burst of n beats sends n beats to the FIFO, the last one marked.
+    """Return the proof `Obligation` that a granted burst of n beats sends n beats to the FIFO, the last one marked.
 
     The observer marks a burst as it leaves the FIFO of granted bursts, and counts the beats before it.
     """

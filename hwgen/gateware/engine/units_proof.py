@@ -76,13 +76,13 @@ class StoreUnitConfig(Unit):
 
 
 def engine_parts(design: EngineDesign) -> dict[str, Any]:
-    """Return, by instance name, the configurations of an engine's components that have proofs."""
+    """Return, as a dictionary by instance name, the configurations of an engine's components that have proofs."""
     finishes = dict.fromkeys(numbered(design.engine, "finish"), design.finish)
     return {"memory_side": design.memory_side, "core": design.core, **finishes}
 
 
 def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
-    """Return, by instance name, the configurations of the engine's memory side units that have proofs."""
+    """Return, as a dict by instance name, the configurations of the engine's memory side units that have proofs."""
     engine = config.engine
     kept = {"load_kept": LoadUnitConfig(engine.row_engine), "map_memory": MapMemoryConfig(engine=engine)}
     return {
@@ -120,7 +120,7 @@ def within_boundary(config: EngineConfig, payload: str) -> str:
 
 
 def box_stays(site: Site, invariants: Mapping[str, str]) -> Obligation:
-    """Return the obligation that a unit holds a memory region (box) at its burst generator until it is accepted."""
+    """Return the `Obligation` that a unit holds a memory region (box) at its burst generator until it is accepted."""
     bursts = site.part("bursts").module
     lines, facts = held("box", "bursts.i__valid", "bursts.i__ready", {"box": bursts.ports["i__payload"].width})
     inputs = site.streams("input")
@@ -139,7 +139,7 @@ def box_stays(site: Site, invariants: Mapping[str, str]) -> Obligation:
 
 
 def requests_inside(config: EngineConfig, site: Site, **fields: Any) -> Obligation:
-    """Return the proof obligation that a unit's burst requests cross no 4 KiB boundary and have at most 256 beats."""
+    """Return the proof `Obligation` that a unit's burst requests cross no 4 KiB boundary and have at most 256 beats."""
     inputs = site.streams("input")
     return site.obligation(
         "bus",

@@ -18,7 +18,7 @@ from hwgen.gateware.ports import ram, read_port, write_port
 
 
 def weight_side(config: EngineConfig) -> WriteSide:
-    """Return the write-port parameters of the weight buffer; a bus beat has consecutive words of weights.
+    """Return a `WriteSide`: write-port parameters of the weight buffer; a bus beat has consecutive words of weights.
 
     A word has the weights of a block of 8 maps for one channel. Block ``b`` of position ``k`` of the array's chains is
     word ``k * blocks + b`` of its step. Word ``w`` of step ``s`` is in bank ``(s % copies) * weight_words + w`` at

@@ -86,7 +86,7 @@ class WriteSide:
         return BankAlignment.LATENCY + 1 if self.cores > 1 else 1
 
     def lanes_of(self, bank: int) -> list[int]:
-        """Return the indices of a bus beat's words (lanes) that can be written to the bank ``bank``."""
+        """Return a list of the indices of a bus beat's words (lanes) that can be written to the bank ``bank``."""
         return [lane for lane in range(self.lanes) if (bank - lane) % self.alignment == 0]
 
     def bank_writes(self, m: Module, port: Any) -> list[BankWrite]:
@@ -134,7 +134,7 @@ def write_side(config: EngineConfig, banks: int, words: int, alignment: int = 1)
 
 
 def addend_side(config: EngineConfig) -> WriteSide:
-    """Return the write-port parameters of the addend buffer, which stores a map that is added to outputs."""
+    """Return a `WriteSide`: write-port parameters of the addend buffer, which stores a map that is added to outputs."""
     return write_side(config, config.bus_words, config.addend_words // config.bus_words)
 
 

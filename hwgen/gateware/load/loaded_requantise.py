@@ -106,7 +106,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words (integers) of each memory of ``stores``, before anything is loaded."""
+        """Tuple of initial words (integers) of each memory of ``stores``, before anything is loaded."""
         scales = [
             significand | shift << SIGNIFICAND_BITS
             for significand, shift in zip(self.significand, self.shift, strict=True)
@@ -140,7 +140,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration of each lane's `Bound`, which adds the output's zero point and saturates."""
+        """Configuration (`BoundConfig`) of each lane's `Bound`, which adds the output's zero point and saturates."""
         return BoundConfig(device=self.device, bits=PLACES + 1)
 
     @property

@@ -73,7 +73,7 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration of each lane's saturating adder, which adds the zero point to the sum."""
+        """Configuration (`BoundConfig`) of each lane's saturating adder, which adds the zero point to the sum."""
         return BoundConfig(device=self.device, bits=WHOLE_BITS)
 
     @property
@@ -100,7 +100,7 @@ class LoadedTableSumConfig(PairTables):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words (integers) of each memory of ``stores``, before anything is loaded."""
+        """Tuple of initial words (integers) of each memory of ``stores``, before anything is loaded."""
         shares = (
             tuple(by_bits(table, signed=beat.signed))
             for table, beat in zip(self.tables, self.window.inputs, strict=True)

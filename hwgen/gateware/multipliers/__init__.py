@@ -70,7 +70,7 @@ LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (
 
 
 def multiplier_of(name: int | str) -> Multiplier:
-    """Return the multiplier of convolutions with the given ``macs_per_dsp`` name, for example 1 or 2.
+    """Return the `Multiplier` of convolutions with the given ``macs_per_dsp`` name, for example 1 or 2.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def multiplier_of(name: int | str) -> Multiplier:
 
 
 def multiplier_for(name: int | str, multiplier_slice: MultiplierSlice) -> Multiplier:
-    """Return the multiplier named by a plan's ``macs_per_dsp``, in its variant for wider DSP slices if they are.
+    """Return the `Multiplier` named by a plan's ``macs_per_dsp``, in its variant for wider DSP slices if they are.
 
     A variant is a subclass. It computes the same products, and chains can be longer.
 

@@ -87,7 +87,7 @@ class BoothMultiplier(LutMultiplier):
 
 @lru_cache(maxsize=1 << 10)
 def _layout(dots: DotProducts) -> _Layout:
-    """Return the arrangement of Booth rows for dot products, chosen for the widest channel and used for all.
+    """Return a `_Layout`: arrangement of Booth rows for dot products, chosen for the widest channel and used for all.
 
     It is the same for any number of output channels in a module: several channels in one module have the latency and
     the cost of separate modules. The circuit does not depend on constants.
@@ -192,12 +192,12 @@ class _Group:
 
     @cached_property
     def chains(self) -> tuple[_Chain, ...]:
-        """Chains of Booth rows that sum the group's products for one output channel."""
+        """Tuple of chains of Booth rows that sum the group's products for one output channel."""
         firsts = range(0, self.encoded.digits, self.digits)
         return tuple(self._chain(first, min(first + self.digits, self.encoded.digits) - 1) for first in firsts)
 
     def _chain(self, first: int, last: int) -> _Chain:
-        """Return the chain of adders (Booth rows) of the digits ``first`` to ``last`` of all terms."""
+        """Return the `_Chain` of adders (Booth rows) of the digits ``first`` to ``last`` of all terms."""
         rows = []
         cycle, rows_of_cycle = 0, 0
         low, high = 0, 0
@@ -213,7 +213,7 @@ class _Group:
         return _Chain(tuple(rows), low << 2 * (last - first), high << 2 * (last - first))
 
     def _range(self, first: int, digit: int, num_added: int) -> tuple[int, int]:
-        """Return the smallest and largest running sum of a chain after some rows, without bits below ``digit``.
+        """Return a pair: the smallest and largest running sum of a chain after some rows, without bits below ``digit``.
 
         The digits from ``first`` to ``digit`` of ``num_added`` terms are added, and those below ``digit`` of the other
         terms.
@@ -226,7 +226,7 @@ class _Group:
         return low >> shift, high >> shift
 
     def _products(self, low: int, high: int) -> tuple[int, int]:
-        """Return the smallest and largest product of a multiplicand by a number from ``low`` to ``high``."""
+        """Return a pair: the smallest and largest product of a multiplicand by a number from ``low`` to ``high``."""
         ends = [end * factor for end in (low, high) for factor in (self.multiplicand.low, self.multiplicand.high)]
         return min(ends), max(ends)
 
@@ -234,7 +234,7 @@ class _Group:
 
     @cached_property
     def multiplicand_delays(self) -> list[set[int]]:
-        """Delays in cycles of each term's multiplicand at the inputs of its Booth rows, as a set per term."""
+        """List of delays in cycles of each term's multiplicand at the inputs of its Booth rows, as a set per term."""
         delays: list[set[int]] = [set() for _ in self.positions]
         for chain in self.chains:
             for row in chain.rows:
@@ -243,7 +243,7 @@ class _Group:
 
     @cached_property
     def encoded_delays(self) -> list[dict[frozenset[int], list[int]]]:
-        """Bits of each term's encoded operand (indices), by the set of delays in cycles that rows need."""
+        """List of bits of each term's encoded operand (indices), by the set of delays in cycles that rows need."""
         delays: list[dict[int, set[int]]] = [defaultdict(set) for _ in self.positions]
         for chain in self.chains:
             for row in chain.rows:
@@ -524,7 +524,7 @@ def _weighted_luts(cost: Cost) -> float:
 
 @lru_cache(maxsize=1 << 12)
 def _group(encoded: _Number, multiplicand: _Number, positions: tuple[int, ...], digits: int) -> _Group:
-    """Return a cached group of terms that share Booth chains, so that its chains are computed only once."""
+    """Return a cached `_Group` of terms that share Booth chains, so that its chains are computed only once."""
     return _Group(encoded, multiplicand, positions, digits)
 
 

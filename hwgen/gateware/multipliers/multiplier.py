@@ -112,7 +112,7 @@ class Multiplier(ABC):
         return ""
 
     def for_size(self, lanes: int, pixels: int) -> Multiplier:
-        """Return this multiplier if ``lanes`` output channels and ``pixels`` pixels at once fill one of its units.
+        """Return this `Multiplier` if ``lanes`` output channels and ``pixels`` pixels at once fill one of its units.
 
         Otherwise return a `fallback` that they fill.
         """
@@ -120,7 +120,7 @@ class Multiplier(ABC):
         return self if fills else self.fallback.for_size(lanes, pixels)
 
     def for_rest(self, lanes: int, pixels: int) -> Multiplier:
-        """Return the multiplier of a layer's last unit, which gets ``lanes`` output channels and ``pixels`` pixels.
+        """Return the `Multiplier` of a layer's last unit, which gets ``lanes`` output channels and ``pixels`` pixels.
 
         The last unit can have fewer of them than the layer's other units, and packs its operands at the same distances.
         """

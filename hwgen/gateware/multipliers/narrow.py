@@ -89,7 +89,7 @@ class NarrowMultiplier(LutMultiplier):
             cost.add(two, channels - is_first)
 
     def _counted(self, dots: DotProducts) -> Cost:
-        """Return the LUTs and flip-flops of dot products, with each output channel's circuit counted."""
+        """Return a `Cost`: the LUTs and flip-flops of dot products, with each output channel's circuit counted."""
         cost = Cost(dots.device)
         self._circuit(dots).count(cost)
         return cost
@@ -137,7 +137,7 @@ class BinaryMultiplier(NarrowMultiplier):
         return Cat(Const(1, 1), ~weight).as_signed()
 
     def _circuit(self, dots: DotProducts) -> _Circuit:
-        """Return the circuit of dot products by weights of -1 and 1: one row per pair of terms."""
+        """Return the `_Circuit` of dot products by weights of -1 and 1: one row per pair of terms."""
         return _circuit(replace(dots, constants=None), 1, is_binary=True)
 
 
@@ -530,5 +530,5 @@ def _count_delay_line(cost: Cost, bits: int, ready: int, cycles: Iterable[int]) 
 
 @lru_cache(maxsize=512)
 def _circuit(dots: DotProducts, digits: int, *, is_binary: bool) -> _Circuit:
-    """Return the circuit of dot products by weights of ``digits`` bits, cached so that it is planned once."""
+    """Return the `_Circuit` of dot products by weights of ``digits`` bits, cached so that it is planned once."""
     return _Circuit(dots, digits, is_binary)

@@ -112,7 +112,7 @@ class _Table:
 
     @cached_property
     def words(self) -> list[int]:
-        """Words of the product table, with the first output channel's product in the low bits."""
+        """List of words of the product table, with the first output channel's product in the low bits."""
         words = [0] * len(self.fields[0].products)
         first = 0
         for field in self.fields:
@@ -138,7 +138,7 @@ class _Table:
         cost.lut += len(functions - plain)
 
     def _function(self, column: int, inputs: int) -> tuple[int, int]:
-        """Return, for a bit column of the table, the truth table that a LUT computes, and its number of inputs.
+        """Return a tuple: for a bit column of the table, the truth table that a LUT computes, and its number of inputs.
 
         A column that is constant for the last steps needs no LUT for them, because its register has a reset. Synthesis
         is free to choose the words beyond the table. It repeats words of the first half.
@@ -247,5 +247,5 @@ class _Tables:
 
 @lru_cache(maxsize=64)
 def _tables(dots: DotProducts) -> _Tables:
-    """Return the product tables and adders of all output channels' dot products, cached."""
+    """Return the product `_Tables` and adders of all output channels' dot products, cached."""
     return _Tables(dots)

@@ -77,12 +77,12 @@ class PyramidBufferConfig(HasWindow):
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Row ranges (`Cut`) of successive input tiles that have at least one convolution window."""
+        """Tuple of row ranges (`Cut`) of successive input tiles that have at least one convolution window."""
         return tuple(cut for cut in self.rows.cut(1) if cut.span.windows)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Column ranges (`Cut`), in beats, of successive input tiles that have at least one window."""
+        """Tuple of column ranges (`Cut`), in beats, of successive input tiles that have at least one window."""
         return tuple(cut for cut in self.columns.cut(self.window.input.pixels) if cut.span.windows)
 
     @property
@@ -260,7 +260,7 @@ class PyramidBufferConfig(HasWindow):
 
 
 def _first_beat_positions(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
-    """Return, by tile, the position in the tile (rows or columns) of the first pixel of its first needed beat.
+    """Return a list: by tile, the position in the tile (rows or columns) of the first pixel of its first needed beat.
 
     Position 0 is the first pixel of the tile's first window, which can be in the padding. The result is negative if
     the beat begins before this pixel.
@@ -269,7 +269,7 @@ def _first_beat_positions(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def _map_limits(axis: TiledAxis) -> tuple[list[int], list[int]] | None:
-    """Return, by tile, where the map begins and ends in the tile on one axis; ``None`` if there is no padding.
+    """Return a tuple: by tile, where the map begins and ends in the tile on one axis; ``None`` if there is no padding.
 
     The positions count from the first pixel of the tile's first window. If the map ends after the last pixel that the
     tile's windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.
@@ -679,7 +679,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         offset_1 = registered(m, "fold_offset_1", offset, shape)
 
         def words(position: _ReadAddress, name: str, offsets: range, banks: Interleaving) -> list[Signal]:
-            """Return, for each bank along one axis, the word address to read, registered.
+            """Return a list: for each bank along one axis, the word address to read, registered.
 
             A patch begins in the bank of its place. Banks below this one hold its last pixels, one pitch further on.
             """
@@ -700,7 +700,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             m.d.comb += read.eq(address)
 
     def _elaborate_rotation(self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress) -> dict:
-        """Select each pixel of a step from its bank; return registered pixels by (row, column) in the patch.
+        """Select each pixel of a step from its bank; return a dict of registered pixels by (row, column) in the patch.
 
         Row and column count within the patch. Pixels in the padding are replaced.
         """

@@ -24,7 +24,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a tile buffer; empty if its banks consist of several memories."""
+    """Return a list of the proof obligations of a tile buffer; empty if its banks consist of several memories."""
     if config.pieces > 1:
         return []
     source = config.window.input
@@ -105,7 +105,7 @@ def _in_map(config: PyramidBufferConfig) -> str:
 
 
 def _mark_lines(config: PyramidBufferConfig) -> list[str]:
-    """Return observer lines (Verilog) that choose an arbitrary word to mark: its tile, position and beat."""
+    """Return a list of observer lines (Verilog) that choose an arbitrary word to mark: its tile, position and beat."""
     source = config.window.input
     lines = [
         f"wire [{source.lanes * source.pixels - 1}:0] token = $anyseq;",
@@ -157,12 +157,12 @@ def _reader_lines(config: PyramidBufferConfig) -> list[str]:
 
 
 def _window_loop(axis: TiledAxis, span: str) -> tuple[int, str]:
-    """Return the most windows per tile on an axis, and the last window's index in a tile, as Verilog."""
+    """Return a pair: the most windows per tile on an axis, and the last window's index in a tile, as Verilog."""
     return max(walk.windows for walk in axis.walked), choice(span, [walk.windows - 1 for walk in axis.walked])
 
 
 def _beat_loop(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
-    """Return the most beats per tile on an axis, and the last beat's index in a tile, as Verilog."""
+    """Return a pair: the most beats per tile on an axis, and the last beat's index in a tile, as Verilog."""
     return max(cut.used for cut in cuts), choice(span, [max(cut.used - 1, 0) for cut in cuts])
 
 
@@ -178,7 +178,7 @@ def _beat_loops(config: PyramidBufferConfig) -> window_proof.Counts:
 
 
 def _writer_lines(config: PyramidBufferConfig) -> list[str]:
-    """Return observer lines (Verilog) that count accepted beats and complete tiles, and mark a word."""
+    """Return a list of observer lines (Verilog) that count accepted beats and complete tiles, and mark a word."""
     source = config.window.input
     rows, columns = config.row_cuts, config.column_cuts
     none = [
@@ -271,7 +271,7 @@ PASSED = HALVES + 1
 
 
 def first_beats(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
-    """Return, by tile, the position in the tile (on one axis) of its first beat's first pixel; 0 without beats.
+    """Return a list: by tile, the position in the tile (on one axis) of its first beat's first pixel; 0 without beats.
 
     Position 0 is the first pixel of the tile's first window. The beat can begin before it.
     """

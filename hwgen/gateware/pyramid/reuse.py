@@ -77,12 +77,12 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Row ranges (`Cut`) of successive input tiles; empty ranges are left out."""
+        """Tuple of row ranges (`Cut`) of successive input tiles; empty ranges are left out."""
         return tuple(cut for cut in self.rows.cut(1) if cut.size)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Column ranges (`Cut`) of successive input tiles, divided into beats; empty ones are left out."""
+        """Tuple of column ranges (`Cut`) of successive input tiles, divided into beats; empty ones are left out."""
         return tuple(cut for cut in self.columns.cut(self.input.pixels) if cut.size)
 
     @property

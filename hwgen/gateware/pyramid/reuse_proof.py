@@ -25,7 +25,7 @@ __all__ = ["PROOFS", "obligations", "walk_of"]
 
 
 def obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligations of a reuse buffer, except the stream rules of its output."""
+    """Return a list of the proof obligations of a reuse buffer, except the stream rules of its output."""
     return [*_obligations(config, site), bits_of_values(site, config.input.bits, *[config.input.data_bits] * 2)]
 
 
@@ -84,7 +84,7 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
 
 
 def _walks(config: PyramidReuseBufferConfig) -> dict[str, Walk]:
-    """Return the tables of tiles' beats (`Walk`) of both axes, by name: ``row`` and ``column``."""
+    """Return a dictionary of the tables of tiles' beats (`Walk`) of both axes, by name: ``row`` and ``column``."""
     return {"row": walk_of(config.row_cuts), "column": walk_of(config.column_cuts)}
 
 
@@ -208,7 +208,7 @@ class Walk:
 
 
 def walk_of(cuts: tuple[Cut, ...]) -> Walk:
-    """Return the tables of successive tiles' beats along one axis, computed from the tiles' spans in beats."""
+    """Return a `Walk`: tables of successive tiles' beats along one axis, computed from the tiles' spans in beats."""
     bases, passes = [0], []
     for cut, after in pairwise(cuts):
         passes.append((after.first - cut.first) // cut.pixels if after.kept else cut.size)

@@ -143,7 +143,7 @@ class TiledAxis:
 
     @cached_property
     def loaded(self) -> tuple[Span, ...]:
-        """Ranges (`Span`) of the successive input tiles that contain at least one pixel, on this axis."""
+        """Tuple of ranges (`Span`) of the successive input tiles that contain at least one pixel, on this axis."""
         return tuple(span for span in self.spans if span.size)
 
     @cached_property

@@ -109,7 +109,7 @@ class OutputRounding(ScalingPart):
         return [self._bound(value) for value in values]
 
     def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
-        """Add a product's rounding to an integer, to even if near a tie; return its registered signals.
+        """Add a product's rounding to an integer, to even if near a tie; return a `_Rounded`: its registered signals.
 
         The offset is already added, so that the fraction is truncated. If the fraction is next to 0, the even neighbour
         is below; if it is next to 1, the even neighbour is above. The fraction is next to 0 or 1 if all of its bits
@@ -223,7 +223,7 @@ class _Rounded:
 
 
 def _carry(steps: Sequence[tuple[Value, Value]]) -> tuple[Value, Value]:
-    """Return the generate and propagate signals of a whole carry chain, from ``(generate, propagate)`` per bit.
+    """Return a pair: the generate and propagate signals of a whole carry chain, from ``(generate, propagate)`` per bit.
 
     The lowest pair is first.
     """

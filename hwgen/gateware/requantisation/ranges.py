@@ -106,14 +106,14 @@ class SumRanges:
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest possible sum of a channel's accumulator and bias, by channel."""
+        """Tuple of pairs: smallest and largest possible sum of a channel's accumulator and bias, by channel."""
         half = 1 << (self.parameters.accumulator_bits - 1)
         lowest, highest = -half << self.parameters.fraction, half - 1 << self.parameters.fraction
         return tuple((bias + lowest, bias + highest) for bias in self.parameters.bias)
 
     @cached_property
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest sum of accumulator and bias, per channel, whose output is not saturated.
+        """Tuple of pairs: smallest and largest sum of accumulator and bias, per channel, whose output is not saturated.
 
         Sums outside of it can be clamped to it.
         """
@@ -133,7 +133,7 @@ class SumRanges:
         return max(0, (largest - 1).bit_length() - SIGNIFICAND_BITS)
 
     def _round_ranges(self, sums: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """Return ranges of sums with both ends rounded to float32, unless rounding never changes an output.
+        """Return a tuple of ranges of sums with both ends rounded to float32, unless rounding never changes an output.
 
         They are the ranges of the scaling multiplier's operands.
         """

@@ -100,7 +100,7 @@ MAX_RECIPES = 1 << 10
 
 
 def cheapest_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe:
-    """Return the cheapest exact arrangement of a requantiser's scaling in DSP slices and LUTs, cached.
+    """Return a `Recipe`: the cheapest exact arrangement of a requantiser's scaling in DSP slices and LUTs, cached.
 
     With DSP slices, the criteria are, in order: few slices, small left shifts, no clamp, whole operands. A slice that
     multiplies the whole sum can add the bias in its pre-adder. With LUTs, narrow operands are best. A clamp is used if

@@ -109,11 +109,11 @@ class RingBanks:
             count_pieces(cost, self.parameters.word_bits, self.depth, self.parameters.memory_in)
 
     def add_to(self, m: Module) -> list[RingBank]:
-        """Add the memories of all banks to a module; return a `RingBank` per bank, row by row."""
+        """Add the memories of all banks to a module; return, as a list, a `RingBank` per bank, row by row."""
         return [self._add_bank(m, row, column) for row in range(self.rows) for column in range(self.columns)]
 
     def _add_bank(self, m: Module, row: int, column: int) -> RingBank:
-        """Add one memory bank of the line buffer, and return its signals.
+        """Add one memory bank of the line buffer, and return a `RingBank`: its signals.
 
         A bank of many block RAMs is in pieces, because its multiplexer would be slow.
         """
@@ -173,7 +173,7 @@ class RingWriter:
             cost.lut += columns * self.parameters.word_bits * selects
 
     def add_to(self, m: Module, source: wiring.PureInterface, banks: list[RingBank]) -> WrittenPixels:
-        """Add the writer that stores the beats of ``source`` in the banks; return its pixel counts."""
+        """Add the writer that stores the beats of ``source`` in the banks; return `WrittenPixels`: its pixel counts."""
         parameters, ring = self.parameters, self.banks
         folds, pixels, steps = parameters.input.folds, parameters.input.pixels, parameters.input.row_steps
         taken = Signal(name="input_transfer")

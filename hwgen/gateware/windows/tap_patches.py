@@ -35,7 +35,7 @@ class TapPatches:
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Rows and columns of the patch of taps that is read per cycle, with as few rows as possible.
+        """Pair: rows and columns of the patch of taps that is read per cycle, with as few rows as possible.
 
         If patches of ``taps`` taps tile the kernel, a patch has just these taps. Otherwise the patch is the whole
         window, and multiplexers after the memory select the taps that a cycle outputs.
@@ -90,7 +90,7 @@ class TapPatches:
 
     @cached_property
     def read_columns(self) -> Sequence[int]:
-        """Offsets of the image columns that a cycle reads for all ``Tp`` windows, from the first column.
+        """Sequence of offsets of the image columns that a cycle reads for all ``Tp`` windows, from the first column.
 
         Without a dilation, all columns from the first to the last are read.
         """

@@ -183,7 +183,7 @@ class WindowWalk:
 def group_first_folds(
     m: Module, parameters: WindowParameters, fold_ends: Value, window_last: Value
 ) -> tuple[Value, Value]:
-    """Add counters of channel groups; return each group's first input fold (``Tn`` channels), now and next.
+    """Add counters of channel groups; return, as a pair, each group's first input fold (``Tn`` channels), now and next.
 
     Parameters
     ----------

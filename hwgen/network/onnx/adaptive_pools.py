@@ -98,7 +98,7 @@ class _Windows(NamedTuple):
 
     @classmethod
     def of(cls, at: Rewriter, source: str, summands: Sequence[str]) -> _Windows | None:
-        """Return the windows of the map ``source`` that ``summands`` add up; ``None`` if they add other values."""
+        """Return the `_Windows` of the map ``source`` that ``summands`` add up; ``None`` if they add other values."""
         shape = at.graph.shapes.for_batch(BATCHES[0]).of(source)
         if shape is None or len(shape) != 4 or prod(shape) >= _EXACT:
             return None

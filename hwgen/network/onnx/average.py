@@ -62,7 +62,7 @@ class Digits:
 
     @classmethod
     def of(cls, table: np.ndarray, bits: int) -> Digits:
-        """Return a table of finite floats, converted to fixed point and split into digits of ``bits`` bits."""
+        """Return `Digits`: table of finite floats, converted to fixed point and split into digits of ``bits`` bits."""
         count = -(-_PRECISION // bits)
         limit = sum((1 << bits - 1) - 1 << bits * index for index in range(count))
         largest = float(np.abs(table).max())
@@ -188,7 +188,7 @@ def _emit_digits(build: Builder, node: onnx.NodeProto, digits: Digits) -> None:
 
 
 def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> Window:
-    """Append a layer that sums each channel of the map in 16 bits; return the 1x1 window for the next layer."""
+    """Append a layer that sums each channel of the map in 16 bits; return the 1x1 `Window` for the next layer."""
     channels = build.map.channels
     rule = rule_of(np.ones(channels), 1, INT16.ends)
     output = Map(channels, 1, 1, INT16, 0, np.float32(1))
@@ -235,7 +235,7 @@ class _Average:
             self._emit_pool(to)
 
     def sums(self) -> AccumulatorState:
-        """Return the average as sums of a convolution of unit weights.
+        """Return an `AccumulatorState`: the average as sums of a convolution of unit weights.
 
         If sums over a whole map fit 16 bits, a separate layer computes them, and the convolution's window is 1x1.
         """
@@ -250,7 +250,7 @@ class _Average:
         return replace(sums, averages=True)
 
     def _output(self, to: Quantisation) -> Map:
-        """Return the output map, quantised with ``to``."""
+        """Return the output `Map`, quantised with ``to``."""
         return Map(self.build.map.channels, *self.geometry.size, to.type, to.zero, to.scale)
 
     def _emit_pool(self, to: Quantisation) -> None:
@@ -354,7 +354,7 @@ def _drops_only_ones(build: Builder, node: onnx.NodeProto) -> bool:
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the state of an average's dequantised input; if ``steps`` are left, a function of it is averaged.
+    """Return `Reals`: the state of an average's dequantised input; if ``steps`` are left, a function of it is averaged.
 
     A Relu or Clip whose results are steps of the map's scale becomes bounds of the map or a layer.
     """

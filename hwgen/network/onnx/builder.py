@@ -168,7 +168,7 @@ class Builder:
         self.label(node, scale, zero)
 
     def quantised_input(self, node: onnx.NodeProto, first: int) -> tuple[np.float32, int]:
-        """Check the feature map that an operator on integers reads, and return its scale and zero point.
+        """Check the feature map that an operator on integers reads, and return a pair: its scale and zero point.
 
         ``first``: index of the node's input that holds the scale; the zero point follows.
         """
@@ -288,7 +288,7 @@ class Builder:
         return self.computed_map().bounds or self.map.type.ends
 
     def computed_map(self) -> Map:
-        """Return the feature map that the current map is derived from by layers that only select values.
+        """Return the feature `Map` that the current map is derived from by layers that only select values.
 
         If no layer only selects, the result is the current map itself.
         """
@@ -402,7 +402,7 @@ class Builder:
             self.float_layers.append(FloatLayer.of_convolution(step.convolution(step.input.frozen()), factor))
 
     def in_floats(self, layers: Iterable[Op]) -> tuple[FloatLayer, ...]:
-        """Return the float32 layers of ONNX Runtime among the finished ``layers``, each with its error bound."""
+        """Return a tuple of float32 layers of ONNX Runtime among the finished ``layers``, each with its error bound."""
         names = {layer.name for layer in layers}
         return tuple(layer for layer in self.float_layers if layer.name in names)
 
@@ -609,14 +609,14 @@ class Builder:
     # Windows and sums.
 
     def bias(self, node: onnx.NodeProto, outputs: int, unit: np.ndarray) -> Bias:
-        """Return the bias (input 2) of a convolution or matrix product as ONNX Runtime's kernel adds it.
+        """Return the `Bias` (input 2) of a convolution or matrix product as ONNX Runtime's kernel adds it.
 
         ``unit``: real value of a step of the accumulators, float32 ``(M,)`` or ``(1,)``.
         """
         return self.as_kernel_adds(node, self.constants.bias(node, 2, outputs, unit), unit)
 
     def as_kernel_adds(self, node: onnx.NodeProto, bias: Bias, unit: np.ndarray) -> Bias:
-        """Return a bias with another scale in accumulator steps, if ONNX Runtime's kernel adds it unscaled.
+        """Return a `Bias` with another scale in accumulator steps, if ONNX Runtime's kernel adds it unscaled.
 
         A warning says so if the steps differ by more than `_MAX_OFF`.
         """
@@ -696,7 +696,7 @@ class Builder:
         self.view = View.channels_first(self.view.sizes, axes)
 
     def whole_maps(self, node: onnx.NodeProto) -> View:
-        """Return the output layout of a node that reduces each channel of the current map to one value.
+        """Return a `View`: the output layout of a node that reduces each channel of the current map to one value.
 
         Raises
         ------
@@ -712,7 +712,7 @@ class Builder:
         return layout
 
     def _reduced(self, node: onnx.NodeProto) -> View:
-        """Return the output layout of a ReduceMean, ReduceSum or ReduceMax over the pixels of the current map."""
+        """Return a `View`: output layout of a ReduceMean, ReduceSum or ReduceMax over the pixels of the current map."""
         rank = 1 + len(self.view.dims)
         signed_axes = self.constants.listed(node, 1, "axes") or []
         if any(not -rank <= axis < rank for axis in signed_axes):
@@ -735,7 +735,7 @@ class Builder:
     def pool_window(
         self, node: onnx.NodeProto, sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
-        """Return the window of an ONNX pool over the current map, and its output's rows and columns.
+        """Return, as a pair, the window of an ONNX pool over the current map, and its output's rows and columns.
 
         Parameters
         ----------
@@ -760,7 +760,7 @@ class Builder:
     def _window(
         self, node: onnx.NodeProto, kernel: tuple[int, ...], sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
-        """Return the window of a Conv-like ONNX node or a pool, and its output's rows and columns."""
+        """Return, as a pair, the window of a Conv-like ONNX node or a pool, and its output's rows and columns."""
         height, width = sizes
         try:
             window = window_of(node, kernel, sizes, tuple(axis - 1 for axis in axes))

@@ -116,7 +116,7 @@ class Bias(NamedTuple):
 
     @classmethod
     def of_integers(cls, constant: Quantised, outputs: int) -> Bias:
-        """Return the bias whose integers count accumulator steps, regardless of the constant's own scale."""
+        """Return the `Bias` whose integers count accumulator steps, regardless of the constant's own scale."""
         steps = np.broadcast_to(constant.values.reshape(-1).astype(np.int64), outputs).copy()
         return cls(steps, np.zeros(outputs), may_round=False)
 
@@ -141,7 +141,7 @@ class Constants:
         return name in self.arrays or name in self.quantised
 
     def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Store the values of all constants of the model, and return the nodes that do not compute constants.
+        """Store the values of all constants of the model, and return a list of the nodes that do not compute constants.
 
         Constants are the initialisers, and the outputs of Constant nodes and of Identity, QuantizeLinear and
         DequantizeLinear nodes whose inputs are constants.
@@ -201,7 +201,7 @@ class Constants:
 
     @staticmethod
     def _limits(dtype: np.dtype) -> tuple[int, int]:
-        """Return the lowest and the highest integer of a NumPy type, or of an ONNX type of fewer than 8 bits."""
+        """Return a pair: lowest and the highest integer of a NumPy type, or of an ONNX type of fewer than 8 bits."""
         if dtype in TYPES:
             return TYPES[dtype].minimum, TYPES[dtype].maximum
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -336,7 +336,7 @@ class Constants:
         return self.weights(node, constant.values, constant.scale, constant.zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
-        """Return a node's constant bias (input ``index``) in multiples of ``unit``, a float32 ``(M,)`` or ``(1,)``.
+        """Return a node's constant `Bias` (input ``index``) in multiples of ``unit``, a float32 ``(M,)`` or ``(1,)``.
 
         A bias of floats, or of another scale than ``unit``, is rounded to these steps.
         """

@@ -65,7 +65,7 @@ class _Tensor:
 
 
 def moved(constants: Constants, node: onnx.NodeProto, view: View, batch: int | None) -> View:
-    """Return the layout of the output of a node that only renames or reorders dimensions of its input.
+    """Return a `View`: the layout of the output of a node that only renames or reorders dimensions of its input.
 
     The node's operator is one of `MOVES`; ``view`` is the layout of its input.
 

@@ -93,7 +93,7 @@ def is_float(model: onnx.ModelProto) -> bool:
 
 
 def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the inputs of an ONNX graph that are not initialisers."""
+    """Return a list of the inputs of an ONNX graph that are not initialisers."""
     initialised = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in initialised]
 
@@ -104,7 +104,7 @@ def opset(model: onnx.ModelProto) -> int:
 
 
 def input_shape(source: onnx.ValueInfoProto, where: str) -> tuple[int, ...]:
-    """Return the fixed sizes of a model's input without the batch, for example ``(C, H, W)`` or ``(C,)``.
+    """Return a tuple of the fixed sizes of a model's input without the batch, for example ``(C, H, W)`` or ``(C,)``.
 
     ``(C, L)`` is possible, too, and any order.
     """
@@ -182,7 +182,7 @@ class UnusedNames:
 
 
 def takes(node: onnx.NodeProto) -> list[str]:
-    """Return the names of the tensors that an ONNX node reads, also from inside its subgraphs.
+    """Return a list of the names of the tensors that an ONNX node reads, also from inside its subgraphs.
 
     The names are the node's inputs, and tensors from outside that the graphs in it (of If, Loop, Scan) read.
     """
@@ -229,7 +229,7 @@ def _first_clause(error: Exception) -> str:
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """Return the graphs in an ONNX node's attributes, such as the branches of an If or the body of a Loop."""
+    """Return a list of the graphs in an ONNX node's attributes, such as the branches of an If or the body of a Loop."""
     return [graph for entry in node.attribute for graph in (*entry.graphs, *([entry.g] if entry.HasField("g") else []))]
 
 
@@ -299,7 +299,7 @@ def _drop_built_in(model: onnx.ModelProto) -> None:
 
 
 def _callers_first(functions: Iterable[onnx.FunctionProto]) -> list[_Name]:
-    """Return the (domain, name) of all functions, each before the functions that it calls."""
+    """Return, as a list, the (domain, name) of all functions, each before the functions that it calls."""
     callees: dict[_Name, set[_Name]] = {_name(function): set() for function in functions}
     for function in functions:
         called = {(node.domain, node.op_type) for node in with_inner(function.node)}

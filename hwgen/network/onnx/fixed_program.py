@@ -73,7 +73,7 @@ class FixedValue:
 
 
 def split_unit(unit: float) -> tuple[float, int]:
-    """Return a step's (LSB's) mantissa, from 1 to below 2, and its number of fraction bits."""
+    """Return, as a pair, a step's (LSB's) mantissa, from 1 to below 2, and its number of fraction bits."""
     mantissa, exponent = math.frexp(unit)
     return 2 * mantissa, 1 - exponent
 
@@ -162,7 +162,7 @@ class FixedPointProgram:
         return split_unit(min(units))[1] + _GUARD
 
     def _map_value(self, leaf: Leaf) -> FixedValue:
-        """Return an input map as a value of the program, looked up in a table if the map is quantised."""
+        """Return a `FixedValue`: input map as a value of the program, looked up in a table if the map is quantised."""
         index = next(index for index, value in enumerate(self.inputs) if value.map is leaf.value.map)
         integer_type = leaf.value.map.frozen().type
         if leaf.table is None:
@@ -182,7 +182,7 @@ class FixedPointProgram:
         return FixedValue(len(self.inputs) + len(self.steps) - 1, operands[0].mantissa, fraction, low, high)
 
     def shifted(self, value: FixedValue, fraction: int) -> FixedValue:
-        """Append a rounding shift to ``fraction`` fraction bits; return the result."""
+        """Append a rounding shift to ``fraction`` fraction bits; return a `FixedValue`: the result."""
         if value.fraction == fraction:
             return value
         return self.add(Shift(operands=(value.index,), shift=value.fraction - fraction), fraction, value)
@@ -195,7 +195,7 @@ class FixedPointProgram:
         return self.shifted(value, value.fraction - more) if more > 0 else value
 
     def aligned(self, *values: FixedValue) -> list[FixedValue]:
-        """Return values converted to a common step (LSB), so that they can be added."""
+        """Return, as a list, values converted to a common step (LSB), so that they can be added."""
         mantissas = [value.mantissa for value in values]
         mantissa = self.mantissa if self.mantissa in mantissas else mantissas[0]
         values = tuple(self.scaled(value, np.ones(1), mantissa) for value in values)
@@ -203,7 +203,7 @@ class FixedPointProgram:
         return [self.shifted(value, fraction) for value in values]
 
     def scaled(self, value: FixedValue, factors: np.ndarray, mantissa: float | None = None) -> FixedValue:
-        """Append a multiplication by constants, float64 ``(1 or C,)``, and return the product."""
+        """Append a multiplication by constants, float64 ``(1 or C,)``, and return a `FixedValue`: the product."""
         mantissa = value.mantissa if mantissa is None else mantissa
         factors = factors * (value.mantissa / mantissa)
         if (factors == 1).all():
@@ -222,7 +222,7 @@ class FixedPointProgram:
         return replace(self.add(step, value.fraction + places - shift, value), mantissa=mantissa)
 
     def offset(self, value: FixedValue, constants: np.ndarray) -> FixedValue:
-        """Append an addition of constants, float64 ``(1 or C,)``, and return the sum."""
+        """Append an addition of constants, float64 ``(1 or C,)``, and return a `FixedValue`: the sum."""
         if not constants.any():
             return value
         fraction = max(value.fraction, self.target)
@@ -233,13 +233,13 @@ class FixedPointProgram:
         return self.add(Offset(operands=(value.index,), offset=offset), fraction, value)
 
     def plus(self, first: FixedValue, second: FixedValue, sign: int = 1) -> FixedValue:
-        """Append an addition of two values, or a subtraction (``sign`` -1), and return the result."""
+        """Append an addition of two values, or a subtraction (``sign`` -1), and return a `FixedValue`: the result."""
         first, second = self.aligned(first, second)
         step = Plus(operands=(first.index, second.index), sign=sign)
         return self.add(step, first.fraction, first, second)
 
     def times(self, first: FixedValue, second: FixedValue) -> FixedValue:
-        """Append a multiplication of two values, and return the product."""
+        """Append a multiplication of two values, and return a `FixedValue`: the product."""
         half = MAX_VALUE_BITS // 2
         spare = [half - signed_bits(value.low, value.high) for value in (second, first)]
         first, second = (self.lowered(v, half + max(s, 0)) for v, s in zip((first, second), spare, strict=True))
@@ -249,7 +249,7 @@ class FixedPointProgram:
         return replace(result, mantissa=first.mantissa * second.mantissa)
 
     def extreme(self, first: FixedValue, second: FixedValue, *, greatest: bool) -> FixedValue:
-        """Append the maximum or minimum of two values, and return the result."""
+        """Append the maximum or minimum of two values, and return a `FixedValue`: the result."""
         first, second = self.aligned(first, second)
         step = Extremum(operands=(first.index, second.index), greatest=greatest)
         return self.add(step, first.fraction, first, second)
@@ -269,7 +269,7 @@ class FixedPointProgram:
         return self.add(Limits(operands=(value.index,), low=first, high=last), value.fraction, value)
 
     def curve(self, value: FixedValue, function: Function) -> FixedValue:
-        """Append a function of a value as piecewise polynomials, and return the result."""
+        """Append a function of a value as piecewise polynomials, and return a `FixedValue`: the result."""
         if self.is_exact:
             raise ConfigError("curves are not exact")
         ends = np.array([0.5, 1]) * max(value.high, 1) * value.unit
@@ -383,13 +383,13 @@ def _exact_fraction(values: np.ndarray) -> int:
 
 
 def _split_operands(operands: Sequence[FixedValue | np.ndarray]) -> tuple[list[FixedValue], list[np.ndarray]]:
-    """Return an operator's operands as two lists: values of the program, and constants."""
+    """Return, as a pair, an operator's operands as two lists: values of the program, and constants."""
     values = [operand for operand in operands if isinstance(operand, FixedValue)]
     return values, [operand for operand in operands if isinstance(operand, np.ndarray)]
 
 
 def _add(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
-    """Append an Add, Sum or Mean of values and constants to a program, and return the result."""
+    """Append an Add, Sum or Mean of values and constants to a program, and return a `FixedValue`: the result."""
     (total, *values), constants = _split_operands(operands)
     for value in values:
         total = program.plus(total, value)
@@ -416,7 +416,7 @@ def _mul(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.n
 
 
 def _extreme(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
-    """Append a Max or Min of values and single-number constants to a program, and return the result."""
+    """Append a Max or Min of values and single-number constants to a program, and return a `FixedValue`: the result."""
     greatest = step.node.op_type == "Max"
     (first, *others), constants = _split_operands(operands)
     for other in others:

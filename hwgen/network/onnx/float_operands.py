@@ -94,7 +94,7 @@ def _is_quantised(graph: GraphIndex, tensor: str) -> bool:
 
 
 def as_runtime_quantises(weights: np.ndarray) -> tuple[np.ndarray, np.float32, np.int8]:
-    """Return int8 weights (array), scale and zero point: float weights as ONNX Runtime quantises them.
+    """Return, as a triple, int8 weights (array), scale and zero point: float weights as ONNX Runtime quantises them.
 
     The range of the weights, 0 included, becomes the range of int8. All operations are in float32.
     """
@@ -201,7 +201,7 @@ class _OperandRewrite:
 
 
 def _moved_tensors(node: onnx.NodeProto) -> Sequence[str]:
-    """Return the names of the input tensors whose values a node with an operator of `_PASSED` moves."""
+    """Return a sequence of the names of the input tensors whose values a node with an operator of `_PASSED` moves."""
     return node.input if node.op_type == "Concat" else node.input[:1]
 
 

@@ -176,7 +176,7 @@ def _join_result(build: Builder, state: Joined) -> Applied:
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
-    """Return a dequantised map, with a table of the function applied to it, as a leaf of an expression."""
+    """Return a `Leaf`: a dequantised map, with a table of the function applied to it, as a leaf of an expression."""
     integer_type = build.map.frozen().type
     if state.for_sums or integer_type.bits > MAX_BITS:
         raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {integer_type}")
@@ -347,7 +347,7 @@ def _formula_of(value: Value) -> Applied | Leaf:
 
 
 def _with_one_pixel(build: Builder, node: onnx.NodeProto, values: Sequence[Value], names: Sequence[str]) -> list[Value]:
-    """Return values such that at most one map of one pixel is read in all, if any map has more pixels.
+    """Return, as a list, values such that at most one map of one pixel is read in all, if any map has more pixels.
 
     Other expressions of one pixel, or that read a one-pixel map, become maps.
     """

@@ -266,7 +266,7 @@ class _Folding:
                     raise self._at.refusal(node, "divides integers by 0, or beyond their range")
 
     def _run(self, node: onnx.NodeProto, model: onnx.ModelProto, outputs: list[str]) -> dict[str, np.ndarray]:
-        """Run a model that computes one constant node in ONNX Runtime, and return its outputs by name."""
+        """Run a model that computes one constant node in ONNX Runtime, and return a dict of its outputs by name."""
         try:
             values = session(model.SerializeToString(), optimised=False).run(outputs, {})
         except Exception as error:  # ONNX Runtime raises many types of errors
@@ -366,7 +366,7 @@ class _Folding:
 
 
 def fold(graph: GraphIndex, where: str) -> GraphIndex:
-    """Return an ONNX model whose tensors that depend only on constants are initialisers.
+    """Return a `GraphIndex`: an ONNX model whose tensors that depend only on constants are initialisers.
 
     A model without such tensors is returned unchanged. ``where`` starts error messages.
 
@@ -401,7 +401,7 @@ def _is_random(node: onnx.NodeProto) -> bool:
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int]:
-    """Return the sizes of a tensor's dimensions, from its declared ONNX type."""
+    """Return a list of the sizes of a tensor's dimensions, from its declared ONNX type."""
     return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 

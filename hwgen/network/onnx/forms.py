@@ -150,7 +150,7 @@ def _channel_axis(node: onnx.NodeProto) -> int:
 def _without_blocks(
     values: Sequence[np.ndarray], block_axis: int, block: int, axis: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return blocked weights as (int8 weights, scales per output channel), or ``None`` if that is inexact.
+    """Return a pair: blocked weights as (int8 weights, scales per output channel), or ``None`` if that is inexact.
 
     ``values``: integers, scale and perhaps zero point of a DequantizeLinear.
     """

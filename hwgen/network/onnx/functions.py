@@ -87,7 +87,7 @@ def follow_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState) -
 
 
 def expression_of(build: Builder, node: onnx.NodeProto, formulas: Iterable[Operand]) -> Applied:
-    """Return an ONNX node as an expression, with constants or the given ``formulas`` as its operands."""
+    """Return an `Applied`: an ONNX node as an expression, with constants or the given ``formulas`` as its operands."""
     remaining = iter(formulas)
     operands: list[Operand] = []
     for name in node.input:
@@ -102,7 +102,7 @@ def expression_of(build: Builder, node: onnx.NodeProto, formulas: Iterable[Opera
 
 
 def _constant(build: Builder, node: onnx.NodeProto, name: str) -> ConstantOperand:
-    """Return a node's constant operand, which must be one number or one per channel of the map."""
+    """Return a node's `ConstantOperand`, which must be one number or one per channel of the map."""
     quantised = build.constants.quantised.get(name)
     if quantised is None:
         return ConstantOperand(_spread(build, node, build.constants.arrays[name]))
@@ -186,7 +186,7 @@ def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
 
 
 def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
-    """Return the affine function (gain and offset per channel) of a BatchNormalization with constant parameters."""
+    """Return the `Affine` function (gain and offset per channel) of a BatchNormalization with constant parameters."""
     for name, usual in (("training_mode", 0), ("spatial", 1)):
         if attribute(node, name, usual) != usual:
             raise build.refusal(node, f"{name} must be {usual}, as for inference")

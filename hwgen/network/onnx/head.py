@@ -87,7 +87,7 @@ def _host_input(value: onnx.ValueInfoProto, where: str) -> InputEnd:
 
 
 def _find_head(graph: GraphIndex) -> tuple[list[onnx.NodeProto], list[str]]:
-    """Return the nodes before the first QuantizeLinears, and the names of the tensors that these read.
+    """Return a pair: the nodes before the first QuantizeLinears, and the names of the tensors that these read.
 
     Both are empty if other nodes read one of the nodes' tensors together with quantised ones, or it is an output.
     """

@@ -43,7 +43,7 @@ from hwgen.printable import percent
 def to_network(
     model: onnx.ModelProto, name: str, where: str | None = None, options: ModelOptions = AS_IT_IS
 ) -> Network:
-    """Return the whole quantised ONNX ``model`` as a network of integer layers called ``name``.
+    """Return a `Network`: the whole quantised ONNX ``model`` as a network of integer layers called ``name``.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions
 def _network_to(
     checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk, name: str
 ) -> Network:
-    """Return the network of a model up to the tensors ``until``; ``whole`` is the import of the whole model."""
+    """Return the `Network` of a model up to the tensors ``until``; ``whole`` is the import of the whole model."""
     walk, maps = _walk_to(checked_model, where, until, whole)
     return part_network(whole, walk, name, maps)
 
@@ -200,7 +200,7 @@ def _walk_to(
 
 
 def survey_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions) -> Survey:
-    """Return a survey of a model that is built up to the tensors ``until``, while the host runs the rest.
+    """Return a `Survey` of a model that is built up to the tensors ``until``, while the host runs the rest.
 
     Raises
     ------
@@ -232,7 +232,7 @@ def survey_part(model: onnx.ModelProto, name: str, where: str, options: ModelOpt
 
 
 def survey(model: onnx.ModelProto, name: str, where: str, options: ModelOptions = AS_IT_IS) -> Survey:
-    """Return a survey of a quantised ONNX model: the verdict on each operator, even if some can't be built.
+    """Return a `Survey` of a quantised ONNX model: the verdict on each operator, even if some can't be built.
 
     Raises
     ------
@@ -286,11 +286,11 @@ def _end_refusal(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) ->
     graph = whole.graph
 
     def sources(name: str) -> Sequence[str]:
-        """Return the tensors that the producer of the tensor ``name`` reads."""
+        """Return a sequence of the tensors that the producer of the tensor ``name`` reads."""
         return takes(graph.producers[name]) if name in graph.producers else ()
 
     def results(name: str) -> Sequence[str]:
-        """Return the outputs of all nodes that read the tensor ``name``."""
+        """Return a sequence of the outputs of all nodes that read the tensor ``name``."""
         return [output for node in graph.readers(name) for output in filter(None, node.output)]
 
     proposals = [*_nearest(tensor, sources, good), *_nearest(tensor, results, good)]

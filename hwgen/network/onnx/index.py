@@ -69,7 +69,7 @@ class GraphIndex:
 
     @cached_property
     def needed(self) -> list[onnx.NodeProto]:
-        """Nodes that an output of the graph depends on; ONNX Runtime drops all other nodes."""
+        """List of nodes that an output of the graph depends on; ONNX Runtime drops all other nodes."""
         return self.before(self.outputs)
 
     def before(self, tensors: Iterable[str], ends: Collection[str] = ()) -> list[onnx.NodeProto]:

@@ -74,7 +74,7 @@ class Shapes:
         return InferredTensor(first.type, tuple(one if one == other else 0 for one, other in sizes))
 
     def sizes(self, name: str) -> np.ndarray | None:
-        """Return the values of a tensor that depend only on tensors' sizes; ``None`` if they are not known.
+        """Return an array of the values of a tensor that depend only on tensors' sizes; ``None`` if they are not known.
 
         A symbolic batch of any number of frames is `BATCH`. A multiple of it is not known.
         """
@@ -111,7 +111,7 @@ class BatchShapes:
         self._is_walked = False
 
     def tensor(self, name: str) -> InferredTensor:
-        """Return the element type and shape of the tensor ``name``, as far as they are known."""
+        """Return an `InferredTensor`: the element type and shape of the tensor ``name``, as far as they are known."""
         if not self._is_known(name):
             self._walk_once()
         type_ = self._types.get(name, onnx.TypeProto())
@@ -222,7 +222,7 @@ class BatchShapes:
 
 
 def _inferred(model: onnx.ModelProto, count: int) -> dict[str, onnx.TypeProto]:
-    """Return the types that ONNX's shape inference finds for a batch of ``count`` frames, by tensor name.
+    """Return a dict of the types that ONNX's shape inference finds for a batch of ``count`` frames, by tensor name.
 
     It runs on a copy of the model without weights, because it needs only their sizes.
     """

@@ -120,13 +120,13 @@ def _fit_layout(view: View, shape: Sequence[int]) -> View | None:
 
 
 def _as_usual(source: View) -> View:
-    """Return the layout of a model's input on its map if the first dimension holds the channels."""
+    """Return a `View`: the layout of a model's input on its map if the first dimension holds the channels."""
     view = source.onto(_AXES[len(source.dims)])
     return View(view.sizes, view.dims[: len(source.dims)])
 
 
 def _layout_at_input(source: View, view: View, axes: Sequence[int]) -> View | None:
-    """Return the input's layout that turns a later tensor's dimensions into map axes ``axes``; else ``None``.
+    """Return a `View`: the input's layout that turns a later tensor's dimensions into map axes ``axes``; else ``None``.
 
     Parameters
     ----------

@@ -160,7 +160,7 @@ def check_sizes(
 
 
 def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, wide: bool = False) -> View:
-    """Return the layout of a concatenation's output, whose axis must be the channels in all operands.
+    """Return a `View`: the layout of a concatenation's output, whose axis must be the channels in all operands.
 
     ``wide``: whether maps can have more than 8 bits.
     """

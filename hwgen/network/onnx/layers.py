@@ -137,7 +137,7 @@ class RuntimeLayers:
         return {value.name for value in self._session.get_inputs() if value.type == "tensor(float)"}
 
     def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-        """Compute frames; return the model's outputs, and each layer's output maps ``(n, C, H, W)`` by name.
+        """Compute frames; return a pair: the model's outputs, and each layer's output maps ``(n, C, H, W)`` by name.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class RuntimeLayers:
         return [values[name] for name in self._outputs], maps
 
     def _batch_of(self, wanted: list[str], frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Compute one batch of frames in ONNX Runtime, and return the tensors ``wanted``.
+        """Compute one batch of frames in ONNX Runtime, and return a list of the tensors ``wanted``.
 
         If there are fewer frames than the model's batch, the last one is repeated.
         """
@@ -183,7 +183,7 @@ def _convolution(network: Network, name: str) -> Conv:
 
 
 def _tensors(maps: Mapping[str, Value]) -> dict[str, str]:
-    """Return the name of the ONNX tensor that holds each layer's output, by the layer's name.
+    """Return, as a dictionary, the name of the ONNX tensor that holds each layer's output, by the layer's name.
 
     A tensor of integers is preferred, and the last one of several, because a Clip after a QuantizeLinear, or a Relu
     before another one, becomes a part of the layer.
@@ -227,7 +227,7 @@ def _session(
 
 
 def _refused(where: str, error: Exception) -> ModelError:
-    """Return the error that says why ONNX Runtime can't compute the tensors between a model's layers."""
+    """Return the error (`ModelError`) that says why ONNX Runtime can't compute the tensors between a model's layers."""
     return ModelError(
         f"{where}: ONNX Runtime can't give the tensors between the layers: {' '.join(str(error).split())[:300]}"
     )

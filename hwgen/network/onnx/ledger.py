@@ -200,7 +200,7 @@ class Ledger:
     def operators(
         self, needed: Collection[int], folded: Collection[int], macs: Mapping[int, int | None]
     ) -> tuple[Operator, ...]:
-        """Return the verdict (built, folded, host or unsupported) on each ONNX node, in the graph's order.
+        """Return, as a tuple, the verdict (built, folded, host or unsupported) on each ONNX node, in the graph's order.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ def as_written(
     operators: Sequence[Operator],
     removed: Mapping[str, tuple[str, str]],
 ) -> tuple[Operator, ...]:
-    """Return the verdicts on an ONNX file's own nodes, given those on the imported nodes (constants folded).
+    """Return a tuple of the verdicts on an ONNX file's own nodes, given those on the imported nodes (constants folded).
 
     Nodes of the file correspond to imported nodes with the same output tensors. A node of the file without such an
     imported node was removed, or is a constant.

@@ -105,7 +105,7 @@ def _recurrence(node: _Node) -> int:
 
 
 def einsum_terms(equation: str, ranks: Callable[[int], int]) -> tuple[list[str], str]:
-    """Return the terms and the result of an Einsum equation with a letter for each dimension, also for ``...``.
+    """Return a pair: the terms and the result of an Einsum equation with a letter for each dimension, also for ``...``.
 
     Dimensions that ``...`` stands for get Greek letters, beginning with the last dimension. Without ``->``, the result
     has these dimensions, and then the letters that occur once, in alphabetical order.

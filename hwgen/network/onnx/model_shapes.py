@@ -106,7 +106,7 @@ def read(path: Path, *, dense: bool = False) -> Network:
 
 
 def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
-    """Return the first chain of convolutions and pools of an ONNX model as a network without weights.
+    """Return a `Network`: the first chain of convolutions and pools of an ONNX model as a network without weights.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def whole(path: Path) -> Network:
 
 
 def whole_of(model: onnx.ModelProto, name: str) -> Network:
-    """Return the layers of an ONNX model, with branches, as a network without weights."""
+    """Return a `Network`: the layers of an ONNX model, with branches, as a network without weights."""
     return _load_network(_graph(model, name, False), name)
 
 
@@ -141,7 +141,7 @@ def _load_network(graph: _Graph, name: str) -> Network:
 
 
 def _part(graph: _Graph, name: str, part_number: int, dense: bool) -> Network:
-    """Return chain number ``part_number`` (from 1) of a model's convolutions and pools as a network."""
+    """Return a `Network`: chain number ``part_number`` (from 1) of a model's convolutions and pools as a network."""
     linear_parts = _parts_with_layers(graph)
     if not 1 <= part_number <= len(linear_parts):
         raise ModelError(
@@ -168,13 +168,13 @@ class _Part:
 
 
 def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
-    """Check an ONNX model, and return it as a graph to search for layers."""
+    """Check an ONNX model, and return a `_Graph`: it as a graph to search for layers."""
     check(model, where)
     return _Graph(GraphIndex(model), where, dense)
 
 
 def _parts_with_layers(graph: _Graph) -> list[_Part]:
-    """Return the chains of convolutions and pools of a graph, without chains that have no layers."""
+    """Return a list of the chains of convolutions and pools of a graph, without chains that have no layers."""
     chains = graph.linear_parts()
     with_layers = [part for part in chains if part.layers]
     if not with_layers:
@@ -210,7 +210,7 @@ class _Graph:
         return chains
 
     def joined(self, name: str) -> Network | None:
-        """Return the layers between the model's input and its only last map as a network with branches.
+        """Return a `Network`: the layers between the model's input and its only last map as a network with branches.
 
         The result is ``None`` if there are several last maps, or no layer. All nodes after an operator that is not a
         known layer, such as a fully connected layer, are left out.
@@ -225,7 +225,7 @@ class _Graph:
         return node.op_type in _WINDOWED and bool(node.input) and node.input[0] in self.variable
 
     def _chain_from(self, node: onnx.NodeProto, done: set[str]) -> _Part:
-        """Return the chain of convolutions and pools that begins with ``node``."""
+        """Return a `_Part`: the chain of convolutions and pools that begins with ``node``."""
         layers: list[Op] = []
         ignored: list[str] = []
         shape = self.shape(node.input[0])
@@ -383,7 +383,7 @@ class _BranchedNetwork:
         return f"{_described(node)} and what follows"
 
     def network(self, name: str) -> Network | None:
-        """Return the finished network; ``None`` if it has several last maps or inputs, or equal layer names."""
+        """Return the finished `Network`; ``None`` if it has several last maps or inputs, or equal layer names."""
         read = {edge for edges in self._taken for edge in edges}
         ends = [layer.name for layer in self._layers if layer.name not in read]
         unique = len({layer.name for layer in self._layers}) == len(self._layers)
@@ -398,7 +398,7 @@ class _BranchedNetwork:
 
 
 def _map(shape: tuple[int, ...]) -> FeatureMap | None:
-    """Return a uint8 feature map of the shape ``(batch, channels, height, width)``; ``None`` for other shapes."""
+    """Return a uint8 `FeatureMap` of the shape ``(batch, channels, height, width)``; ``None`` for other shapes."""
     if len(shape) != 4 or min(shape[1:]) < 1:
         return None
     return FeatureMap(channels=shape[1], height=shape[2], width=shape[3], type=UINT8)

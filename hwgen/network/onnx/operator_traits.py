@@ -83,7 +83,7 @@ class Traits:
 
 
 def _traits(names: str, traits: Traits) -> dict[str, Traits]:
-    """Return a table entry with equal traits for each of the operators ``names``, separated by spaces."""
+    """Return, as a dict, a table entry with equal traits for each of the operators ``names``, separated by spaces."""
     return dict.fromkeys(names.split(), traits)
 
 
@@ -204,17 +204,17 @@ TRAITS: Mapping[str, Traits] = {
 
 
 def with_effect(*effects: Effect) -> frozenset[str]:
-    """Return the names of the operators that have one of the effects ``effects``."""
+    """Return a set of the names of the operators that have one of the effects ``effects``."""
     return frozenset(name for name, traits in TRAITS.items() if traits.effect in effects)
 
 
 def traits_of(node: onnx.NodeProto) -> Traits:
-    """Return the traits of a node's operator; an unknown operator has the traits of `Effect.OTHER`."""
+    """Return the `Traits` of a node's operator; an unknown operator has the traits of `Effect.OTHER`."""
     return TRAITS.get(node.op_type, Traits(Effect.OTHER))
 
 
 def operands_of(node: onnx.NodeProto) -> Sequence[int]:
-    """Return the indices of a node's inputs that hold tensors to compute with, not scales or zero points."""
+    """Return a sequence of indices of a node's inputs that hold tensors to compute with, not scales or zero points."""
     if node.op_type == "QLinearConcat":
         return range(2, len(node.input), 3)
     count = len(node.input)

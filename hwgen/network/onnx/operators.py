@@ -133,7 +133,7 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _after_pending(state: Pending) -> frozenset[str]:
-    """Return the names of the ONNX operators that can follow a layer that still waits for its QuantizeLinear."""
+    """Return a set of names of the ONNX operators that can follow a layer that still waits for its QuantizeLinear."""
     moves = dimensions.INTEGER_MOVES if state.in_floats is None else frozenset(dimensions.MOVES)
     return moves | {"QuantizeLinear"}
 

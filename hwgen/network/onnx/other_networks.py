@@ -77,12 +77,12 @@ def _nodes_by_kind(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
 
 
 def _having(nodes: Sequence[onnx.NodeProto], *effects: Effect) -> list[onnx.NodeProto]:
-    """Return the nodes whose operators have one of ``effects``."""
+    """Return a list of the nodes whose operators have one of ``effects``."""
     return [node for node in nodes if traits_of(node).effect in effects]
 
 
 def _input_dependent(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """Return the names of the tensors whose values depend on an input of the model, not only on its sizes."""
+    """Return a set of the names of the tensors whose values depend on an input of the model, not only on its sizes."""
     variable = {*walk.graph.inputs}
     for node in nodes:
         if node.op_type not in ("Shape", "Size") and not variable.isdisjoint(takes(node)):

@@ -137,7 +137,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the state of a layer's float input, which must come directly from a DequantizeLinear."""
+    """Return `Reals`: the state of a layer's float input, which must come directly from a DequantizeLinear."""
     state = build.state
     if not isinstance(state, Reals) or isinstance(state, Wide):
         last = (
@@ -235,7 +235,7 @@ def _clip(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def bounds_of(build: Builder, node: onnx.NodeProto) -> tuple[float, float]:
-    """Return a Clip's constant bounds, (low, high) floats, infinite if left out; refuse other bounds."""
+    """Return, as a pair, a Clip's constant bounds, (low, high) floats, infinite if left out; refuse other bounds."""
     bounds = []
     for index, (name, unbounded) in enumerate((("min", -math.inf), ("max", math.inf)), start=1):
         bound = attribute(node, name, unbounded)

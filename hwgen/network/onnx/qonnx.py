@@ -83,7 +83,7 @@ def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def rewritten(graph: GraphIndex, where: str) -> GraphIndex:
-    """Replace the QONNX nodes that an output depends on by ONNX nodes, and return the new model's index.
+    """Replace the QONNX nodes that an output depends on by ONNX nodes, and return the new model's index (`GraphIndex`).
 
     A model without such nodes is returned unchanged. Constants must be initialisers, or outputs of Constant and
     Identity nodes (see `hwgen.network.onnx.fold`). ``where`` starts error messages.
@@ -166,7 +166,7 @@ def _label(at: Rewriter, node: onnx.NodeProto) -> _Label:
 
 
 def _integers(at: Rewriter, node: onnx.NodeProto) -> _Integers | None:
-    """Return the integers of a Quant or BipolarQuant of a constant; ``None`` if it quantises a feature map."""
+    """Return the `_Integers` of a Quant or BipolarQuant of a constant; ``None`` if it quantises a feature map."""
     values = at.graph.constant(node.input[0])
     if node.op_type == _BIPOLAR:
         scale = _scale(at, node)
@@ -335,7 +335,7 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends: np.ndarray) -> tuple[_Label, float]:
-    """Return the quantiser parameters that replace a Trunc, and the offset in output steps to add to its sums.
+    """Return a pair: the quantiser parameters that replace a Trunc, and the offset in output steps to add to its sums.
 
     ``ends``: lowest and highest sum.
     """
@@ -377,7 +377,7 @@ def _quantised(graph: GraphIndex, node: onnx.NodeProto | None) -> tuple[float, i
 
 
 def _summed(at: Rewriter, node: onnx.NodeProto) -> tuple[str, float, dict[str, Any]]:
-    """Return the tensor that is summed before a Trunc, the sums' factor, and the window's attributes.
+    """Return, as a triple, the tensor that is summed before a Trunc, the sums' factor, and the window's attributes.
 
     The window is empty for a map that is not summed. It has a convolution's attributes; ``whole`` stands for all
     pixels.
@@ -403,7 +403,7 @@ def _summed(at: Rewriter, node: onnx.NodeProto) -> tuple[str, float, dict[str, A
 
 
 def _truncation(at: Rewriter, node: onnx.NodeProto) -> Truncation:
-    """Return the parameters of a Trunc node, of version 1 with five inputs, or of version 2 with six."""
+    """Return a `Truncation`: parameters of a Trunc node, of version 1 with five inputs, or of version 2 with six."""
     scale, zero = _scale(at, node), _parameter(at, node, 2, "zero point")
     first, mode = _parameter(at, node, 3, "input bitwidth"), _mode(at, node, "FLOOR")
     is_first = len(node.input) == 5
@@ -448,7 +448,7 @@ def _readers_take_offsets(graph: GraphIndex, tensor: str) -> bool:
 
 
 def _clipped(at: Rewriter, node: onnx.NodeProto, source: str, output: str, label: _Label) -> list[onnx.NodeProto]:
-    """Return QuantizeLinear, Clip and DequantizeLinear nodes that replace the Quant of a feature map.
+    """Return, as a list, QuantizeLinear, Clip and DequantizeLinear nodes that replace the Quant of a feature map.
 
     ``source`` and ``output``: tensors that the first node reads and that the last one computes.
     """
@@ -492,14 +492,14 @@ def _keep(at: Rewriter, node: onnx.NodeProto, what: str, array: np.ndarray) -> s
 
 
 def _limits(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
-    """Return the lowest and the highest integer that a Quant node clips to."""
+    """Return a pair: the lowest and the highest integer that a Quant node clips to."""
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
 
 
 def _stored(integer_type: IntegerType) -> IntegerType:
-    """Return the ONNX integer type that stores integers of a QONNX type."""
+    """Return the ONNX `IntegerType` that stores integers of a QONNX type."""
     if integer_type.bits > 16:
         return IntegerType(bits=32, signed=True)
     return IntegerType(bits=8 if integer_type.bits <= 8 else 16, signed=integer_type.signed)

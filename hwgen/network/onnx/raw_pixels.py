@@ -127,7 +127,7 @@ def _offset(graph: GraphIndex, node: onnx.NodeProto, pixels: Pixels) -> int | No
 
 
 def _zero_point(graph: GraphIndex, node: onnx.NodeProto, default: np.dtype) -> np.ndarray | None:
-    """Return a quantiser's zero point, its input 2; ``None`` if it is not a known constant.
+    """Return, as an array, a quantiser's zero point, its input 2; ``None`` if it is not a known constant.
 
     A node without this input has the zero point 0 of the type ``default``.
     """

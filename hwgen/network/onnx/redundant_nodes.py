@@ -24,7 +24,7 @@ _SMALL = 4096
 
 
 def without_constant_outputs(graph: GraphIndex) -> tuple[GraphIndex, tuple[str, ...]]:
-    """Return an ONNX model without its constant outputs, and the names of these.
+    """Return, as a tuple, an ONNX model without its constant outputs, and the names of these.
 
     Exporters of quantised tensors write such outputs: the scale, the zero point and the number of bits of another
     output. A model whose outputs are all constant is returned unchanged.

@@ -162,7 +162,7 @@ def _common_parts(places: Sequence[Fraction]) -> int:
 
 
 def _weights(places: Sequence[Fraction], parts: int, halved: int | None) -> tuple[int, ...]:
-    """Return the interpolation weight of the pixel after each position, as a number of parts of a pixel.
+    """Return, as a tuple, the interpolation weight of the pixel after each position, as a number of parts of a pixel.
 
     After the last of ``halved`` pixels ONNX Runtime adds two halves of this pixel.
     """

@@ -46,12 +46,12 @@ class Rest:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Names of all tensors that the host's nodes read: hardware outputs and inputs, and model inputs."""
+        """Tuple of names of all tensors that the host's nodes read: hardware outputs and inputs, and model inputs."""
         return *self.maps, *self.integers, *self.model_inputs
 
 
 def rest_after(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
-    """Return the nodes for the host, between the tensors ``maps``, where the hardware can end, and the outputs.
+    """Return a `Rest`: nodes for the host, between the tensors ``maps``, where the hardware can end, and the outputs.
 
     An input as integers counts only if the layers before these tensors read the same input.
     """
@@ -61,7 +61,7 @@ def rest_after(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _find_rest(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
-    """Return the nodes after the tensors ``maps`` for the host, including uses of inputs that no layer reads."""
+    """Return a `Rest`: nodes after the tensors ``maps`` for the host, including uses of inputs that no layer reads."""
     graph = walk.graph
     nodes = graph.before(graph.outputs, maps)
     seen = {*graph.outputs}.union(*map(takes, nodes))
@@ -75,7 +75,7 @@ def _find_rest(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
-    """Return the feature maps of the model inputs that the layers before ``tensors`` read, by input name."""
+    """Return a dict of the feature maps of the model inputs that the layers before ``tensors`` read, by input name."""
     inputs = {}
     for step in steps_before(walk.values[tensor].source for tensor in tensors):
         for source, taken in zip(step.sources, (step.input, *step.more), strict=True):
@@ -100,7 +100,7 @@ def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
 
 
 def _joining(walk: ImportWalk) -> Rest | None:
-    """Return the nodes that join several hardware outputs into the model's outputs on the host, or ``None``.
+    """Return a `Rest`: the nodes that join several hardware outputs into the model's outputs on the host, or ``None``.
 
     The result is ``None`` if there are no such nodes, or another obstacle remains.
     """
@@ -146,7 +146,7 @@ def auto_part(walk: ImportWalk) -> tuple[ModelPart | None, str]:
 
 
 def whole_network(walk: ImportWalk, joins: bool, name: str) -> Network:
-    """Return the network of a model that `walked` imported; with ``joins``, the host joins several hardware outputs.
+    """Return the `Network` of a model that `walked` imported; with ``joins``, the host joins several hardware outputs.
 
     The model must have no obstacles.
     """
@@ -154,7 +154,7 @@ def whole_network(walk: ImportWalk, joins: bool, name: str) -> Network:
 
 
 def part_network(whole: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[str, Value]) -> Network:
-    """Return the network of a part of an ONNX model: the layers before the tensors where the hardware ends.
+    """Return the `Network` of a part of an ONNX model: the layers before the tensors where the hardware ends.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def part_network(whole: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[s
 
 
 def _before_rest(model: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[str, Value], *, whole: bool) -> Network:
-    """Return the network of the layers before the tensors where the hardware ends, with the host's remainder."""
+    """Return the `Network` of the layers before the tensors where the hardware ends, with the host's remainder."""
     rest = rest_after(walk, maps)
     if (other := _other_input(walk, rest, maps)) is not None:
         raise ModelError(

@@ -107,12 +107,12 @@ class Kernels:
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """Inputs of the model (name, shape, type), as ONNX Runtime's session reports them."""
+        """Tuple of inputs of the model (name, shape, type), as ONNX Runtime's session reports them."""
         return self._session.inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """Outputs of the model, as ONNX Runtime's session reports them (name, shape, type)."""
+        """Tuple of outputs of the model, as ONNX Runtime's session reports them (name, shape, type)."""
         return self._session.outputs
 
     @cached_property
@@ -153,7 +153,7 @@ class _Session(NamedTuple):
 
 
 def _declared(value: onnx.ValueInfoProto) -> TensorInfo:
-    """Return a model input or output as the file declares it (name, shape, type)."""
+    """Return a `TensorInfo`: a model input or output as the file declares it (name, shape, type)."""
     dims = value.type.tensor_type.shape.dim
     element = TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]

@@ -58,7 +58,7 @@ def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[i
 
 
 def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int, np.ndarray]:
-    """Return the map axis that a tensor dimension consists of, and the axis index at each of its positions.
+    """Return a pair: the map axis that a tensor dimension consists of, and the axis index at each of its positions.
 
     ``dimension``: index of the tensor's dimension; 0 is the batch.
     """
@@ -85,7 +85,7 @@ def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int,
 
 
 def _crop(sizes: tuple[int, int], *selected: Sequence[int]) -> Window | None:
-    """Return the window of a crop that selects rows and columns; ``None`` unless they rise at equal distances.
+    """Return the `Window` of a crop that selects rows and columns; ``None`` unless they rise at equal distances.
 
     ``sizes``: rows and columns of the map.
     """

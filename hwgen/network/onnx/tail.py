@@ -136,7 +136,7 @@ def host_input(
 def reals_of(
     value: Value, name: str, tensor: str, nodes: Sequence[onnx.NodeProto], unused: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
-    """Return the nodes of a host model that compute the model's floats ``tensor`` from the integers ``name``.
+    """Return a list of the nodes of a host model that compute the model's floats ``tensor`` from the integers ``name``.
 
     There are none if the tensor holds integers. ``nodes``: nodes that can read the floats.
     """
@@ -187,7 +187,7 @@ def _dequantised(
 def _of_accumulators(
     reals: Affine, view: View, name: str, tensor: str, unused: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
-    """Return ONNX nodes that compute the floats ``tensor`` from a last layer's accumulators ``name``.
+    """Return a list of ONNX nodes that compute the floats ``tensor`` from a last layer's accumulators ``name``.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class TailSearch:
         self._graph, self._info, self._output = graph, output, output.name
 
     def tail_after(self, tensor: str, constants: Sequence[str] = (), *, integers: bool = True) -> Tail | None:
-        """Return the nodes between ``tensor`` and the output; ``None`` if the host can't or must not run all.
+        """Return a `Tail`: the nodes between ``tensor`` and the output; ``None`` if the host can't or must not run all.
 
         The result is also ``None`` if the output does not depend on ``tensor``. The nodes that compute the tensors
         ``constants`` are included, even if the output does not need them. ``integers``: whether ``tensor`` is a feature

@@ -57,7 +57,7 @@ class Phases:
 
     @classmethod
     def of(cls, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int) -> Phases:
-        """Return one axis of a transposed convolution split into the phases that need the fewest taps.
+        """Return `Phases`: one axis of a transposed convolution split into the phases that need the fewest taps.
 
         Among such phases, they skip the fewest outputs.
 
@@ -159,7 +159,7 @@ def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
 
 
 def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tuple[Phases, Phases]:
-    """Check a ConvTranspose's attributes, and return its phases along rows and its phases along columns."""
+    """Check a ConvTranspose's attributes, and return a pair: its phases along rows and its phases along columns."""
     strides, dilations = (tuple(attribute(node, name, (1, 1))) for name in ("strides", "dilations"))
     more = tuple(attribute(node, "output_padding", (0, 0)))
     for name, values, lowest in (("strides", strides, 1), ("dilations", dilations, 1), ("output_padding", more, 0)):
@@ -186,7 +186,7 @@ def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tupl
 
 
 def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Sequence[int]) -> list[int]:
-    """Return how many rows and columns a ConvTranspose drops from its full output: top, left, bottom, right.
+    """Return a list of how many rows and columns a ConvTranspose drops from its full output: top, left, bottom, right.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class Map:
     origin: str = ""
 
     def sized(self, channels: int, height: int, width: int) -> Map:
-        """Return a feature map of another size with the same integer type, zero point and scale."""
+        """Return a feature `Map` of another size with the same integer type, zero point and scale."""
         return Map(channels, height, width, self.type, self.zero_point, self.scale)
 
     @property
@@ -264,7 +264,7 @@ class Applied:
     operands: tuple[Operand, ...]
 
     def selected(self, index: np.ndarray) -> Applied:
-        """Return the expression restricted to the map's channels ``index``."""
+        """Return an `Applied`: the expression restricted to the map's channels ``index``."""
         made: dict[int, Applied] = {}
 
         def taken(operand: Operand) -> Operand:
@@ -347,7 +347,7 @@ class Reals:
         return node.op_type == "Conv" and self.padded == node.input[0] and has_pads
 
     def selected(self, index: np.ndarray) -> Reals:
-        """Return this state of a dequantised map restricted to the map's channels ``index``."""
+        """Return `Reals`: this state of a dequantised map restricted to the map's channels ``index``."""
         return replace(
             self,
             offset=None if self.offset is None else self.offset[index],
@@ -366,11 +366,11 @@ class Affine:
     offset: np.ndarray
 
     def after(self, first: Affine) -> Affine:
-        """Return the affine function that applies ``first``, then this function."""
+        """Return the `Affine` function that applies ``first``, then this function."""
         return Affine(self.gain * first.gain, self.gain * first.offset + self.offset)
 
     def of_channels(self, index: np.ndarray) -> Affine:
-        """Return the affine function restricted to the channels ``index``."""
+        """Return the `Affine` function restricted to the channels ``index``."""
         return Affine(self.gain[index], self.offset[index])
 
     @property

@@ -35,7 +35,7 @@ class Atom:
     step: int = 1
 
     def split(self, inner: int) -> tuple[Atom, Atom]:
-        """Return this factor of a map axis as two factors, an outer and an inner one.
+        """Return, as a pair, this factor of a map axis as two factors, an outer and an inner one.
 
         The inner one has the size ``inner``, which must divide this size.
         """
@@ -92,7 +92,7 @@ class View:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the laid-out tensor's dimensions, without the batch."""
+        """Tuple of sizes of the laid-out tensor's dimensions, without the batch."""
         return tuple(_size(atoms) for atoms in self.dims)
 
     @property
@@ -107,11 +107,11 @@ class View:
 
     @property
     def all_sizes(self) -> tuple[int, ...]:
-        """Sizes of all dimensions of the laid-out tensor, including the batch, for a batch of one frame."""
+        """Tuple of sizes of all dimensions of the laid-out tensor, including the batch, for a batch of one frame."""
         return tuple(map(_size, self.all_dims))
 
     def with_dims(self, dims: Sequence[Atoms]) -> View:
-        """Return a layout on the same map for a tensor with other dimensions, given as in `all_dims`.
+        """Return a `View`: a layout on the same map for a tensor with other dimensions, given as in `all_dims`.
 
         Raises ConfigError if there is none for the batch.
         """
@@ -152,7 +152,7 @@ class View:
     # Operators that rename or reorder dimensions.
 
     def reshape(self, shape: Sequence[int]) -> View:
-        """Return the layout of the tensor after a row-major Reshape to ``shape``.
+        """Return a `View`: the layout of the tensor after a row-major Reshape to ``shape``.
 
         ``shape``: sizes of all dimensions for a batch of one frame.
 
@@ -185,7 +185,7 @@ class View:
         return self.with_dims([self.all_dims[position] for position in order])
 
     def squeeze(self, positions: Sequence[int]) -> View:
-        """Return the tensor's layout without the dimensions at the indices ``positions``.
+        """Return a `View`: the tensor's layout without the dimensions at the indices ``positions``.
 
         Raises ConfigError unless the sizes of these dimensions are 1.
         """
@@ -196,14 +196,14 @@ class View:
         return self.with_dims([dim for position, dim in enumerate(self.all_dims) if position not in positions])
 
     def unsqueeze(self, positions: Sequence[int]) -> View:
-        """Return the tensor's layout with dimensions of size 1 inserted at the indices ``positions``."""
+        """Return a `View`: the tensor's layout with dimensions of size 1 inserted at the indices ``positions``."""
         dims = list(self.all_dims)
         for position in sorted(positions):
             dims.insert(position, ())
         return self.with_dims(dims)
 
     def flatten(self) -> View:
-        """Return the tensor's layout with all values of a frame in one dimension."""
+        """Return a `View`: the tensor's layout with all values of a frame in one dimension."""
         return View(self.sizes, (tuple(atom for atoms in self.dims for atom in atoms),))
 
     # What layers ask for.
@@ -314,7 +314,7 @@ class View:
         return None if order is None else (order, (down, right))
 
     def averaged(self) -> View | None:
-        """Return the layout after averaging over pixels; ``None`` unless the channels are the first dimension."""
+        """Return a `View`: layout after averaging over pixels; ``None`` unless the channels are the first dimension."""
         if self.channel_order() is None:
             return None
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
@@ -332,7 +332,7 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
     def product(self) -> View | None:
-        """Return the layout (on a new map) of the values that one matrix product sums; ``None`` if impossible.
+        """Return a `View`: layout (on a new map) of the values that one matrix product sums; ``None`` if impossible.
 
         The result is ``None`` unless the last dimension consists of all channels and of whole axes, and of no frames.
         """
@@ -346,13 +346,13 @@ class View:
         return View((covered[0], covered[1], covered[2]), self.dims[-1:])
 
     def multiplied(self, outputs: int) -> View:
-        """Return the layout of a matrix product's result, whose last dimension is ``outputs`` channels."""
+        """Return a `View`: the layout of a matrix product's result, whose last dimension is ``outputs`` channels."""
         taken = {atom.axis for atom in self.dims[-1]}
         rows, columns = (1 if axis in taken else self.sizes[axis] for axis in (ROWS, COLUMNS))
         return replace(self, sizes=(outputs, rows, columns), dims=(*self.dims[:-1], (Atom(CHANNELS, outputs),)))
 
     def pixel(self) -> View:
-        """Return the layout of a one-pixel map whose values are broadcast over this layout's pixels."""
+        """Return a `View`: the layout of a one-pixel map whose values are broadcast over this layout's pixels."""
         dims = tuple(tuple(atom for atom in dim if atom.axis == CHANNELS) for dim in self.dims)
         return View((self.sizes[CHANNELS], 1, 1), dims)
 

@@ -165,7 +165,7 @@ class ImportWalk:
         self._refuse_unreached()
 
     def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
-        """Fold the model's constants; return them, and the nodes that do not compute constants.
+        """Fold the model's constants; return, as a pair, them, and the nodes that do not compute constants.
 
         Constants that can't be folded are refused.
         """
@@ -377,7 +377,7 @@ class ImportWalk:
                 hold(self.build, state.node, tensor)
 
     def _float_readers(self, readers: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Return the nodes that read the model's float input and are not left to the host, QuantizeLinears first.
+        """Return a list of nodes that read the model's float input and are not left to the host, QuantizeLinears first.
 
         If there are several readers, the last one is refused.
         """
@@ -406,7 +406,7 @@ class ImportWalk:
         build.state = Ended(first)
 
     def _reals_of_kernel(self, tensor: str, state: State) -> Affine | None:
-        """Return gain and offset per channel from accumulators to the floats ``tensor``, or ``None``."""
+        """Return an `Affine`: gain and offset per channel from accumulators to the floats ``tensor``, or ``None``."""
         if not isinstance(state, AccumulatorState) or tensor != self._sums_of_kernel(state):
             return None
         return state.first if state.opened is None else first_reals(state)
@@ -455,7 +455,7 @@ class ImportWalk:
     def host_frames(
         self, sources: Collection[str], nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
     ) -> HostFrames:
-        """Return which axis holds the frames of a batch in the outputs of nodes that the host runs.
+        """Return `HostFrames`: which axis holds the frames of a batch in the outputs of nodes that the host runs.
 
         Parameters
         ----------
@@ -536,7 +536,7 @@ class ImportWalk:
         return not any(id(step) in self._elsewhere for step in steps_before([source]))
 
     def maps(self) -> dict[str, Value]:
-        """Return what is known (`Value`) of each integer tensor where the hardware can end, by tensor name.
+        """Return, as a dict, what is known (`Value`) of each integer tensor where the hardware can end, by tensor name.
 
         Integer inputs of the model are among them.
         """
@@ -561,7 +561,7 @@ class ImportWalk:
 
     @property
     def ends(self) -> dict[str, tuple[OutputEnd, PendingLayer]]:
-        """Hardware output and its layer for each output of a model without obstacles, by the output's name.
+        """Dict of hardware output and its layer for each output of a model without obstacles, by the output's name.
 
         The model must be one that can be built.
         """
@@ -573,7 +573,7 @@ class ImportWalk:
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
     def _steps(self) -> list[PendingLayer]:
-        """Return all unfinished layers, except those that other layers include and that no layer reads."""
+        """Return a list of all unfinished layers, except those that other layers include and that no layer reads."""
         steps = self.build.steps
         merged = {id(step) for step, node in self.build.merged if self.ledger.became_layer(node)}
         ends = {id(step) for _, step in self.reached_ends.values()}
@@ -608,7 +608,7 @@ class ImportWalk:
         return {key: None if macs is None else -(-macs // (self.build.batch or 1)) for key, macs in counts.items()}
 
     def operators(self) -> tuple[Operator, ...]:
-        """Return the verdict (built, folded, host or unsupported) on each node of the model."""
+        """Return, as a tuple, the verdict (built, folded, host or unsupported) on each node of the model."""
         macs = self._macs()
         self.ledger.note_merged(
             {step.name for step in self._steps()}, {step.name: node for step, node in self.build.merged}
@@ -618,7 +618,7 @@ class ImportWalk:
     def network(
         self, name: str, ends: Mapping[str, tuple[OutputEnd, PendingLayer]], remainder: Remainder | None = None
     ) -> Network:
-        """Return the network of the layers that the hardware outputs ``ends`` depend on.
+        """Return the `Network` of the layers that the hardware outputs ``ends`` depend on.
 
         Parameters
         ----------
@@ -691,7 +691,7 @@ def _starts_new_map(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
 def _network(
     build: Builder, name: str, host: Host, layer_of_end: Mapping[str, tuple[OutputEnd, PendingLayer]]
 ) -> Network:
-    """Finish the layers that the hardware's outputs depend on, and return them as a network."""
+    """Finish the layers that the hardware's outputs depend on, and return a `Network`: them as a network."""
     ends = [layer_of_end[end.name][1] for end in host.outputs]
     used = {id(step) for step in steps_before(ends)}
     steps = [step for step in build.steps if id(step) in used]
@@ -818,7 +818,7 @@ def _note_scale(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
-    """Return the error that says why the hardware can't end at the model's output.
+    """Return the error (`ModelError`) that says why the hardware can't end at the model's output.
 
     ``output``: name of the output, if the model has several.
     """

@@ -38,7 +38,7 @@ def padding_mode(node: onnx.NodeProto) -> str:
 def window_of(
     node: onnx.NodeProto, kernel: tuple[int, ...], sizes: tuple[int, int], axes: tuple[int, ...] = (0, 1)
 ) -> Window:
-    """Return the sliding window of a Conv-like ONNX node or a pool over a feature map.
+    """Return the sliding `Window` of a Conv-like ONNX node or a pool over a feature map.
 
     The padding at the bottom and at the right is only as large as the windows reach.
 

@@ -65,7 +65,7 @@ class Operation(ABC):
 
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
-        """Constants of the operation as arrays, with one entry per channel or one for all, along axis 0."""
+        """Tuple of constants of the operation as arrays, with one entry per channel or one for all, along axis 0."""
         return ()
 
     @abstractmethod
@@ -459,7 +459,7 @@ class FixedPoint(Join):
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
-        """Minimum and maximum of each value in the program: first the inputs, then the operations' results.
+        """Tuple of minimum and maximum of each value in the program: first the inputs, then the operations' results.
 
         Raises
         ------

@@ -54,7 +54,7 @@ class Join(Op):
 
     @classmethod
     def of_maps(cls, name: str, maps: Sequence[FeatureMap]) -> Join:
-        """Return a layer over several maps, known only by their shapes (as uint8), for planning.
+        """Return a `Join`: a layer over several maps, known only by their shapes (as uint8), for planning.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class Add(LabelledJoin):
 
     @property
     def values(self) -> tuple[np.ndarray, np.ndarray]:
-        """All integers of each input's type, int64, in ascending order."""
+        """Pair: all integers of each input's type, int64, in ascending order."""
         first, second = (np.arange(source.type.minimum, source.type.maximum + 1) for source in self.inputs)
         return first, second
 

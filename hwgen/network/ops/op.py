@@ -147,7 +147,7 @@ class Op(ABC):
 
     @property
     def output_size(self) -> tuple[int, int]:
-        """Height and width of the output map in pixels, computed from the input map and the window."""
+        """Pair: height and width of the output map in pixels, computed from the input map and the window."""
         return self.window.output_size(self.input.height, self.input.width)
 
     @property

@@ -42,7 +42,7 @@ class _Layer:
 
 
 def names() -> list[tuple[str, str]]:
-    """Return (name, description) of each built-in network."""
+    """Return, as a list, (name, description) of each built-in network."""
     return shapes.names()
 
 
@@ -91,7 +91,7 @@ def in_integers(name: str) -> onnx.ModelProto:
 
 
 def weight_bits(name: str) -> list[tuple[str, int]]:
-    """Return (name, total weight bits) of each layer of a built-in network, without making its weights.
+    """Return, as a list, (name, total weight bits) of each layer of a built-in network, without making its weights.
 
     The largest weight of a channel becomes the largest integer of its type, so that every layer needs all bits.
 
@@ -171,7 +171,7 @@ def _images(shape: Sequence[int]) -> np.ndarray:
 
 
 def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
-    """Return the layers of a built-in chain, and the minimum image size (height, width) for the whole chain."""
+    """Return a pair: the layers of a built-in chain, and the minimum image size (height, width) for the whole chain."""
     base = tables.base(name)
     if base in tables.TABLES:
         specs, shape = tables.find(name)

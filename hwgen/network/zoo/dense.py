@@ -55,7 +55,7 @@ class DenseLayer:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """Names of the float tensors that the fully connected layer and its Relu compute."""
+        """Tuple of names of the float tensors that the fully connected layer and its Relu compute."""
         return (f"{self.name}_out", *([f"{self.name}_relu_out"] if self.relu else []))
 
     def slices(self) -> Iterator[onnx.ModelProto]:

@@ -167,7 +167,7 @@ def _unet(net: Drawing) -> str:
 
 
 def _yolov3_tiny(net: Drawing) -> tuple[str, str]:
-    """Add the layers of YOLOv3-tiny (Darknet's variant), and return the names of its two output tensors.
+    """Add the layers of YOLOv3-tiny (Darknet's variant), and return a pair: the names of its two output tensors.
 
     It has Relu in place of LeakyRelu. The outputs are what its two detection layers take: 3 boxes of 85 values each,
     for a 32nd and a 16th of the input.
@@ -241,7 +241,7 @@ GRAPHS = {
 
 
 def model(name: str) -> tuple[onnx.ModelProto, Shape]:
-    """Return the float ONNX model of the built-in network ``NAME[@HEIGHTxWIDTH]``, and its input's shape.
+    """Return, as a pair, the float ONNX model of the built-in network ``NAME[@HEIGHTxWIDTH]``, and its input's shape.
 
     The shape is (channels, height, width).
 

@@ -52,7 +52,7 @@ class Spec:
     dense: bool = False
 
     def window(self, height: int, width: int) -> Window:
-        """Return the layer's sliding window over a map of this height and width."""
+        """Return the layer's sliding `Window` over a map of this height and width."""
         if self.dense:
             return Window(kernel=(height, width))
         kernel, stride, pad = self.kernel, self.stride, self.padding

@@ -55,7 +55,7 @@ Rule = Callable[..., Bits]
 
 
 def refutation(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> tuple[int, str] | None:
-    """Return cycle and text of an assertion that fails in a random run; ``None`` if none is found.
+    """Return a pair: cycle and text of an assertion that fails in a random run; ``None`` if none is found.
 
     Invariants, which only help a proof, are left out.
     """
@@ -125,7 +125,7 @@ class RandomRuns:
 
     @property
     def facts(self) -> list[tuple[int, str]]:
-        """Assertions and assumptions, in order, as (wrapper line, cell type ``$assert`` or ``$assume``)."""
+        """List of assertions and assumptions, in order, as (wrapper line, cell type ``$assert`` or ``$assume``)."""
         return [
             (int(line[1]), cell["type"])
             for cell in self._cells.values()

@@ -33,7 +33,7 @@ class Circuit:
 
     @classmethod
     def read(cls, text: str) -> Circuit:
-        """Return the circuit that a text in AIGER's ASCII format describes."""
+        """Return the `Circuit` that a text in AIGER's ASCII format describes."""
         lines = text.splitlines()
         counts = [*map(int, lines[0].split()[1:]), 0, 0, 0][:7]
         _, inputs, registers, outputs, gates, bad, rules = counts

@@ -50,7 +50,7 @@ _SCRIPT = (
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Return the verdict on assertions after ``structure["cycles"]`` cycles, evaluated for all inputs.
+    """Return the `Verdict` on assertions after ``structure["cycles"]`` cycles, evaluated for all inputs.
 
     The evaluation takes at most as many CPU seconds as are left, whatever else the machine does.
     """
@@ -76,7 +76,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def circuit_of(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Circuit:
-    """Return an obligation's wrapper as a circuit of gates whose registers start with any value."""
+    """Return a `Circuit`: an obligation's wrapper as a circuit of gates whose registers start with any value."""
     translate(_SCRIPT, obligation, wrapped, folder, deadline.left)
     return Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
 
@@ -161,7 +161,7 @@ class _Plan:
                 self._ends.setdefault(reader, []).append(node)
 
     def evaluated(self, variables: dict[int, np.ndarray]) -> np.ndarray:
-        """Return the 64-bit words of the root literal's node, from the words of the variables."""
+        """Return an array of the 64-bit words of the root literal's node, from the words of the variables."""
         values, free = dict(variables), []
         for node, one, other in self._gates:
             first, second = values[one >> 1], values[other >> 1]

@@ -27,7 +27,7 @@ _ASSERTION = re.compile(r"^; yosys-smt2-assert (\d+) .*wrappers\.v:(\d+)", re.MU
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Return a verdict by induction over one step, or ``structure["cycles"]`` steps: proved or undecided."""
+    """Return a `Verdict` by induction over one step, or ``structure["cycles"]`` steps: proved or undecided."""
     to_formulas(obligation, wrapped, folder, deadline.left)
     formulas = (folder / f"{PROOF}.smt2").read_text(encoding="utf-8")
     lines = {int(index): int(line) for index, line in _ASSERTION.findall(formulas)}

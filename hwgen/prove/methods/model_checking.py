@@ -36,7 +36,7 @@ _RUNS = ("sim3 -F 64 -W 16 -N 1 -T 1", f"bmc3 -F 30 -T {_SECONDS}")
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Return ABC's verdict on an obligation; a refutation's trace has its own time limit."""
+    """Return ABC's `Verdict` on an obligation; a refutation's trace has its own time limit."""
     to_gates(obligation, wrapped, folder, deadline.left)
     if reason := mismatch(num_bad((folder / f"{PROOF}.aig").read_bytes()), obligation):
         return Verdict("undecided", _ENGINE, reason)
@@ -66,7 +66,7 @@ def _decision(obligation: Obligation, folder: Path, deadline: Deadline) -> str:
 
 
 def _refuted(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline, cycle: int) -> Verdict:
-    """Return the verdict on an obligation with an assertion or invariant that fails in ``cycle``.
+    """Return the `Verdict` on an obligation with an assertion or invariant that fails in ``cycle``.
 
     If the fact only helps the proof, the property is decided without such facts.
     """

@@ -46,7 +46,7 @@ class BitDependencies:
 
     @classmethod
     def read(cls, path: Path, module: str) -> BitDependencies:
-        """Return the bit dependencies of ``module`` in a netlist file that Yosys' ``write_json`` wrote."""
+        """Return the `BitDependencies` of ``module`` in a netlist file that Yosys' ``write_json`` wrote."""
         return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module])
 
     def bits(self, port: str) -> list[Any]:
@@ -61,7 +61,7 @@ class BitDependencies:
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the module's output ports."""
+        """List of names of the module's output ports."""
         return self._outputs
 
     @property

@@ -29,7 +29,7 @@ whose bits are its variables."""
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Return the verdict on assertions after ``structure["cycles"]`` cycles, by algebraic normal forms.
+    """Return the `Verdict` on assertions after ``structure["cycles"]`` cycles, by algebraic normal forms.
 
     As with `hwgen.prove.methods.exhaustive`, all registers of the module start with any value. The sums take at most
     as many CPU seconds as are left.
@@ -50,7 +50,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[int] | None:
-    """Return the products (bit masks) whose XOR equals an AIG literal; ``None`` if too many or too late.
+    """Return a set of the products (bit masks) whose XOR equals an AIG literal; ``None`` if too many or too late.
 
     A product is a number: bit n is set if the variable of node n is a factor. The result is ``None`` if a gate needs
     too many products, or if the time is past ``deadline``, of ``time.thread_time``.
@@ -86,7 +86,7 @@ def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[in
 
 
 def _exclusive(cone: Cone, node: int) -> tuple[int, int] | None:
-    """Return the two literals whose XOR a gate computes; ``None`` if it computes none."""
+    """Return a pair: the two literals whose XOR a gate computes; ``None`` if it computes none."""
     gate = cone.operands[node]
     if gate is None or not (gate[0] & gate[1] & 1):
         return None

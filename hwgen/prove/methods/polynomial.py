@@ -46,11 +46,11 @@ class Polynomial:
 
     @classmethod
     def constant(cls, value: int) -> Polynomial:
-        """Return the constant polynomial of an integer."""
+        """Return the constant `Polynomial` of an integer."""
         return cls({_NO_BITS: value * ONE} if value else {})
 
     def plus(self, other: Polynomial, factor: int = ONE) -> Polynomial:
-        """Return the sum of this polynomial and ``other`` scaled by ``factor / ONE``.
+        """Return a `Polynomial`: the sum of this polynomial and ``other`` scaled by ``factor / ONE``.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class Polynomial:
         return Polynomial(terms, _coarser(self.modulus, scaled))
 
     def times(self, other: Polynomial) -> Polynomial:
-        """Return the product of two polynomials.
+        """Return a `Polynomial`: the product of two polynomials.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Polynomial:
         return Polynomial({monomial: value for monomial, value in terms.items() if value})
 
     def modulo(self, modulus: int) -> Polynomial:
-        """Return the same polynomial, with a value known only modulo ``modulus / ONE``."""
+        """Return the same `Polynomial`, with a value known only modulo ``modulus / ONE``."""
         return Polynomial(self.terms, _coarser(self.modulus, modulus))
 
     def remainders(self, modulus: int) -> Iterator[Polynomial]:
@@ -108,7 +108,7 @@ class Polynomial:
 
     @property
     def range(self) -> tuple[int, int]:
-        """Lower and upper bound of the integer value over all values of the bits; exact if products are few."""
+        """Pair: lower and upper bound of the integer value over all values of the bits; exact if products are few."""
         low = high = self.terms.get(_NO_BITS, 0)
         for group in _groups(self.terms):
             smallest, largest = _range_of_group(group)
@@ -156,7 +156,7 @@ def _groups(terms: Mapping[Monomial, int]) -> Iterator[dict[Monomial, int]]:
 
 
 def _range_of_group(terms: Mapping[Monomial, int]) -> tuple[int, int]:
-    """Return the smallest and largest value of a sum of terms over all values of their bits."""
+    """Return a pair: the smallest and largest value of a sum of terms over all values of their bits."""
     if len(terms) == 1:
         (value,) = terms.values()
         return min(value, 0), max(value, 0)
@@ -169,7 +169,7 @@ def _range_of_group(terms: Mapping[Monomial, int]) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 14)
 def _range_of_terms(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> tuple[int, int]:
-    """Return bounds of the value of terms (bit indices, coefficient) over ``count`` bits, exact if feasible."""
+    """Return a pair: bounds of the value of terms (bit indices, coefficient) over ``count`` bits, exact if feasible."""
     values = [value for _, value in terms]
     if sum(map(abs, values)) < 1 << 62:
         first = _two_sides(terms, count)
@@ -207,7 +207,7 @@ def _two_sides(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> li
 
 
 def _range_of_products(terms: tuple[tuple[tuple[int, ...], int], ...], first: list[int]) -> tuple[int, int]:
-    """Return the smallest and largest value of terms that are products of a bit in ``first`` and another bit.
+    """Return a pair: the smallest and largest value of terms that are products of a bit in ``first`` and another bit.
 
     For each value of the bits in ``first``, every other bit has a coefficient, and is best chosen by its sign.
     """
@@ -228,7 +228,7 @@ def _range_of_products(terms: tuple[tuple[tuple[int, ...], int], ...], first: li
 
 
 def _range_by_enumeration(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> tuple[int, int]:
-    """Return the smallest and largest value of terms, by evaluating all values of ``count`` bits."""
+    """Return a pair: the smallest and largest value of terms, by evaluating all values of ``count`` bits."""
     index = np.arange(1 << count)
     values = [(index >> bit & 1).astype(bool) for bit in range(count)]
     total = np.zeros(1 << count, np.int64)

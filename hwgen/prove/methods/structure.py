@@ -19,7 +19,7 @@ SCRIPT = "read_verilog -formal modules.v; {cut} hierarchy -top m0; proc; flatten
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Return the verdict on statements about a module's structure, such as wires, by Yosys' netlist.
+    """Return the `Verdict` on statements about a module's structure, such as wires, by Yosys' netlist.
 
     A cut instance counts as logic whose outputs all depend on every input in the same cycle.
     """
@@ -37,7 +37,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def _no_path(netlist: BitDependencies, ends: Mapping[str, Any]) -> list[str]:
-    """Return error texts: the ports in ``to`` that a combinational path reaches from a port in ``from``."""
+    """Return a list of error texts: the ports in ``to`` that a combinational path reaches from a port in ``from``."""
     sources = {bit for port in ends["from"] for bit in netlist.bits(port)}
     return [
         f"{sink} depends on {' or '.join(ends['from'])} in the same cycle"
@@ -47,12 +47,12 @@ def _no_path(netlist: BitDependencies, ends: Mapping[str, Any]) -> list[str]:
 
 
 def _wires(netlist: BitDependencies, pairs: Mapping[str, str]) -> list[str]:
-    """Return error texts: the ports that are not the same net as the port they must equal."""
+    """Return a list of error texts: the ports that are not the same net as the port they must equal."""
     return [f"{one} is not {other}" for one, other in pairs.items() if netlist.bits(one) != netlist.bits(other)]
 
 
 def _composition(netlist: BitDependencies, rules: Mapping[str, Any]) -> list[str]:
-    """Return error texts: ports with a wrong source, and ports with no stated source.
+    """Return a list of error texts: ports with a wrong source, and ports with no stated source.
 
     Each input of each instance, and each output of the module, must be one wire with an input of the module or with an
     output of an instance, or must be in the list ``logic``. For the ports in that list, another obligation states the
@@ -68,13 +68,13 @@ def _composition(netlist: BitDependencies, rules: Mapping[str, Any]) -> list[str
 
 
 def _reset(netlist: BitDependencies, values: Mapping[str, str]) -> list[str]:
-    """Return error texts: registers whose value after a cycle of reset is not the one in ``values``."""
+    """Return a list of error texts: registers whose value after a cycle of reset is not the one in ``values``."""
     after = {name: netlist.after_reset(name, "rst") for name in values}
     return [f"{name} is {after[name]} after a reset" for name, value in values.items() if after[name] != value]
 
 
 def _bits(netlist: BitDependencies, values: Mapping[str, Any]) -> list[str]:
-    """Return error texts: outputs that depend on input bits that they must not depend on.
+    """Return a list of error texts: outputs that depend on input bits that they must not depend on.
 
     Bit n of a value in ``to`` may depend on bits n of the values in ``from``; no other output on any of them.
     """

@@ -90,7 +90,7 @@ def is_covered(obligation: Obligation, folder: Path, deadline: Deadline) -> bool
 
 
 def asserted_facts(wrapped: Wrapped, folder: Path) -> list[str]:
-    """Return the texts of the facts that a circuit's outputs assert, in order, from Yosys' map of outputs."""
+    """Return a list of the texts of the facts that a circuit's outputs assert, in order, from Yosys' map of outputs."""
     document = json.loads((folder / f"{PROOF}.ywm").read_text(encoding="utf-8"))
     lines = [re.search(r"wrappers\.v:(\d+)", path[-1]) for path in document["asserts"]]
     return [wrapped.fact_at(int(line[1])) if line else "" for line in lines]

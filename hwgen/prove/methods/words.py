@@ -132,7 +132,7 @@ class Words:
     def read(
         cls, path: Path, module: str, cycles: int, deadline: float, held: Mapping[str, int] | None = None
     ) -> Words:
-        """Return the words of ``module`` in a netlist file that Yosys' ``write_json`` wrote."""
+        """Return the `Words` of ``module`` in a netlist file that Yosys' ``write_json`` wrote."""
         return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module], cycles, deadline, held)
 
     @property
@@ -147,12 +147,12 @@ class Words:
 
     @property
     def lowest(self) -> Mapping[tuple[Word, int], Mapping[bool, Reading]]:
-        """Numbers that words' lowest bits stand for, by (word, number of bits), with bounds."""
+        """Dictionary of numbers that words' lowest bits stand for, by (word, number of bits), with bounds."""
         return self._lower
 
     @property
     def variables(self) -> Mapping[Monomial, tuple[Bit, int]]:
-        """Net and cycle of each variable of the polynomials; every use of a net ``x`` is its own variable."""
+        """Dict of net and cycle of each variable of the polynomials; every use of a net ``x`` is its own variable."""
         return {
             variable: (self._cells[key[0].cell]["connections"]["Y"][key[0].index or key[1]], key[0].cycle)
             if isinstance(key[0], Word)
@@ -184,7 +184,7 @@ class Words:
     # Numbers
 
     def polynomial(self, bits: Sequence[Bit], *, signed: bool) -> Polynomial:
-        """Return the number that nets (lowest first) stand for in cycle 0, as a polynomial over bits.
+        """Return a `Polynomial`: the number that nets (lowest first) stand for in cycle 0, as a polynomial over bits.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Words:
         return self._number(bits, signed=signed, cycle=0)
 
     def _origin(self, bit: Bit, cycle: int) -> tuple[Bit, int]:
-        """Return the (net, cycle) that a bit comes from through registers, as far back as is followed."""
+        """Return, as a pair, the (net, cycle) that a bit comes from through registers, as far back as is followed."""
         while cycle > self._oldest and cycle >= self._ends.get(bit, cycle) and bit in self._drivers:
             name, index = self._drivers[bit]
             cell = self._cells[name]
@@ -221,14 +221,14 @@ class Words:
         return bit, cycle
 
     def _source(self, bit: Bit, cycle: int) -> tuple[Word, int] | None:
-        """Return the word that contains a bit, and the bit's position in it; ``None`` if no word does."""
+        """Return, as a pair, the word that contains a bit, and the bit's position in it; ``None`` if no word does."""
         name, index = self._drivers.get(bit, ("", 0))
         if not name or self._cells[name]["type"] == "$dff":
             return None
         return (Word(name, cycle, index), 0) if self._works_by_bits(name) else (Word(name, cycle), index)
 
     def _words_of(self, bits: Iterable[Bit], cycle: int) -> list[Word]:
-        """Return the words that contain the given bits in a cycle, registers followed back."""
+        """Return a list of the words that contain the given bits in a cycle, registers followed back."""
         sources = (self._source(*self._origin(bit, cycle)) for bit in bits)
         return [source[0] for source in sources if source is not None]
 
@@ -283,7 +283,7 @@ class Words:
         return self._replace_bits(Polynomial({variable: weight for variable, weight in total.items() if weight}))
 
     def _bounds(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> tuple[int, int]:
-        """Return the smallest and largest number that some bits can represent in a cycle.
+        """Return a pair: the smallest and largest number that some bits can represent in a cycle.
 
         The highest bits can be the upper bits of a word: their number is the word's, shifted to the right. Constants
         among the bits below are known. A highest bit that repeats the one below it changes nothing, nor does a 0 above
@@ -334,11 +334,11 @@ class Words:
         yield from by_word.items()
 
     def _bits_of(self, word: Word, weights: Iterable[int]) -> Polynomial:
-        """Return the weighted sum of a word's lowest bits as a polynomial over the bits."""
+        """Return a `Polynomial`: the weighted sum of a word's lowest bits as a polynomial over the bits."""
         return Polynomial({self._variable((word, index)): weight for index, weight in enumerate(weights)})
 
     def _replace_bits(self, polynomial: Polynomial, *, singles: bool = False) -> Polynomial:
-        """Return a polynomial with words' polynomials in place of bits, wherever this leaves fewer variables.
+        """Return a `Polynomial` with words' polynomials in place of bits, wherever this leaves fewer variables.
 
         A single lower bit is replaced only if ``singles`` is set: with its neighbours, it can be part of a number.
         """
@@ -354,7 +354,7 @@ class Words:
                 return polynomial
 
     def _replaced(self, polynomial: Polynomial, word: Word, coefficients: Mapping[int, int]) -> Polynomial | None:
-        """Return a polynomial with a word's polynomial in place of its bits; ``None`` if no fewer variables remain.
+        """Return a `Polynomial` with a word's polynomial in place of its bits; ``None`` if no fewer variables remain.
 
         Upper bits are the word minus its lower bits, which are a number of their own. This takes one or two steps.
         """
@@ -369,7 +369,7 @@ class Words:
         return None
 
     def _steps(self, word: Word, coefficients: Mapping[int, int]) -> list[_Step]:
-        """Return possible replacements of a word's lowest bits, up to the highest in use, best first.
+        """Return a list of possible replacements of a word's lowest bits, up to the highest in use, best first.
 
         A factor times the bits' number is subtracted, and the factor times the number's polynomial is added. Both are
         equal, whatever the factor is. With these the highest bit vanishes, or the lowest one.
@@ -393,7 +393,7 @@ class Words:
         return sorted(steps, key=lambda step: len(step.left))
 
     def _stepped(self, polynomial: Polynomial, word: Word, steps: Sequence[_Step]) -> Polynomial:
-        """Return a polynomial after the given replacements of a word's lowest bits."""
+        """Return a `Polynomial` after the given replacements of a word's lowest bits."""
         for step in steps:
             bits = self._bits_of(word, step.weights)
             polynomial = polynomial.plus(bits, -step.factor).plus(step.value, step.factor)
@@ -423,7 +423,7 @@ class Words:
         return 1 if word.index is not None else len(self._cells[word.cell]["connections"]["Y"])
 
     def _replace_lower_bits(self, polynomial: Polynomial, modulus: int) -> Polynomial:
-        """Return a polynomial with words' polynomials also in place of single lower bits, modulo ``modulus``.
+        """Return a `Polynomial` with words' polynomials also in place of single lower bits, modulo ``modulus``.
 
         The lowest ``n`` bits are the word up to multiples of ``2**n``. Therefore ``lowest`` times these bits is
         ``lowest`` times the word up to multiples of ``reach``, which is a multiple of the modulus.
@@ -548,7 +548,7 @@ class Words:
         return self._fitting(Reading(self._replace_bits(total), low, high), width).get(signed)
 
     def _choice(self, word: Word, options: Sequence[Polynomial]) -> Polynomial:
-        """Return a multiplexer's output as a polynomial of its ``options`` and selecting bits."""
+        """Return a `Polynomial`: a multiplexer's output as a polynomial of its ``options`` and selecting bits."""
         base, *others = options
         terms = Polynomial(base.terms)
         for choice, other in zip(self._exclusive_choices(word.cell, word.cycle), others, strict=True):
@@ -558,12 +558,12 @@ class Words:
         return Polynomial(_limit_polynomial(terms).terms, modulus)
 
     def _selected_bit(self, word: Word) -> Polynomial:
-        """Return one output bit of a multiplexer as a polynomial."""
+        """Return a `Polynomial`: one output bit of a multiplexer as a polynomial."""
         bits = _data_bits(self._cells[word.cell], word.index or 0)
         return self._choice(word, [self._number([bit], signed=False, cycle=word.cycle) for bit in bits])
 
     def _bitwise(self, word: Word) -> Polynomial:
-        """Return one output bit of a bitwise cell as a polynomial."""
+        """Return a `Polynomial`: one output bit of a bitwise cell as a polynomial."""
         cell = self._cells[word.cell]
         bits = [
             self._number([_extended_input(cell, port)[word.index or 0]], signed=False, cycle=word.cycle)
@@ -573,7 +573,7 @@ class Words:
         return _inverted(bits[0]) if cell["type"] == "$not" else _JOINED[cell["type"]](*bits)
 
     def _condition(self, cell: Mapping[str, Any], cycle: int) -> Polynomial:
-        """Return the output bit of a comparison or a logic reduction cell as a polynomial."""
+        """Return a `Polynomial`: the output bit of a comparison or a logic reduction cell as a polynomial."""
         cell_type, connections = cell["type"], cell["connections"]
         if cell_type in ("$eq", "$ne"):
             width = max(len(connections["A"]), len(connections["B"]))
@@ -615,7 +615,7 @@ def _is_signed(cell: Mapping[str, Any], port: str) -> bool:
 
 
 def _extended_input(cell: Mapping[str, Any], port: str, width: int | None = None) -> list[Bit]:
-    """Return the bits of a cell's input, sign- or zero-extended to the output's width, or to ``width``."""
+    """Return a list of the bits of a cell's input, sign- or zero-extended to the output's width, or to ``width``."""
     bits = list(cell["connections"][port])
     width = len(cell["connections"]["Y"]) if width is None else width
     signed = all(_is_signed(cell, name) for name in "AB" if name in cell["connections"])
@@ -623,19 +623,19 @@ def _extended_input(cell: Mapping[str, Any], port: str, width: int | None = None
 
 
 def _pieces(bits: Sequence[Bit], width: int) -> list[Sequence[Bit]]:
-    """Return the words of ``width`` bits that ``bits`` concatenates."""
+    """Return a list of the words of ``width`` bits that ``bits`` concatenates."""
     return [bits[first : first + width] for first in range(0, len(bits), width)]
 
 
 def _data_bits(cell: Mapping[str, Any], index: int) -> list[Bit]:
-    """Return the bits of a multiplexer's inputs that its output bit ``index`` selects among."""
+    """Return a list of the bits of a multiplexer's inputs that its output bit ``index`` selects among."""
     connections = cell["connections"]
     width = len(connections["Y"])
     return [connections["A"][index], *(piece[index] for piece in _pieces(connections["B"], width))]
 
 
 def _limit_polynomial(polynomial: Polynomial) -> Polynomial:
-    """Return a polynomial unchanged, or raise ArithmeticError if it has more than `MAX_TERMS` terms.
+    """Return a `Polynomial` unchanged, or raise ArithmeticError if it has more than `MAX_TERMS` terms.
 
     Raises
     ------

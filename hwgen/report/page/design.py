@@ -27,7 +27,7 @@ _MEMORIES = {"lut": "LUT RAM", "block": "block RAM", "ultra": "UltraRAM", "strea
 
 
 def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the contents of the report page's sections about a plan, as JSON-like values by name.
+    """Return a dictionary of the contents of the report page's sections about a plan, as JSON-like values by name.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _edge(source: str, sink: str, carried: FeatureMap) -> dict[str, str]:
 
 
 def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
-    """Return lists of (name, value) facts that a click on a layer in the drawing shows, by the layer's name.
+    """Return a dict of lists of (name, value) facts that a click on a layer in the drawing shows, by the layer's name.
 
     For a group without streams between layers they are the columns of the plan's table.
     """
@@ -186,7 +186,7 @@ def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
 
 
 def _maps(node: Op) -> list[tuple[str, str]]:
-    """Return facts (name, value) about a layer's input maps, output map, window and weights."""
+    """Return a list of facts (name, value) about a layer's input maps, output map, window and weights."""
     facts = [("inputs", " and ".join(map(str, node.inputs))), ("output", str(node.output))]
     if node.window.taps > 1 or max(node.window.stride) > 1:
         facts.append(("window", _window(node)))
@@ -196,7 +196,7 @@ def _maps(node: Op) -> list[tuple[str, str]]:
 
 
 def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[tuple[str, str]]:
-    """Return facts (name, value) about the hardware of a layer with streams, shown by a click on it."""
+    """Return a list of facts (name, value) about the hardware of a layer with streams, shown by a click on it."""
     facts = _maps(node)
     factors = f"Tn {plan.tn}, Tm {plan.tm}, Tk {plan.tk}, Tp {plan.tp}"
     facts.append(("unroll factors", f"{factors} (input channels, output channels, taps, pixels)"))

@@ -177,7 +177,7 @@ def _describe_tiling(tiling: Tiling) -> dict[str, Any]:
 
 
 def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return a dict per on-chip buffer: name, contents, number of words, bits per word and memory kind."""
+    """Return, as a list, a dict per on-chip buffer: name, contents, number of words, bits per word and memory kind."""
     blocks = engine.parameter_words * LANES
     buffers: Sequence[tuple[str, str, int, int, str]] = (
         ("map buffer", f"boxes of input maps, in {engine.pixels} banks", engine.pixels * engine.map_words, _WORD, ""),

@@ -51,7 +51,7 @@ _LONGEST = 1 << 62
 
 
 def document(exploration: Exploration, plan: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the contents of the report page's section about an exploration, as JSON-like values.
+    """Return, as a dictionary, the contents of the report page's section about an exploration, as JSON-like values.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _unrolled(names: Sequence[str], point: CyclesPoint) -> str:
 
 
 def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
-    """Return JSON-like values: a ``plan.json``'s name, and its plan's coordinates by each front's key.
+    """Return a dictionary of JSON-like values: a ``plan.json``'s name, and its plan's coordinates by each front's key.
 
     Storage and traffic are computed by the fronts' models; slices and cycles are the plan's.
 

@@ -80,12 +80,12 @@ def _printable(value: Any) -> Any:
 
 
 def sections(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (name, title) of each section that the HTML page of a document shows, in order."""
+    """Return, as a list, (name, title) of each section that the HTML page of a document shows, in order."""
     return [(name, title) for name, title, key in _SECTIONS if document.get(key)]
 
 
 def read(text: str, path: str) -> dict[str, Any]:
-    """Return the document (section values by name) that the text of an HTML report page contains as JSON.
+    """Return, as a dict, the document (section values by name) that the text of an HTML report page contains as JSON.
 
     Raises
     ------

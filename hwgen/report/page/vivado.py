@@ -64,7 +64,7 @@ def document(folder: Path) -> dict[str, Any] | None:
 
 
 def _counts(resources: Entries) -> dict[str, float]:
-    """Return the used amount of each resource (DSP slices, LUTs ..), by key, from a JSON object."""
+    """Return, as a dictionary, the used amount of each resource (DSP slices, LUTs ..), by key, from a JSON object."""
     return {key: resources.value(key, float) for key in _USED}
 
 

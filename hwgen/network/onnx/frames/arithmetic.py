@@ -74,7 +74,7 @@ _ELEMENTWISE = _aligned()
 def _along(
     axes: Callable[[FrameOperands], Iterable[int]], then: Callable[[FrameOperands], Frames] | None = None
 ) -> Rule:
-    """Return a function that places the batch's frames after a node that works along axes of its first input.
+    """Return a `Rule`: a function that places the batch's frames after a node that works along axes of its first input.
 
     Its other inputs must be constants.
 
@@ -236,7 +236,7 @@ def _product(first: int, second: int) -> Rule:
 
 
 def _transposed(operands: FrameOperands, first: int, second: int) -> tuple[bool, bool]:
-    """Return two booleans: a matrix product transposes its input ``first``, and its input ``second``."""
+    """Return, as a pair, two booleans: a matrix product transposes its input ``first``, and its input ``second``."""
     node = operands.node
     if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0):
         raise MixedError(f"transposes the batch; use a Transpose{HELP}")
@@ -253,7 +253,7 @@ def _without_vectors(position: Frames, rank: int, ranks: tuple[int, int]) -> Fra
 
 
 def _general_product(first: int, second: int, *, addend: int) -> Rule:
-    """Return a function that places the batch's frames after a Gemm or QGemm with these input indices."""
+    """Return a `Rule`: a function that places the batch's frames after a Gemm or QGemm with these input indices."""
 
     def rule(operands: FrameOperands) -> Frames:
         operands.check_constants([first, second, addend])

@@ -34,7 +34,7 @@ def _transposed(operands: FrameOperands) -> Frames:
 
 
 def _squeezed(operands: FrameOperands) -> Frames:
-    """Return the axis of the batch's frames after a Squeeze, which must keep the frames' axis.
+    """Return `Frames`: the axis of the batch's frames after a Squeeze, which must keep the frames' axis.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def _check_one_frame(operands: FrameOperands, lists: Sequence[Sequence[int]], va
 def _fitting(
     position: Frames, shape: Sequence[int], target: Sequence[int], count: int, *, copies: bool
 ) -> list[tuple[Frames, list[int]]]:
-    """Return pairs for ``count`` frames after a Reshape to ``target``: a possible place, and the other sizes.
+    """Return a list of pairs for ``count`` frames after a Reshape to ``target``: a possible place, and the other sizes.
 
     Parameters
     ----------

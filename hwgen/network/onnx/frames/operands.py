@@ -159,12 +159,12 @@ class FrameOperands:
 
     @property
     def counts(self) -> Sequence[int]:
-        """Batch sizes, in frames, that tensors are evaluated for if they depend on the batch size."""
+        """Sequence of batch sizes, in frames, that tensors are evaluated for if they depend on the batch size."""
         return self.tensors.counts
 
     @property
     def present_inputs(self) -> list[int]:
-        """Indices of the node's inputs that are not left out."""
+        """List of indices of the node's inputs that are not left out."""
         return [index for index, name in enumerate(self.node.input) if name]
 
     def name(self, index: int) -> str:
@@ -178,7 +178,7 @@ class FrameOperands:
         return position
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Return the shape of the node's input ``index``, with 0 for unknown sizes.
+        """Return, as a tuple, the shape of the node's input ``index``, with 0 for unknown sizes.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class FrameOperands:
         return None if 0 in shape else tuple(shape)
 
     def values(self, index: int, what: str) -> Sequence[np.ndarray]:
-        """Return the values of an input without frames, one array for each batch size in `counts`.
+        """Return a sequence of the values of an input without frames, one array for each batch size in `counts`.
 
         Parameters
         ----------
@@ -252,25 +252,25 @@ class FrameOperands:
         return lists[0]
 
     def common(self, positions: Iterable[Frames]) -> Frames:
-        """Return the place of the frames that ``positions`` agree on, or raise MixedError if they differ."""
+        """Return `Frames`: the place of the frames that ``positions`` agree on, or raise MixedError if they differ."""
         (first, *others) = dict.fromkeys(positions)
         if others:
             raise MixedError(f"takes the frames of a batch along different axes; move them to one axis{HELP}")
         return first
 
     def nonnegative(self, axes: Iterable[int]) -> list[int]:
-        """Return axes of the node's first input as non-negative indices of its dimensions."""
+        """Return a list of axes of the node's first input as non-negative indices of its dimensions."""
         return [axis if axis >= 0 else axis + self.rank(0) for axis in axes]
 
     def data_position(self) -> Frames:
-        """Return the place of the frames in the first input; refuse a node with frames in other inputs."""
+        """Return `Frames`: the place of the frames in the first input; refuse a node with frames in other inputs."""
         position = self.frames(0)
         if position is None or any(self.name(index) in self.tensors.frames for index in self.present_inputs[1:]):
             raise MixedError(f"takes sizes or positions that depend on the frames; give constants{HELP}")
         return position
 
     def shared(self, indices: Iterable[int], axes: Iterable[int]) -> Frames:
-        """Return the place of the frames that inputs have in common, or that constants have a row for each of.
+        """Return `Frames`: place of the frames that inputs have in common, or that constants have a row for each of.
 
         Parameters
         ----------

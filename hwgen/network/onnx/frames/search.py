@@ -108,7 +108,7 @@ class FrameSearch:
     def mixing(
         self, sources: Mapping[str, Frames], nodes: Iterable[onnx.NodeProto]
     ) -> list[tuple[onnx.NodeProto, str]]:
-        """Return the nodes that mix the frames of a batch, or may do so, each with the reason.
+        """Return a list of the nodes that mix the frames of a batch, or may do so, each with the reason.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class FrameSearch:
             return Special.ONE_FRAME
 
     def _branch(self, operands: FrameOperands) -> list[Position | None]:
-        """Follow the branch that an If always takes, and return the axes of the batch's frames in its outputs.
+        """Follow the branch that an If always takes, and return a list of axes of the batch's frames in its outputs.
 
         Raises
         ------
