@@ -79,7 +79,7 @@ def entry(default: Any = MISSING, *, default_factory: Any = MISSING, **rule: Any
 
 @cache
 def _declared(record: type) -> dict[str, tuple[Any, Any, Rule]]:
-    """Return, by field name, a tuple (type, default, `Rule`) of each dataclass field that JSON documents contain."""
+    """Return a dict by name of the dataclass fields that JSON documents contain: tuples (type, default, `Rule`)."""
     types, parts = get_type_hints(record), [part for part in fields(record) if not frozen.is_never_digested(part)]
     return {part.name: (types[part.name], _default(part), part.metadata.get(_RULE, _PLAIN)) for part in parts}
 
@@ -216,7 +216,7 @@ class Entries:
         return key in self.values
 
     def only(self, known: Collection[str]) -> Entries:
-        """Return the reader itself if its JSON object has no fields besides ``known``; else raise its error."""
+        """Return this `Entries` reader if its JSON object only has the fields ``known``; else raise its error."""
         if unknown := sorted(set(self.values) - set(known)):
             self.refuse(f"has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
         return self
@@ -285,7 +285,7 @@ class Entries:
         return tuple(items.value(name, each, rule) for name, each in zip(items.values, types, strict=True))
 
     def _items(self, key: str) -> Entries:
-        """Return a reader of the items of an array field, each as a field called ``key[0]``, ``key[1]``, and so on."""
+        """Return `Entries`: a reader of an array field's items, each as a field ``key[0]``, ``key[1]``, and so on."""
         return replace(self, values={f"{key}[{index}]": item for index, item in enumerate(self.value(key, list))})
 
     def _value_of_type(self, key: str, value: Any, value_type: type, rule: Rule) -> Any:

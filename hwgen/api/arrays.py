@@ -195,7 +195,7 @@ def _read_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
 
 
 def _check_header(file: BinaryIO, called: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return shape, order and type of the array in an open ``.npy`` file; InputError if it exceeds the file's size.
+    """Return shape, order and type (a triple) of the array in an open ``.npy`` file; InputError if it is too short.
 
     NumPy would allocate the array that the header promises before it reads any value. ``file`` is then positioned after
     the header.

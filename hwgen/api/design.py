@@ -84,7 +84,7 @@ class Design(ABC):
 
     @property
     def resources(self) -> dict[str, Any]:
-        """Estimated resources by name: ``dsp``, ``bram36``, ``lut`` and ``ff``, as far as the plan states them."""
+        """Dictionary of estimated resources, as far as the plan states them: ``dsp``, ``bram36``, ``lut``, ``ff``."""
         return self.plan.resources.as_dict()
 
     @cached_property
@@ -426,7 +426,7 @@ class Design(ABC):
     def _simulate_layers(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
-        """Simulate frames; return the outputs (arrays), each layer's output, and cycles measured and predicted.
+        """Simulate frames; return a triple: outputs (arrays), each layer's output, cycles measured and predicted.
 
         Returns
         -------

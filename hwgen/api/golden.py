@@ -42,7 +42,7 @@ class GoldenModel:
 
     @property
     def input(self) -> FeatureMap:
-        """Shape, integer type, zero point and scale of the hardware's input.
+        """Feature map (`FeatureMap`) of the hardware's input: shape, integer type, zero point and scale.
 
         Raises
         ------
@@ -55,12 +55,12 @@ class GoldenModel:
 
     @property
     def inputs(self) -> dict[str, FeatureMap]:
-        """Shape, integer type, zero point and scale of each of the hardware's inputs, by name, in model order."""
+        """Dictionary of the hardware's input maps by name: shape, integer type, zero point, scale; in model order."""
         return dict(zip(self.network.input_names, self.network.input_maps, strict=True))
 
     @property
     def output(self) -> FeatureMap:
-        """Shape, integer type, zero point and scale of the hardware's output, the last integer tensor.
+        """Feature map (`FeatureMap`) of the hardware's output, the last integer tensor: shape, type, scale.
 
         Raises
         ------
@@ -73,12 +73,12 @@ class GoldenModel:
 
     @property
     def outputs(self) -> dict[str, FeatureMap]:
-        """Shape, integer type, zero point and scale of each of the hardware's outputs, by name, in model order."""
+        """Dictionary of the hardware's output maps by name: shape, integer type, zero point, scale; in model order."""
         return dict(zip(self.network.output_names, self.network.output_maps, strict=True))
 
     @property
     def host(self) -> dict[str, Any]:
-        """JSON-like description of the hardware's inputs and outputs, and of the host's operators, as in ``plan.json``.
+        """Dictionary, as in ``plan.json``: the hardware's inputs and outputs, and the host's operators.
 
         The keys are ``input`` and ``output`` (``inputs`` and ``outputs`` where there are several), each with name,
         shape, type, scale and zero point, and ``host``.
@@ -260,14 +260,14 @@ class GoldenModel:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Names of the model's own outputs; the keys of ``outputs`` are the names of the hardware's outputs."""
+        """Tuple of names of the model's own outputs; ``outputs`` has the names of the hardware's outputs as keys."""
         from hwgen.network import host
 
         return host.names(self.network)
 
     @property
     def ragged_outputs(self) -> frozenset[str]:
-        """Names of the model's outputs whose number of rows depends on a frame's values, as after NonMaxSuppression."""
+        """Set of names of the outputs whose number of rows depends on a frame's values, as after NonMaxSuppression."""
         from hwgen.network import host
 
         return host.ragged(self.network)
@@ -323,7 +323,7 @@ class GoldenModel:
         bits: int | None = None,
         **options: Any,
     ) -> RuntimeLayers:
-        """Return an ONNX Runtime session of the model's file that gives every layer's output, for `Design.compare`.
+        """Return `RuntimeLayers`: an ONNX Runtime session that gives every layer's output, for `Design.compare`.
 
         It has the parameters of `load`.
 

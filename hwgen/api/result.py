@@ -185,7 +185,7 @@ class Result:
         return sections
 
     def accuracy(self, labels: np.ndarray) -> dict[str, Any]:
-        """Return JSON-like values: frames that hardware and golden model classify correctly, and a confusion matrix.
+        """Return a dictionary: frames that hardware and golden model classify correctly, and a confusion matrix.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class Result:
 
 
 def difference(first: Mismatch | None) -> dict[str, Any] | None:
-    """Return JSON-like values to draw a wrong value's channel map, simulated and expected; ``None`` if unknown.
+    """Return a dictionary to draw a wrong value's channel map, simulated and expected; ``None`` if unknown.
 
     Returns
     -------

@@ -259,7 +259,7 @@ def _count_axis_blocks(tiling: TileWords, dims: tuple[str, str], axis: Axis) -> 
 
 
 def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
-    """Return the input tile by Cecconi's printed equations, the words these claim, and the words really moved.
+    """Return a triple: input tile by Cecconi's printed equations, the words these claim, and words really moved.
 
     Sizes divide the map, and the loop order is the printed one. Of equal tiles the one with the fewest transfers is
     chosen. The tile that is really moved has as many windows as the stride fits into the input tile, at least one, plus

@@ -82,7 +82,7 @@ class MemoryLevel:
 
     @classmethod
     def sized(cls, name: str, size: int, width: int) -> MemoryLevel:
-        """Return a memory of ``size`` bytes with words of ``width`` bits, and its energy per access from the table."""
+        """Return a `MemoryLevel` of ``size`` bytes and ``width``-bit words, with the table's energy per access."""
         return cls(name=name, size=size, energy=access(size, width))
 
 
@@ -94,7 +94,7 @@ class Private:
     top: float = DRAM
 
     def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
-        """Return the memory that holds an operand's buffer at a level; ``size`` (bytes) doesn't matter."""
+        """Return the `MemoryLevel` that holds an operand's buffer at a level; ``size`` (bytes) doesn't matter."""
         return self.memories[operand][level]
 
 
@@ -109,7 +109,7 @@ class Shared:
     top: float = DRAM
 
     def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
-        """Return the memory that holds any operand's buffer at a level; ``size`` (bytes) doesn't matter."""
+        """Return the `MemoryLevel` that holds any operand's buffer at a level; ``size`` (bytes) doesn't matter."""
         return self.memories[level]
 
 

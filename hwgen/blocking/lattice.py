@@ -69,7 +69,7 @@ class Lattice:
 
     @cached_property
     def fill(self) -> list[np.ndarray]:
-        """Words moved in all by a buffer that holds the block of a lattice point: one array per operand.
+        """List, one array per operand: words moved in all by a buffer that holds each lattice point's block.
 
         With ``optimistic`` the words are a lower bound: every block that can stay at an edge is fetched once.
         """
@@ -87,7 +87,7 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Longest remainder at the layer's edge that shares a block's buffer, by dimension and block size.
+        """Dictionary by dimension, then block size, of the longest edge remainder that shares a block's buffer.
 
         It remains after a multiple of the block size. The value is 0 if no multiple among the sizes leaves such a
         block.
@@ -129,7 +129,7 @@ class Lattice:
 
     @cached_property
     def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """Loops that can extend a loop order: pairs of dimensions and an array, the next point after each point or -1.
+        """List of loops that can extend a loop order: pair of dimensions, and an array of next points, or -1.
 
         A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
         blocks divide the size, the extent grows by a prime factor.
@@ -179,7 +179,7 @@ class Lattice:
         return indices.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
 
     def extents(self, point: int, mirrored: bool) -> dict[str, int]:
-        """Return block sizes by loop dimension at a lattice point, or at its mirror image (rows as columns)."""
+        """Return a dict of block sizes by dimension at a lattice point, or at its mirror image (rows as columns)."""
         return self.tiling.tile(self.mirror[point] if mirrored and self.mirror is not None else point)
 
 

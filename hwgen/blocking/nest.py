@@ -144,7 +144,7 @@ class Nest:
 
     @classmethod
     def tiled(cls, problem: Problem, tile: dict[str, int], order: Iterable[str]) -> Nest:
-        """Return a two-level loop nest: loops over the elements of one tile, then loops over all tiles in ``order``."""
+        """Return a two-level loop `Nest`: loops over the elements of one tile, then over all tiles in ``order``."""
         inner = [BlockedLoop(dim, tile[dim]) for dim in DIMS]
         return cls(problem, (*inner, *(BlockedLoop(dim, problem.size(dim)) for dim in order)))
 

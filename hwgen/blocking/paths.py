@@ -99,7 +99,7 @@ class Trail:
 
 
 def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """Return a batch's Pareto-optimal partial blockings, at most ``width`` per lattice point, and a bound on the rest.
+    """Return a pair: a batch's Pareto-optimal partial blockings, ``width`` per lattice point, and a bound on the rest.
 
     The second result is the least energy bound of the blockings dropped because of ``width``, infinite if none is.
     """
@@ -212,7 +212,7 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 def expand(
     lattice: Lattice, prices: BlockPrices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
-    """Return batches of partial blockings with one more loop, in all ways, with and without new buffers inside.
+    """Return a list of batches (`Labels`): partial blockings with one more loop, with and without new buffers.
 
     Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros. If
     blocks can stay at an edge, any buffer can be useful.
@@ -334,7 +334,7 @@ def energy_bounds(lattice: Lattice, prices: BlockPrices, labels: Labels) -> np.n
 def _cheapest_complete(
     prices: BlockPrices, trail: Trail, labels: Labels, limit: float, missed: float
 ) -> tuple[float, float, Path | None]:
-    """Return energy, lower bound and path of the cheapest complete blocking; the path is ``None`` above ``limit``."""
+    """Return a triple: energy, lower bound and path of the cheapest blocking; path ``None`` above ``limit``."""
     best, chosen = limit, -1
     if len(labels):
         cost = labels.spent + labels.served @ np.array(prices.last)

@@ -65,12 +65,12 @@ class TileSchedule:
 
 
 def layer() -> Problem:
-    """Return the loop nest of layer 3 of the speed-sign network: 5x5 windows, 16 to 80 channels in two groups."""
+    """Return the `Problem` of layer 3 of the speed-sign network: 5x5 windows, 16 to 80 channels, two groups."""
     return Problem.of(shapes.load("speed-sign").layers[2])
 
 
 def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> TileSchedule:
-    """Return the words accessed by a layer with one tile size and one loop along which tiles follow each other."""
+    """Return a `TileSchedule`: words a layer accesses with one tile size and one loop along successive tiles."""
     inner = LETTERS[direction]
     order = (inner, *(dim for dim in DIMS if dim != inner))
     nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in LETTERS.items()}, order)

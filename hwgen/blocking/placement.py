@@ -14,7 +14,7 @@ from hwgen.errors import PlanError
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
-    """Return, by operand, the loop positions where a buffer is useful, as the next outer loop reuses its data.
+    """Return a dict by operand: list of loop positions where a buffer is useful, as the next loop reuses its data.
 
     The rules are from Yang, section 3.2. A buffer of weights is inside a run of X and Y loops, a buffer of outputs
     inside C loops, and a buffer of inputs inside K loops. Loops over the window reuse outputs. They also reuse inputs
@@ -37,7 +37,7 @@ def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
 
 
 def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
-    """Return a loop nest whose useful buffers are packed into shared memories by Yang's heuristic, with its energy.
+    """Return a `PricedBlocking`: a loop nest with useful buffers packed into shared memories by Yang's heuristic.
 
     Buffers with the most accesses are first, and fill the memories from the inside out. A buffer that does not fit
     opens the next memory for itself and all following buffers. A buffer that fits no memory stays in DRAM.

@@ -179,7 +179,7 @@ class Problem:
 
     @classmethod
     def valid(cls, name: str, X: int, Y: int, C: int, K: int, Fw: int = 1, Fh: int = 1) -> Problem:
-        """Return the loops of an unpadded convolution as in Yang's Table 4, with output maps of ``X * Y`` pixels.
+        """Return the `Problem` of an unpadded convolution as in Yang's Table 4, with ``X * Y`` output pixels.
 
         Its windows exceed the border by ``Fw - 1`` columns and ``Fh - 1`` rows in all. As in the paper, these pixels
         are moved like all others, but not stored.
@@ -196,7 +196,7 @@ class Problem:
 
     @classmethod
     def parse(cls, text: str) -> Problem:
-        """Return the layer that a text such as ``56x56x128->256 k3`` states: input, output channels, kernel.
+        """Return the `Problem` that a text such as ``56x56x128->256 k3`` states: input, output channels, kernel.
 
         ``k5`` or ``k5x3`` is the window (rows, columns), 1 by default; ``s2`` the stride, ``g2`` the groups, ``p1`` the
         padding of all sides. Without ``p`` the output is as large as the input, divided by the stride and rounded up.

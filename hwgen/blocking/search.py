@@ -50,7 +50,7 @@ def search(
     first: int = 12,
     within: float = 0.0,
 ) -> PricedBlocking:
-    """Return a layer's blocking (loop order, block sizes, buffers) with the least energy on a memory hierarchy.
+    """Return the `PricedBlocking` (loops, block sizes, buffers) of least energy on a memory hierarchy.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def search(
 def _search_blocking(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
 ) -> PricedBlocking | None:
-    """Return the blocking with the least energy below ``below`` (pJ) on a hierarchy; ``None`` if there is none."""
+    """Return the `PricedBlocking` of least energy below ``below`` (pJ) on a hierarchy; ``None`` if none."""
     floor, limited = 0.0, frozenset[str]()
     while True:
         blocking = _refined(lattice, BlockPrices(hierarchy, lattice, limited), first, width, within, below)
@@ -110,7 +110,7 @@ def _search_blocking(
 def _ragged(
     lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
 ) -> PricedBlocking:
-    """Return the best blocking with any block sizes, given the best one (``whole``) whose sizes divide the loops."""
+    """Return the best `PricedBlocking` with any block sizes, given the best (``whole``) whose sizes divide."""
     fewest = _search_blocking(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
     bound = 0.0 if fewest is None else fewest.bound
     best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest
@@ -148,7 +148,7 @@ def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
 def _refined(
     lattice: Lattice, prices: BlockPrices, first: int, width: int, within: float, below: float
 ) -> PricedBlocking | None:
-    """Return a blocking with less energy than ``below`` (pJ), from a rough, then maybe a thorough search."""
+    """Return a `PricedBlocking` below ``below`` (pJ) from a rough, then maybe a thorough search, or ``None``."""
     best, bound, path = cheapest_path(lattice, prices, first, below)
     if bound < min(best, below) * (1 - within):
         limit = min(best, below) * (1 - within)

@@ -106,16 +106,16 @@ class TileWords:
 
     @cached_property
     def _words(self) -> dict[tuple[tuple[str, str], str | None], np.ndarray]:
-        """Cache of the results of `axis_words`, by the axis's dimensions and the direction of successive tiles."""
+        """Dictionary (cache) of arrays from `axis_words`, by the axis's dimensions and the direction of tiles."""
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the arrays over all tile sizes: the number of candidate sizes of each loop dimension."""
+        """Tuple of numbers of candidate tile sizes per loop dimension: the shape of all arrays over tile sizes."""
         return tuple(len(self.sizes[dim]) for dim in DIMS)
 
     def along(self, dim: str, values: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return ``values``, one per tile size of ``dim``, reshaped to broadcast along that dimension's axis."""
+        """Return ``values``, an array over tile sizes of ``dim``, reshaped to broadcast along that dimension."""
         shape = [1] * len(DIMS)
         shape[DIMS.index(dim)] = -1
         return np.asarray(values, np.int64).reshape(shape)
@@ -126,7 +126,7 @@ class TileWords:
 
     @cached_property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Number of tiles along each loop dimension, as a broadcasting array over the tile sizes, by dimension."""
+        """Dictionary of arrays by loop dimension: number of tiles along it, broadcasting over all tile sizes."""
         return {dim: self.along(dim, [-(-self.problem.size(dim) // step) for step in self.sizes[dim]]) for dim in DIMS}
 
     def room(self, operand: str) -> np.ndarray:

@@ -45,12 +45,12 @@ The paper uses wide memories wherever possible (section 4.2).
 
 
 def layer(name: str) -> Problem:
-    """Return a benchmark layer from Yang's Table 4, with channels rounded up to multiples of 16 for the datapath."""
+    """Return a benchmark layer (`Problem`) from Yang's Table 4, with channels rounded up to multiples of 16."""
     return Problem.valid(name, *LAYERS[name]).padded(**CORE)
 
 
 def diannao(width: int | None = None) -> Private:
-    """Return DianNao's on-chip memories (2 KB for inputs, 32 KB for weights, 2 KB for outputs), one per operand.
+    """Return a `Private` hierarchy: DianNao's memories (2 KB inputs, 32 KB weights, 2 KB outputs), one per operand.
 
     Their words have 256, 512 and 256 bits, the sizes nearest to 16 inputs, 256 weights and 16 outputs per cycle; or all
     have ``width`` bits.
@@ -65,7 +65,7 @@ def diannao(width: int | None = None) -> Private:
 
 
 def baseline(name: str) -> PricedBlocking:
-    """Return a benchmark layer's blocking (tiled loop order) by DianNao, with its energy in pJ and inputs in DRAM."""
+    """Return a `PricedBlocking`: a benchmark layer's loop order by DianNao, energy in pJ, inputs in DRAM."""
     problem = layer(name)
     text = f"C0=16 K0=16 X0={BASELINE_X[name]} Fw Fh C1={problem.C} K1={problem.K} X1={problem.X} Y0={problem.Y}"
     memories = {**diannao().memories, "input": []}
@@ -83,13 +83,13 @@ def codesign(
     width: int = 4000,
     base: Mapping[str, int] | None = None,
 ) -> PricedBlocking:
-    """Return a layer's blocking (tiled loop order) with on-chip memories, at most ``limit`` bytes, of least energy."""
+    """Return a layer's `PricedBlocking` of least energy with on-chip memories of at most ``limit`` bytes."""
     hierarchy = CoDesign(limit=limit, levels=levels, widths=WIDTHS, homed=homed)
     return search(problem, hierarchy, base=CORE if base is None else base, pair=pair, ragged=ragged, width=width)
 
 
 def datapath_block(problem: Problem, core: Mapping[str, int] = CORE) -> Mapping[str, int]:
-    """Return how many input and output channels the datapath computes at once: ``core``, or none without weights."""
+    """Return a mapping: how many channels the datapath computes at once, by dimension; empty without weights."""
     return core if problem.weighted else {}
 
 
@@ -136,7 +136,7 @@ def common(
     base: Mapping[str, int] | None = None,
     rounds: int = 2,
 ) -> Common:
-    """Return one memory hierarchy, with each layer's blocking, of low total energy for several layers (Yang 3.6).
+    """Return a `Common` memory hierarchy with each layer's blocking, of low total energy for all layers (Yang 3.6).
 
     First every layer is optimised separately. The hierarchies of these layers, rounded to powers of two, are the
     candidates. The best candidate for all layers together is then improved by halving or doubling one memory at a time,
@@ -254,7 +254,7 @@ def _private(sizes: _Sizes) -> Private:
 
 
 def multicore(blocking: PricedBlocking, cores: int, shared: str) -> dict[str, float]:
-    """Return a blocking's energy (pJ) when several cores divide it, by component: memories and broadcast (Yang 3.3).
+    """Return a dict by component of the energy (pJ) when cores share a blocking: memories, broadcast (Yang 3.3).
 
     Parameters
     ----------

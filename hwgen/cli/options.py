@@ -232,7 +232,7 @@ def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) ->
 
 
 def _in_sections(names: Sequence[str] = (), options: type = PlanOptions) -> list[tuple[str, Option]]:
-    """Return pairs (name, `Option`) of the options called ``names``, by default all, in the order of the help."""
+    """Return a list of pairs (name, `Option`) of the options ``names``, by default all, in the help's order."""
     entries = [(name, entry) for name, entry in table(options).items() if not names or name in names]
     return sorted(entries, key=lambda entry: entry[1].section)
 

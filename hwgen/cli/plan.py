@@ -121,7 +121,7 @@ def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
 
 
 def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options ``cluster`` and ``jobs`` as keyword arguments, which choose a search's parallel workers.
+    """Return ``cluster`` and ``jobs`` as a dict of keyword arguments, which choose a search's parallel workers.
 
     Both are ``None`` without these options; then one process per core works.
     """
@@ -130,7 +130,7 @@ def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def request_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the plan's options that the command line sets, as keyword arguments of `hwgen.plan.Request`."""
+    """Return a dict of keyword arguments of `hwgen.plan.Request`: the options that the command line sets."""
     from hwgen.templates import TEMPLATES
 
     options = given_options(arguments)

@@ -227,7 +227,7 @@ class Adders(ABC):
 
     @abstractmethod
     def booth_row(self, bits: int, multiplicand_bits: int) -> list[str]:
-        """Return the Verilog statements of a Booth row, which adds a multiple (-2 to 2) of a number to another number.
+        """Return a list of Verilog statements: a Booth row, which adds a multiple (-2 to 2) of one number to another.
 
         The module has the input ``digit`` of 3 bits, the signed inputs ``multiplicand`` and ``addend``, and the output
         ``sum``. The digit selects the multiple by radix-4 Booth encoding.

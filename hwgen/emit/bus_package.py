@@ -85,7 +85,7 @@ class Package(ABC):
         return {f"{self.module}{obligation.SUFFIX}": proofs}
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-        """Return ``component.xml``, ``package_ip.tcl`` and ``project.tcl`` for Vivado, as bytes by file name.
+        """Return a dict of bytes by file name: ``component.xml``, ``package_ip.tcl``, ``project.tcl`` (Vivado).
 
         ``project.tcl`` is only for boards that support it. The result is empty for a device family whose bitstreams
         another tool than Vivado writes.

@@ -86,7 +86,7 @@ class EngineVerilog:
 
 
 def shell_of(engine: EngineConfig, memory: MemoryTiming, contents: Mapping[str, bytes]) -> EngineShellConfig:
-    """Return the configuration of an engine's bus wrapper, which has an AXI4 master and AXI4-Lite registers.
+    """Return the `EngineShellConfig` of an engine's bus wrapper, which has an AXI4 master and AXI4-Lite registers.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _fields_of(access: Access) -> dict[str, str | None]:
 
 
 def _c_accesses(engine: EngineConfig) -> list[str]:
-    """Return lines of C tables, for the driver, which describe the memory accesses of an engine's job (descriptor).
+    """Return a list of lines of C tables, for the driver, that describe the memory accesses of an engine's job.
 
     Each field has an offset and a width, in bits. A field that an access lacks has a width of 0 bits.
     """

@@ -68,7 +68,7 @@ def without_digest(folder: Path) -> list[str]:
 
 
 def _document(folder: Path) -> dict[str, Any]:
-    """Return the JSON object of a result folder's manifest, or an empty one if hwgen wrote no manifest there."""
+    """Return a dict: the JSON object of a result folder's manifest, or empty if hwgen wrote no manifest there."""
     if _is_ours(folder, NAME):
         with suppress(OSError, ValueError, RecursionError):
             document = json.loads((folder / NAME).read_bytes())
@@ -102,7 +102,7 @@ def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
 
 
 def changed(folder: Path) -> list[str]:
-    """Return the paths of files in a result folder's manifest that are missing or were changed since the build."""
+    """Return a list of paths of files in a folder's manifest that are missing or changed since the build."""
 
     def is_changed(name: str, digest: str) -> bool:
         try:

@@ -16,7 +16,7 @@ BAUDS = (3_000_000, 2_000_000, 1_500_000, 1_000_000, 500_000, 250_000)
 
 
 def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLinkConfig | None:
-    """Return the configuration of the UART link from the host to an accelerator; ``None`` if there can't be one.
+    """Return the `SerialLinkConfig` of the UART link from host to accelerator; ``None`` if there can't be one.
 
     A link needs a board with an open flow, an oscillator and a serial port, a clock that the PLL makes, one input and
     one output, and values of at most 8 bits.
@@ -69,7 +69,7 @@ def baud_of(clock_mhz: float) -> int | None:
 
 
 def dividers(board: Board) -> tuple[int, int, int] | None:
-    """Return the PLL's input, feedback and output dividers for the board's clock; ``None`` if impossible."""
+    """Return a triple of the PLL's dividers (input, feedback, output) for the board's clock, or ``None``."""
     return _pll(board).dividers(board.platform_class().default_clk_frequency / 1e6, board.clock_mhz)
 
 
@@ -80,7 +80,7 @@ def _pll(board: Board) -> Pll:
 
 
 def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, bytes]:
-    """Return the files of a top module with UART (Verilog, pins, driver), as bytes by name; empty if impossible."""
+    """Return a dict of bytes by file name: a top module with UART (Verilog, pins, driver); empty if impossible."""
     link = link_of(config, top, board, build_hash)
     clock = dividers(board) if link is not None else None
     if link is None or clock is None:
@@ -100,7 +100,7 @@ def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, 
 
 
 def _lines(platform: Any) -> dict[str, tuple[str, str]] | None:
-    """Return (pin, I/O standard) of a platform's ``clk``, ``rx`` and ``tx``, by signal; ``None`` if it lacks one.
+    """Return a dict by signal of pairs (pin, I/O standard): ``clk``, ``rx`` and ``tx``; ``None`` if one is missing.
 
     ``None`` if the platform lacks one of the three, or one has two pins, as a differential clock does.
     """

@@ -146,7 +146,7 @@ class Ip:
 
 
 def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
-    """Return the description of a circuit's bus wrapper as a Vivado IP: files, ports, interfaces and registers.
+    """Return an `Ip`: a circuit's bus wrapper described for Vivado by its files, ports, interfaces and registers.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def _escaped(char: str) -> str:
 
 
 def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-    """Return ``project.tcl`` for Vivado by its file name; an empty mapping if the board can't have a project.
+    """Return a dict with ``project.tcl`` for Vivado by its file name; empty if the board can't have a project.
 
     The board must have a processing system and board files in Vivado. Each stream needs one interrupt of the
     processing system, and the accelerator another one. A DMA must be able to count the bytes of each frame.

@@ -55,7 +55,7 @@ def _without_comments(verilog: bytes) -> bytes:
 
 
 def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> ShellConfig:
-    """Return the configuration of an accelerator's bus wrapper: its AXI4-Streams, build hash and registers.
+    """Return the `ShellConfig` of an accelerator's bus wrapper: its AXI4-Streams, build hash and registers.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ class CyclesPoint:
 
 
 def storage_words(layers: Layers) -> dict[Span, int]:
-    """Return, by range of layers that could be fused, the words kept on chip to reuse overlaps between tiles."""
+    """Return a dict by range of layers to fuse: words kept on chip to reuse the overlaps between tiles."""
     linked = Linked.of(layers)
     return {
         (begin, end): words
@@ -78,7 +78,7 @@ def storage_words(layers: Layers) -> dict[Span, int]:
 
 
 def storage_traffic(layers: Layers) -> list[StoragePoint]:
-    """Return the Pareto front of words stored on chip and words moved off chip, over all ways to fuse the layers.
+    """Return a list: the Pareto front of words stored on chip and words moved off chip, over all ways to fuse.
 
     The points are sorted by storage. Groups run one after the other in the same buffers, so a grouping needs the
     largest group's storage (the thesis).
@@ -96,7 +96,7 @@ def storage_traffic(layers: Layers) -> list[StoragePoint]:
 
 
 def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
-    """Return the Pareto front of multipliers and feature-map words moved off chip, over all ways to fuse the layers.
+    """Return a list: the Pareto front of multipliers and feature-map words moved off chip, over all ways to fuse.
 
     This is Fig. 7 of DeCoILFNet. The points are sorted by multipliers.
 
@@ -130,7 +130,7 @@ def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
 
 
 def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
-    """Return the Pareto front of stored words, multiplications and moved words, with reuse or recomputation per group.
+    """Return a list: the Pareto front of stored words, multiplications and moved words, by reuse or recomputation.
 
     Each group either reuses or recomputes the overlaps of its tiles. A group that recomputes stores nothing, reads its
     input with the overlaps, and needs more multiplications. The points are sorted by storage.
@@ -184,7 +184,7 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
 
 
 def dsp_cycles(choices: Sequence[Sequence[UnrollChoice]]) -> list[CyclesPoint]:
-    """Return the Pareto front of multipliers and of cycles per frame, over all unroll factors of the layers.
+    """Return a list: the Pareto front of multipliers and cycles per frame, over all unroll factors of the layers.
 
     The points are sorted by multipliers.
 

@@ -41,7 +41,7 @@ def points(network: Network) -> tuple[Point, ...]:
 
 
 def depth_groups(network: Network) -> dict[str, int]:
-    """Return, by layer name, the number of serial groups of input channels in DeCoILFNet's build of the network.
+    """Return a dict by layer name: number of serial groups of input channels in DeCoILFNet's build of the network.
 
     The result is empty for networks other than DeCoILFNet's.
     """

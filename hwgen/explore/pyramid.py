@@ -55,7 +55,7 @@ class Linked:
 
     @classmethod
     def of(cls, layers: Layers) -> Linked:
-        """Return the layers of a network, or of a chain of layers, together with the maps that each layer reads.
+        """Return `Linked`: the layers of a network, or of a chain, together with the maps that each layer reads.
 
         Linked layers are returned unchanged.
         """
@@ -69,7 +69,7 @@ class Linked:
         return cls(tuple(layers), tuple((index - 1,) for index in range(len(layers))), tuple(range(len(layers) + 1)))
 
     def head(self, end: int) -> Linked:
-        """Return the layers before index ``end``, a possible end of a group, with the maps that each layer reads."""
+        """Return `Linked`: the layers before index ``end``, a possible end of a group, with the maps they read."""
         return Linked(
             self.layers[:end], self.sources[:end], tuple(boundary for boundary in self.boundaries if boundary <= end)
         )
@@ -95,7 +95,7 @@ def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
 
 
 def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
-    """Return the words kept for reuse between tiles, one number per possible first layer of a fusion group."""
+    """Return a list: words kept for reuse between tiles, per possible first layer of a fusion group."""
     linked = Linked.of(layers)
     check_tip(linked, tip)
     tips = tips_of_tails(linked, tip)
@@ -104,7 +104,7 @@ def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
 
 
 def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
-    """Return output tile sizes, ``tip`` or more, one per possible first layer of a group that ends with the last.
+    """Return a list of output tile sizes, ``tip`` or more, one per possible first layer of a fusion group.
 
     It is the smallest tip, at least ``tip``, that advances all maps of the group by whole pixels. Only upsampling needs
     more than ``tip``.
@@ -129,7 +129,7 @@ def _whole_pixel_steps(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
 
 
 def _paces(linked: Linked, axis: int) -> dict[int, Fraction]:
-    """Return, by map index, the rows (axis 0) or columns of the map per row or column of the last layer's output.
+    """Return a dict by map index: rows (axis 0) or columns of the map per row or column of the last output.
 
     The number is 0 if the whole map is needed. If the paths to the last layer have different paces, no band of the map
     moves along with both. Then the whole map is needed.
@@ -152,7 +152,7 @@ def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
 
 
 def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
-    """Return the words kept for reuse with output tiles of size ``tip``, one number per possible first layer.
+    """Return a list: words kept for reuse with output tiles of size ``tip``, per possible first layer.
 
     The groups end with the last layer.
     """
@@ -264,7 +264,7 @@ def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
 
 
 def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
-    """Return, by map index, the sum over all pyramids (tiles) of the rows (axis 0) or columns that they compute.
+    """Return a dict by map index: sum over all pyramids (tiles) of the rows (axis 0) or columns they compute.
 
     Every pyramid's interval is mapped back layer by layer and clipped to the map.
     """
@@ -283,7 +283,7 @@ def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
 
 
 def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays over tiles: begin and end of the input rows (axis 0) or columns that a layer's outputs need.
+    """Return a pair of arrays over tiles: begin and end of the input rows (axis 0) or columns that outputs need.
 
     A window wholly in the padding needs nothing.
     """

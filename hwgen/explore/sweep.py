@@ -111,7 +111,7 @@ class Sweep:
 
     @property
     def combinations(self) -> list[dict[str, Any]]:
-        """All combinations of the swept options' values, as dicts by option name; the last option changes fastest."""
+        """List of all combinations of the swept options' values, dicts by option; the last one changes fastest."""
         return [dict(zip(self.options, values, strict=True)) for values in product(*self.options.values())]
 
     def run(self, pool: work.TaskPool) -> SweepTable:
@@ -159,7 +159,7 @@ def figures(plan: Plan) -> dict[str, Any]:
 
 
 def mark_front(rows: Sequence[Mapping[str, Any]], goals: Sequence[str]) -> list[dict[str, Any]]:
-    """Return copies of table rows with an entry ``front``: whether the row's plan is Pareto-optimal for its model.
+    """Return a list of table rows, copied, with an entry ``front``: whether the plan is Pareto-optimal for its model.
 
     A row dominates another if it is better in one goal and not worse in the others. If rows are equal in all goals, the
     first stands for all. A plan that can't be built is not in the front.

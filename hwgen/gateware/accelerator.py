@@ -198,7 +198,7 @@ class AcceleratorConfig:
 
     @cached_property
     def input_ports(self) -> tuple[Port, ...]:
-        """Input stream ports (name, beat format, pixel order): ``i``, or ``i_NAME`` for each of several inputs."""
+        """Tuple of input stream ports (name, beat format, pixel order): ``i``, or ``i_NAME`` if there are several."""
         several = len(self.input_links) > 1
         names = identifiers(f"i_{name}" for name in self.input_names) if several else ["i"]
         ports = []
@@ -214,12 +214,12 @@ class AcceleratorConfig:
 
     @cached_property
     def guards(self) -> tuple[GuardConfig, ...]:
-        """Configurations of the guards that complete short input frames and drop surplus beats, one guard per input."""
+        """Tuple of configurations of the input guards, which complete short frames and drop surplus beats."""
         return tuple(GuardConfig(device=self.device, beat=port.beat, beats=port.beats) for port in self.input_ports)
 
     @property
     def error_ports(self) -> tuple[str, ...]:
-        """Names of the ports that report frames of wrong length: ``frame_error``, or ``frame_error_NAME`` per input."""
+        """Tuple of port names that report frames of wrong length: ``frame_error`` or ``frame_error_NAME``."""
         return tuple(f"frame_error{port.name.removeprefix('i')}" for port in self.input_ports)
 
     @cached_property
@@ -239,7 +239,7 @@ class AcceleratorConfig:
 
     @property
     def description(self) -> dict[str, dict[str, str]]:
-        """Hardware as text by layer name, then configuration field; weights loaded at run time are left out.
+        """Dictionary by layer name, then configuration field, of texts about the hardware; loaded weights left out.
 
         Its digest identifies the hardware that a set of weights fits.
         """
@@ -280,7 +280,7 @@ class AcceleratorConfig:
 
     @cached_property
     def output_ports(self) -> tuple[Port, ...]:
-        """Output stream ports (name, beat format, pixel order): ``o``, or ``o_NAME`` for each of several outputs."""
+        """Tuple of output stream ports (name, beat format, pixel order): ``o``, or ``o_NAME`` if several."""
         several = len(self.outputs) > 1
         names = identifiers(f"o_{name}" for name in self.output_names) if several else ["o"]
         ports = []

@@ -44,7 +44,7 @@ class SumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def level_bits(self) -> tuple[int, ...]:
-        """Widths in bits of the sums at each level of one cycle's adder tree over taps, from the taps to the root."""
+        """Tuple of widths in bits of the sums at each level of a cycle's adder tree over taps, taps to root."""
         size, widths = self.window.taps, []
         for level in range((size - 1).bit_length()):
             widths.append(self._bits(min(2 << level, size)))
@@ -135,7 +135,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def terms(self) -> tuple[int, ...]:
-        """Addend of each possible input ``x``, ascending: ``unit * (x - zero_point)`` in float32, as an integer."""
+        """Tuple of the addend per input ``x``, ascending: ``unit * (x - zero_point)`` in float32, as an integer."""
         lowest, highest = self.input_range
         return tuple(to_float32((x - self.zero_point) * self.unit) for x in range(lowest, highest + 1))
 
@@ -155,7 +155,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def additions(self) -> tuple[tuple[int, int], ...]:
-        """Pair, for each tap after the first: bits of the exact partial sum, and how many of them rounding can drop."""
+        """Tuple of pairs per tap after the first: bits of the exact sum, and how many of them rounding can drop."""
         additions = []
         for before, _ in pairwise(self.sums):
             exact = [end + term for end, term in zip(before, (self.terms[0], self.terms[-1]), strict=True)]
@@ -165,7 +165,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from the arrival of a pooling window to its partial sum after each tap: one number per tap."""
+        """Tuple, per tap: cycles from the arrival of a pooling window to its partial sum after the tap."""
         return tuple(accumulate((3 if excess else 1 for _, excess in self.additions), initial=1))
 
     @property

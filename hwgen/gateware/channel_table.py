@@ -72,7 +72,7 @@ class ChannelTableConfig(ValueTables):
         return 1 + self.in_block_ram
 
     def words(self, lane: int) -> list[int]:
-        """Return the words of one lane's lookup memory: outputs ordered by channel, then by the input's bit pattern.
+        """Return a list of words of one lane's lookup memory: outputs by channel, then by the input's bits.
 
         If the last beat of a pixel has no channel in the lane, the words are 0.
         """

@@ -204,7 +204,7 @@ class Beats:
         return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """Add the memory of parameter table ``name``; return a parameter per value of the beat of ``cycle`` cycles ago.
+        """Add the memory of parameter table ``name``; return a list: a parameter per value of a beat ``cycle`` ago.
 
         ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
         because it is too slow for the logic that follows.

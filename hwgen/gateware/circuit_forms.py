@@ -89,7 +89,7 @@ class Primitive(TwoCircuits[AnyConfig]):
 
     @abstractmethod
     def cells(self, device: Device) -> list[str]:
-        """Return Verilog statements that instantiate a device family's cells as the circuit; empty if none fit."""
+        """Return a list of Verilog statements that instantiate a device's cells as the circuit, or an empty list."""
 
 
 class Modelled(TwoCircuits[AnyConfig]):

@@ -31,12 +31,12 @@ class Config(Protocol):
 
 
 def output_ports(config: Config) -> tuple[Port, ...]:
-    """Return the output stream ports of a configuration: the ports that it lists, or else the single port ``o``."""
+    """Return a tuple of a configuration's output stream ports: the ports that it lists, or else port ``o``."""
     return getattr(config, "output_ports", None) or (Port("o", config.output, config.output_order),)
 
 
 def input_ports(config: Config) -> tuple[Port, ...]:
-    """Return the input stream ports of a configuration: the ports that it lists, or else the single port ``i``."""
+    """Return a tuple of a configuration's input stream ports: the ports that it lists, or else port ``i``."""
     return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
 
 
@@ -46,7 +46,7 @@ def device_of(config: Config) -> Device:
 
 
 def error_ports(config: Config) -> tuple[str, ...]:
-    """Return the names of the ports that report frames of a wrong length: one per input, or none without guards."""
+    """Return a tuple of port names that report frames of wrong length: one per input, or none without guards."""
     return getattr(config, "error_ports", ())
 
 

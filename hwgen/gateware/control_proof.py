@@ -124,7 +124,7 @@ def _pipeline(latency: int, first: str) -> ControlModel:
 
 
 def arithmetic_model(layer: LayerConfig, window: Site) -> ControlModel:
-    """Return the control model of a layer's arithmetic: results come ``latency`` cycles after an output's last step."""
+    """Return the `ControlModel` of a layer's arithmetic: results come ``latency`` cycles after the last step."""
     last = _last_bit(layer, window).replace("o__", "i__")
     return _pipeline(layer.compute.latency, f"i__valid & {last}" if last else "i__valid")
 

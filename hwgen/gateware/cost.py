@@ -328,7 +328,7 @@ def _four_input_luts(function: int, inputs: int) -> int:
 
 
 def _without_unused_inputs(function: int, inputs: int) -> tuple[int, int]:
-    """Return a truth table (an integer) without the inputs that have no effect, and the number of inputs left."""
+    """Return a pair: a truth table (integer) without inputs that have no effect, and the number of inputs left."""
     for bit in range(inputs - 1, -1, -1):
         if not (function ^ function >> (1 << bit)) & _zero_mask(inputs, bit):
             return _without_unused_inputs(_halves(function, inputs, bit)[0], inputs - 1)

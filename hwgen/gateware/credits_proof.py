@@ -32,7 +32,7 @@ def obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def _models(layer: LayerConfig, site: Site) -> dict[str, ControlModel]:
-    """Return the control models that replace a layer's components in the proof, by name of their Verilog instance."""
+    """Return a dict by Verilog instance of the control models that replace a layer's components in the proof."""
     window = site.part("window")
     models = {"window": window_model(layer, window), "compute": arithmetic_model(layer, window)}
     if layer.finish is not None:
@@ -75,7 +75,7 @@ class _Pipeline:
 
     @property
     def invariants(self) -> dict[str, str]:
-        """Verilog invariants by name: a stage's count equals the previous stage's, plus 1 if the stage is occupied."""
+        """Dictionary of Verilog invariants: a stage's count is the previous one's, plus 1 if the stage is occupied."""
         before = [f"32'd0 + {self.name}_{index}" for index in range(1, len(self.stages))]
         return {
             f"{self.name}_{index} counts up to its stage": f"{self.name}_{index} == {least} + {stage}"
@@ -148,7 +148,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
 
 
 def _emitted_instances(layer: LayerConfig, reader: int) -> Sequence[str]:
-    """Return instance names that the proof keeps in Verilog: serialiser, width converter, and ``reader``'s FIFO."""
+    """Return a sequence of instance names that the proof keeps: serialiser, converter, and ``reader``'s FIFO."""
     first = [layer.of_reader("regroup", reader)] if layer.regroups[reader].always_ready else []
     return ["unload", *first, layer.of_reader("fifo", reader)]
 
@@ -254,7 +254,7 @@ def _start_fact(layer: LayerConfig) -> str:
 
 
 def _fold_pipeline(layer: LayerConfig, models: dict[str, ControlModel]) -> _FoldPipeline:
-    """Return the pipeline of output folds (passes over ``Tm`` channels) from their start to the arithmetic's output."""
+    """Return the `_FoldPipeline` of output folds (``Tm`` channels) from their start to the arithmetic's output."""
     folds = _FoldPipeline("folds", "window.model_start", [])
     if layer.window.steps > 1:
         folds.stages.append("window.model_busy")
@@ -268,7 +268,7 @@ def _fold_pipeline(layer: LayerConfig, models: dict[str, ControlModel]) -> _Fold
 
 
 def _spacing_facts(layer: LayerConfig, folds: _FoldPipeline, *, is_serial: bool) -> dict[str, str]:
-    """Return the Verilog fact, by name, that passes over ``Tm`` channels start at least a pass's cycles apart."""
+    """Return a dict with the Verilog fact that passes over ``Tm`` channels start at least a pass's cycles apart."""
     steps, claim = layer.window.steps, max(layer.fold_beats)
     bits = [stage for stage in folds.stages if stage != "window.model_busy"]
     if steps == 1 or not bits:
@@ -294,7 +294,7 @@ def _spacing_facts(layer: LayerConfig, folds: _FoldPipeline, *, is_serial: bool)
 
 
 def _claimed_credits(layer: LayerConfig, folds: _FoldPipeline) -> tuple[list[str], dict[str, str], str]:
-    """Return Verilog lines, invariants, and an expression: the credits (FIFO entries) that folds in flight hold."""
+    """Return a triple: Verilog lines, invariants, and an expression of the FIFO entries that folds in flight hold."""
     claims = layer.fold_beats
     if len(set(claims)) == 1:
         return [], {}, f"{claims[0]} * {folds.count}"

@@ -55,7 +55,7 @@ class _OutputValue:
 
 
 def _output_values(config: Any) -> list[_OutputValue]:
-    """Return all values of an output beat of elementwise arithmetic, lane by lane, with their Verilog expressions."""
+    """Return a list of an output beat's values in elementwise arithmetic, by lane, with Verilog expressions."""
     pixels, shape = config.window.pixels, config.result
     return [
         _OutputValue(
@@ -147,7 +147,7 @@ def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
 
 
 def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
-    """Return the proof obligation of a product of two maps: each output is ``(a - zeros[0]) * (b - zeros[1])``."""
+    """Return a list: the obligation that a map product's output is ``(a - zeros[0]) * (b - zeros[1])``."""
     facts = {}
     for value in _output_values(config):
         first, second = (

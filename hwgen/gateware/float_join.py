@@ -68,7 +68,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def additions(self) -> tuple[tuple[int, int], ...]:
-        """Pair, for each map after the first: bits of the exact partial sum, and how many of them rounding can drop."""
+        """Tuple of pairs per map after the first: bits of the exact sum, and how many of them rounding can drop."""
         additions = []
         for (before, _), terms in zip(pairwise(self.sums), self._addends[1:], strict=True):
             exact = [end + term for end, term in zip(before, terms, strict=True)]

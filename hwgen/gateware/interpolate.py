@@ -169,7 +169,7 @@ class FloatWeightedSumConfig(WeightedSumConfig):
 
     @property
     def arrivals(self) -> tuple[int, ...]:
-        """Delay of each of the four pixels, in cycles, so that its product meets the previous pixels' sum."""
+        """Tuple of each pixel's delay in cycles (four), such that its product meets the previous pixels' sum."""
         return (0, *(index * (1 + self.rounding_cycles) for index in range(TAPS - 1)))
 
     @property

@@ -315,7 +315,7 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of beats that each output fold (pass over ``Tm`` channels) of a pixel sends to the output FIFOs."""
+        """Tuple of numbers of beats that each output fold (``Tm`` channels) of a pixel sends to the output FIFOs."""
         return self.unload.fold_beats
 
     @cached_property
@@ -346,7 +346,7 @@ class LayerConfig(HasWindow):
 
     @property
     def input_beats(self) -> tuple[int, ...]:
-        """Number of beats per frame of each of the layer's inputs."""
+        """Tuple of the numbers of beats per frame of the layer's inputs."""
         return (self.beats_in,)
 
     @property
@@ -356,7 +356,7 @@ class LayerConfig(HasWindow):
 
     @property
     def stored_beats(self) -> tuple[int, ...]:
-        """Number of beats per frame that the layer writes to each output FIFO."""
+        """Tuple of the numbers of beats per frame that the layer writes to its output FIFOs."""
         return tuple(self.windows * sum(claims) for claims in self.claims)
 
     @property
@@ -412,7 +412,7 @@ class LayerConfig(HasWindow):
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
-        """Configurations, by instance name, of what reads the layer's input and feeds windows to the arithmetic."""
+        """Dictionary by instance name of configurations of what feeds input windows to the arithmetic."""
         return {"window": self.window}
 
     @property

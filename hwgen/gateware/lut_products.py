@@ -40,7 +40,7 @@ class LutProductsConfig:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Position of each term of the dot products: cycles from the first operands' arrival to its own."""
+        """Tuple of positions per term of the dot products: cycles from the first operands' arrival to its own."""
         return tuple(position for position, terms in enumerate(self.dots.terms) for _ in range(terms))
 
     @property

@@ -129,7 +129,7 @@ class MultiplyConfig(ConvolutionParts):
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Integer to add to each output channel's sums: activation offset times the sum of the channel's weights."""
+        """Tuple of integers to add to the output channels' sums: activation offset times sum of weights."""
         if not self.kinds.offset:
             return (0,) * self.outputs
         return tuple(self.kinds.offset * sum(sums) for sums in self.weights.sums(self.outputs))
@@ -151,7 +151,7 @@ class MultiplyConfig(ConvolutionParts):
 
     @property
     def circuit(self) -> MultiplyConfig:
-        """Copy with only the weights' range, equal for convolutions that have the same circuit of multiplier chains."""
+        """Copy (`MultiplyConfig`) with only the weights' range, equal for convolutions with the same circuit."""
         ranges = (multiplier.representative(self.units.operands) for multiplier in self.kinds.used)
         smallest, largest = zip(*ranges, strict=True)
         extremes = max(smallest), min(largest)  # of all kinds, because another kind may compute a wider range

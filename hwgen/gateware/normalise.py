@@ -127,7 +127,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def signs(self) -> tuple[bool, bool]:
-        """Two booleans: the input type has values below the zero point, and it has values above."""
+        """Pair of booleans: the input type has values below the zero point, and it has values above."""
         lowest, highest = self.window.input.value_range
         return lowest < self.zero, self.zero < highest
 

@@ -51,7 +51,7 @@ class ProductRows:
 
     @cached_property
     def tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-        """Adder tree over partial products, by level: lowest bit position, width and adder width of each sum.
+        """Adder tree over partial products: per level, a tuple of triples (lowest bit, width, adder width of a sum).
 
         The width of the adder is 0 for a value that only passes by. Every row begins two bits above the previous row.
         The offset, if there is one, is the last addend.
@@ -120,7 +120,7 @@ class ProductRows:
 
     @property
     def _offset_saved(self) -> tuple[int, int]:
-        """Number of LUTs and of registers that the adder tree saves because the added offset is constant."""
+        """Pair of numbers, of LUTs and of registers, that the adder tree saves because the offset is constant."""
         if self.offset is None:
             return 0, 0
         # The offset is the last addend. It waits on every level with an odd number of addends.

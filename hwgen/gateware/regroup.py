@@ -69,7 +69,7 @@ class RegroupConfig(OnDevice):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of channels in each output beat of a pixel, in order."""
+        """Tuple of the numbers of channels in each output beat of a pixel, in order."""
         return tuple(len(channels) for channels in self.output.fold_channels)
 
     @cached_property
@@ -88,7 +88,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """Maximum number of channels in the register as an input beat is accepted, one per input beat of a pixel."""
+        """Tuple, per input beat of a pixel: most channels in the register as the beat is accepted."""
         return self._room_before(self.overlaps)
 
     def _room_before(self, overlaps: bool) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def waiting(self) -> tuple[int, ...]:
-        """Maximum number of earlier pixels' output beats still waiting as an input beat is accepted, one per beat.
+        """Tuple, per input beat: most output beats of earlier pixels still waiting as the beat is accepted.
 
         A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
@@ -142,7 +142,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def pending(self) -> tuple[int, ...]:
-        """Maximum number of complete output beats in the register as each input beat arrives, if nothing stalls."""
+        """Tuple, per input beat: most complete output beats in the register as it arrives, if nothing stalls."""
         completes, pending = Counter(self.completing_beats), [0] * len(self.counts)
         for beat in 2 * [*range(len(self.counts))]:  # the second round begins with what the first one leaves
             following = (beat + 1) % len(self.counts)

@@ -95,7 +95,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def block(self) -> tuple[int, int, int]:
-        """Shape ``(a, b, run)`` of a block: ``a`` times ``b`` runs of ``run`` beats become ``b`` times ``a`` runs.
+        """Triple ``(a, b, run)`` of a block: ``a`` times ``b`` runs of ``run`` beats become ``b`` times ``a`` runs.
 
         With one row per block, the beats keep their order, and the block is one run.
         """

@@ -105,7 +105,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def needed(self) -> tuple[int, ...]:
-        """Number of a frame's first input rows that must be stored before an output row starts, by output row.
+        """Tuple by output row: number of a frame's first input rows that must be stored before it starts.
 
         The last entry is for the first output row of the next frame.
         """
@@ -115,7 +115,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def released(self) -> tuple[int, ...]:
-        """Number of a frame's first input rows that neither an output row nor later ones read, by output row.
+        """Tuple by output row: number of a frame's first input rows that neither it nor later ones read.
 
         The last entry is for the first output row of the next frame.
         """

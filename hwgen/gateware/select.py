@@ -67,7 +67,7 @@ class SelectConfig(OneMapConfig):
 
     @cached_property
     def positions(self) -> dict[int, tuple[int, int]]:
-        """Map from each input channel to its position in a pixel of the input stream: beat index and lane."""
+        """Dictionary from each input channel to its pair (beat, lane) in a pixel of the input stream."""
         folds = self.input.fold_channels
         return {channel: (fold, lane) for fold, channels in enumerate(folds) for lane, channel in enumerate(channels)}
 

@@ -98,7 +98,7 @@ class UnloadConfig(OnDevice):
 
     @property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of beats that the serialiser sends for each set of ``Tm`` results (output fold) of a pixel."""
+        """Tuple of numbers of beats that the serialiser sends per output fold (``Tm`` results) of a pixel."""
         return tuple(len(fold) for fold in self.fold_channels)
 
     @property

@@ -74,7 +74,7 @@ def run(network: Network, frames: Frames) -> np.ndarray:
 
 
 def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None = None) -> tuple[np.ndarray, ...]:
-    """Compute a network: return all its output maps for input frames, each ``(n, C, H, W)``, in the network's order.
+    """Return a tuple of a network's output maps, each an array ``(n, C, H, W)``, computed for input frames.
 
     Parameters
     ----------

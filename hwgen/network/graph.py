@@ -203,7 +203,7 @@ class Network:
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """Mapping from each map's name (of its layer, or of a network input) to the names of the layers that read it.
+        """Dictionary from each map's name (of its layer, or of a network input) to the names of its readers.
 
         A layer that reads a map twice is listed twice.
         """
@@ -256,7 +256,7 @@ class Network:
 
     @cached_property
     def _last_readers(self) -> dict[str, int]:
-        """Index of the last layer that reads each map, by map name; for an output, the number of layers."""
+        """Dictionary by map name: index of the last layer that reads the map; number of layers for an output."""
         ends = {edge: index for index, edges in enumerate(self.edges) for edge in edges}
         return ends | dict.fromkeys(self.output_layers, len(self.layers))
 
@@ -314,7 +314,7 @@ class Network:
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """Hashable key of all layers' shapes, equal for networks that differ only in names, weights and scales.
+        """Tuple (hashable key) of all layers' shapes, equal for networks that differ in names, weights and scales.
 
         The keys of two networks of the same shape are equal.
         """

@@ -91,7 +91,7 @@ class VerilogModule:
 
     @cached_property
     def reset_values(self) -> dict[str, str]:
-        """Power-up values of the registers that ``rst`` resets, as Verilog numbers by register name."""
+        """Dictionary of Verilog numbers by register name: power-up values of the registers that ``rst`` resets."""
         reset = {name for block in _RESET_BLOCK.findall(self.text) for name in _RESET.findall(block)}
         return {name: value for name, value in _INITIAL.findall(self.text) if name in reset}
 

@@ -36,7 +36,7 @@ class Placement(ABC):
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """Total DSP slices, block RAMs, LUTs and flip-flops that the plan's fusion groups need on the board."""
+        """Total `Resources` (DSP slices, block RAMs, LUTs, flip-flops) that the plan's groups need on the board."""
 
     @property
     def obstacle(self) -> str | None:
@@ -50,7 +50,7 @@ class Placement(ABC):
 
     @cached_property
     def cycles(self) -> Cycles:
-        """Latency of a frame and interval between frames, both in cycles, if off-chip memory moves its peak rate."""
+        """`Cycles` of latency per frame and interval between frames, if off-chip memory moves its peak rate."""
         board = self.board
         runs = [max(group.frame_cycles, board.transfer_cycles(group.map_bytes)) for group in self.groups]
         loads = [board.transfer_cycles(group.network.weight_bytes) * self.loads_weights for group in self.groups]
@@ -260,12 +260,12 @@ class Plan:
 
     @property
     def resources(self) -> Resources:
-        """Total DSP slices, block RAMs, LUTs and flip-flops that the plan's fusion groups need on the board."""
+        """Total `Resources` (DSP slices, block RAMs, LUTs, flip-flops) that the plan's groups need on the board."""
         return self.placement.resources
 
     @property
     def cycles(self) -> Cycles:
-        """Latency of a frame and interval between frames, in cycles, by the exact schedule.
+        """`Cycles` of latency per frame and interval between frames, by the exact schedule.
 
         With several groups, off-chip transfers take place at the memory's peak rate.
         """
@@ -296,7 +296,7 @@ class Plan:
 
     @property
     def traffic_bytes(self) -> dict[str, int]:
-        """Bytes moved off chip per frame, by name (``feature_maps``, ``weights``, ``jobs``), over all groups."""
+        """Dictionary by name (``feature_maps``, ``weights``, ``jobs``): bytes moved off chip per frame."""
         total: Counter[str] = Counter()
         for group in self.groups:
             total.update(group.traffic_bytes(self.placement.loads_weights))

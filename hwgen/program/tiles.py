@@ -192,7 +192,7 @@ class TilingCost:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Sort key of a tiling's cost, cheapest first: estimated cycles, then memory words, then jobs."""
+        """Triple that sorts tilings, cheapest first: estimated cycles, then memory words, then jobs."""
         return max(self.array, self.port) + self.ends, self.words, self.jobs
 
 

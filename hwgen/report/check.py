@@ -50,7 +50,7 @@ class Check:
 
     @property
     def obstacles(self) -> tuple[str, ...]:
-        """Reasons why operators or tensors can't be built, a line each; empty if everything can be built."""
+        """Tuple of reasons why operators or tensors can't be built, a line each; empty if all can be built."""
         return self.survey.obstacles
 
     @property

@@ -165,7 +165,7 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
 
 
 def _paces(schedule: Schedule) -> Times:
-    """Return, per stream, the most cycles per frame on average that keep the whole accelerator's throughput."""
+    """Return `Times`, per stream: the most average cycles per frame that keep the accelerator's throughput."""
     interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
     return np.maximum(schedule.paces(), interval)
 

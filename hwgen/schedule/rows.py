@@ -304,7 +304,7 @@ class ProvedTimes:
     shifts: Mapping[Any, Times]
 
     def frame_ends(self, key: Any, times: Times) -> Times:
-        """Return, for each frame, the cycle of a sequence's last event in the whole schedule, from the kept events."""
+        """Return `Times`, per frame: the cycle of a sequence's last event in the whole schedule, from kept events."""
         return times.reshape(self.frames, -1)[:, -1].astype(np.int64) + self.shifts[key][1:]
 
     def whole(self, key: Any, times: Times) -> Times:
@@ -321,7 +321,7 @@ class ProvedTimes:
 
     @property
     def last_rows(self) -> dict[Any, int]:
-        """Index of the first event of the last frame near the cut, by sequence; later waits are unchanged."""
+        """Dictionary by sequence: index of the first event of the last frame near the cut; later waits don't change."""
         before = self.frames - 1
         strips = self.cut.strips
         return {

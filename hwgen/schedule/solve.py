@@ -502,7 +502,7 @@ class Schedule:
 
     @property
     def frame_ends(self) -> Times:
-        """Cycle of each frame's last output transfer (over all outputs), an int64 array."""
+        """Array (int64) of the cycles of each frame's last output transfer, over all outputs."""
         return np.maximum.reduce([self._frame_ends(stream) for stream in self._streams_into[-1]])
 
     def _frame_ends(self, stream: int) -> Times:
@@ -515,7 +515,7 @@ class Schedule:
 
     @property
     def cycles(self) -> Cycles:
-        """Latency and interval of the accelerator in this schedule, which is solved first."""
+        """`Cycles` (latency and interval) of the accelerator in this schedule, which is solved first."""
         self.solve()
         ends = self.frame_ends
         distances = np.diff(ends)

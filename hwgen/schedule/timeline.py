@@ -89,7 +89,7 @@ class Timeline:
 
     @cached_property
     def cycles(self) -> Cycles:
-        """Latency and interval of the scheduled frames."""
+        """`Cycles` (latency and interval) of the scheduled frames."""
         return self._schedule.cycles
 
     @property

@@ -70,7 +70,7 @@ class Watched:
 
     @property
     def values(self) -> dict[str, int]:
-        """Lowest payload bit of each value of a beat, by the name of the value's signal in the decoder.
+        """Dictionary by signal name in the decoder: lowest payload bit of each value of a beat.
 
         Empty for a beat with more than `LANES` values.
         """

@@ -201,7 +201,7 @@ class Group:
 
     @cached_property
     def resources(self) -> Resources:
-        """Estimated DSP slices, block RAMs, LUTs and flip-flops of the fusion group's hardware on the device."""
+        """Estimated `Resources` (DSP slices, block RAMs, LUTs, flip-flops) of the fusion group on the device."""
         return self.config.resources
 
     @cached_property

@@ -327,7 +327,7 @@ class EngineGroup(Group):
 
     @cached_property
     def figures(self) -> tuple[Figures, ...]:
-        """Cycles, array steps (busy cycles) and bytes of each layer in one run, in layer order."""
+        """Tuple of each layer's `Figures` in one run, in order: cycles, array steps (busy cycles) and bytes."""
         return figures(self.schedule, self.run)
 
     @cached_property
@@ -370,7 +370,7 @@ class EngineGroup(Group):
 
     @property
     def design(self) -> EngineDesign:
-        """Configuration of the engine's circuit."""
+        """Configuration (`EngineDesign`) of the engine's circuit."""
         return EngineDesign(engine=self.template.engine)
 
     @property

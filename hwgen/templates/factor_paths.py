@@ -126,7 +126,7 @@ class LayerOrder:
 
     @cached_property
     def _readers(self) -> list[set[int]]:
-        """Set of the indices of the layers that read each layer's output, by index of layer."""
+        """List by layer index: the set of the indices of the layers that read the layer's output."""
         readers: list[set[int]] = [set() for _ in self.works]
         for index, work in enumerate(self.works):
             for back in work.back:

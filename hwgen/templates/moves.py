@@ -65,7 +65,7 @@ class Move:
 
     @property
     def memory(self) -> tuple[int, str, int]:
-        """Key of the memory that moves: index of the layer, kind of memory, index of the FIFO.
+        """Triple that names the memory that moves: index of the layer, kind of memory, index of the FIFO.
 
         At most one of the moves with the same key can be made.
         """

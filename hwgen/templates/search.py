@@ -295,7 +295,7 @@ class GroupSearch:
 
     @property
     def _windows(self) -> list[Window]:
-        """Sliding window (kernel, stride, padding) of each layer of the fusion group."""
+        """List of the sliding windows (kernel, stride, padding) of the fusion group's layers."""
         return [layer.window for layer in self.network.layers]
 
     def _climbed(

@@ -133,7 +133,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @property
     def _weight_range(self) -> tuple[int, int]:
-        """Smallest and largest weight: the model's, or of the weight type if weights are loaded at run time."""
+        """Pair: smallest and largest weight of the model, or of the weight type if weights are loaded."""
         half = 1 << (self.op.weight_bits - 1)
         return (-half, half - 1) if self.op.loaded else self.op.weight_range
 
@@ -151,7 +151,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @cached_property
     def _lut_products(self) -> dict[tuple[int | None, bool], tuple[float, bool]]:
-        """Cache of `lut_product` by its parameters: LUTs per product, and whether a memory stores the weight."""
+        """Dictionary (cache) of `lut_product` by its parameters: LUTs per product, if a memory stores the weight."""
         return {}
 
     def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:
@@ -206,7 +206,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @cached_property
     def _lane_slices(self) -> dict[Multiplier, int]:
-        """Cache of `finish_slices`: DSP slices of one requantiser lane that serves all channels, by multiplier."""
+        """Dictionary (cache) by multiplier: DSP slices of one requantiser lane that serves all channels."""
         return {}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:

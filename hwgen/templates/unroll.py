@@ -344,7 +344,7 @@ class Search:
 
     @property
     def cheapest_of_all(self) -> Unrolling:
-        """Cheapest unroll factors of the layers at any interval."""
+        """Cheapest `Unrolling` (unroll factors) of the layers at any interval (cycles per frame)."""
         unrolling = self.cheapest(self.intervals[-1])
         assert unrolling is not None
         return unrolling
@@ -402,7 +402,7 @@ class Search:
 
     @property
     def fewest_luts(self) -> Unrolling:
-        """Unroll factors of the layers with the fewest LUTs at the longest interval."""
+        """`Unrolling` (unroll factors) of the layers with the fewest LUTs at the longest interval in cycles."""
         graph = self._graph(self.intervals[-1])
         assert graph is not None
         return self._unrolling(graph, graph.best(factor_paths.CostWeights(factor_paths.ROUNDING, 1)))

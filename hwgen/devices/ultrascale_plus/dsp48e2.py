@@ -128,7 +128,7 @@ def _registers(port: str, operand: SliceOperand) -> dict[str, int]:
 
 
 def _enables(port: str, operand: SliceOperand) -> dict[str, str]:
-    """Return DSP48E2 clock enable pins of an operand's registers (Verilog by pin): a single register is the second."""
+    """Return a dict by pin of an operand's clock enables (Verilog) in a DSP48E2; a single register is the second."""
     return {
         f"CE{port}1": f"1'b{int(operand.registers == 2)}",
         f"CE{port}2": f"1'b{int(operand.registers >= 1)}",

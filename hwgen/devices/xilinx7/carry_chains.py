@@ -124,7 +124,7 @@ class CarryChains(Adders):
         ]
 
     def _chain(self, bits: int, carry_in: str, generated: str) -> list[str]:
-        """Return lines of Verilog: a carry chain for ``sum``, from the signals ``propagate`` and ``generated``.
+        """Return a list of Verilog lines: a carry chain for ``sum`` from ``propagate`` and ``generated``.
 
         ``propagate`` is the sum without carry, ``generated`` an addend.
         """

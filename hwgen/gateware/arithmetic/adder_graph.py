@@ -182,7 +182,7 @@ class AdderGraph:
             del self._forms[node]
 
     def _groups(self, ready: list[Term], cycle: int, *, at_end: bool) -> tuple[list[list[Term]], list[Term]]:
-        """Return the terms ready in a cycle as two lists: groups that one adder each adds, and terms that wait.
+        """Return a pair of the terms ready in a cycle: list of groups that one adder each adds, and list that waits.
 
         The widest of the new terms wait. Terms of neighbouring shifts are added, which keeps sums narrow.
         """
@@ -196,7 +196,7 @@ class AdderGraph:
         return [added[first : first + ARITY] for first in range(0, len(added), ARITY)], waiting
 
     def _top(self, term: Term) -> tuple[int, Term]:
-        """Return a sort key for terms: the position of the value's highest bit after the shift, then the term."""
+        """Return a pair as sort key of a term: position of its highest bit after the shift, then the term."""
         return term.shift + self._nodes[term.node].bits, term
 
     def join(self, read: Iterable[int]) -> None:
@@ -288,7 +288,7 @@ class AdderGraph:
         return sums
 
     def _delay_line(self, m: Module, index: int, source: _Tap, delays: set[int], name: str) -> dict[int, _Tap]:
-        """Add the registers that delay a node's value; return the value at each delay that is read, by delay.
+        """Add the registers that delay a node's value; return a dict by delay of the values that are read.
 
         The last register before a reader has a reset if it would otherwise end a shift register in LUTs, whose output
         is slow.
@@ -317,7 +317,7 @@ class AdderGraph:
 
     @cached_property
     def _cost(self) -> Cost:
-        """LUTs and flip-flops of the adder graph's circuit, computed once the graph is complete."""
+        """`Cost` in LUTs and flip-flops of the adder graph's circuit, computed once the graph is complete."""
         cost = Cost(self.device)
         uses = self._uses()
         passed: defaultdict[tuple[int, int], int] = defaultdict(int)
@@ -350,7 +350,7 @@ def _signed_bits(low: int, high: int) -> int:
 
 
 def _addends(node: _Node, values: Sequence[_T]) -> list[tuple[int, int, _T | None]]:
-    """Return (shift, sign, value) of each of an adder's addends, sorted by shift; the constant has value ``None``.
+    """Return a list of triples (shift, sign, value) of an adder's addends, by shift; the constant's value is ``None``.
 
     An adder whose terms are all negative has a constant, which can be 0.
     """

@@ -42,7 +42,7 @@ class BoundConfig(OnDevice):
 
     @cached_property
     def resources(self) -> Resources:
-        """FPGA resources (LUTs, flip-flops) of one `Bound`: an adder, two comparisons, and an 8-bit multiplexer."""
+        """`Resources` (LUTs, flip-flops) of one `Bound`: an adder, two comparisons, and an 8-bit multiplexer."""
         return Cost(self.device, lut=3 * self.bits + 3, ff=self.bits + 9).resources
 
     def component(self) -> Bound:

@@ -81,7 +81,7 @@ class ScaleConfig(OnDevice):
 
     @cached_property
     def resources(self) -> Resources:
-        """FPGA resources of one `ScaleUnit`, as measured with Yosys: one DSP slice, LUTs and flip-flops.
+        """`Resources` of one `ScaleUnit`, as measured with Yosys: one DSP slice, LUTs and flip-flops.
 
         Only one adder depends on a width, ``sum_bits``.
         """
@@ -141,7 +141,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
         return m
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
-        """Add the normalisation of ``sum + bias``; return its sign, left shift and rounded 25-bit mantissa."""
+        """Add the normalisation of ``sum + bias``; return a triple: sign, left shift, rounded 25-bit mantissa."""
         total = registered(m, "biased_sum", self.sum + self.bias, signed(_TOTAL_BITS + 1))
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
         for index, step in enumerate((8, 2)):
@@ -196,7 +196,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
-        """Add logic for the product's right shift; return the shift in bits, and a bit: the result saturates.
+        """Add the product's right shift; return a pair: the shift in bits, and a bit that the result saturates.
 
         The shift, at most 10, moves the bit of weight 1/2 to bit 0 of the ten highest bits of the product. Both results
         are available 4 cycles later.
@@ -212,7 +212,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
     def _elaborate_rounding(
         self, m: Module, product: Value, fraction_bits: Value, beyond: Value
     ) -> tuple[Value, Value]:
-        """Add the rounding of the scaled product; 2 cycles later, return its integer part and a bit to add to it."""
+        """Add rounding of the scaled product; return a pair, 2 cycles later: its integer part and a bit to add."""
         upper, lower = product[_UPPER:], product[:_UPPER]
         # Bits below the half and above half a float32 step: bits that are always there, and bits that depend on the
         # shift.
@@ -240,7 +240,7 @@ _DIGITS = _LUT_BITS // 2 + 1
 
 
 def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tuple[Value, Value, Value]:
-    """Add a shift left by 0 to 3 times ``step`` bits that drops only copies of ``sign``; return value, sign, steps.
+    """Add a shift left by 0 to 3 times ``step`` bits that drops only copies of ``sign``; return value, sign and steps.
 
     Return the shifted value, its sign, and the number of steps, all a cycle later.
     """

@@ -47,7 +47,7 @@ def _port(site: Site, name: str, bits: int) -> str:
 
 
 def _scale(site: Site) -> tuple[str, str]:
-    """Return Verilog expressions of the scale's significand and right shift, from two ports or one joint port."""
+    """Return a pair of Verilog expressions: the scale's significand and right shift, from two ports or one."""
     if site.has("significand", "shift"):
         return "significand", "shift"
     layout = data.StructLayout({"significand": SIGNIFICAND_BITS, "shift": SHIFT_BITS})
@@ -101,7 +101,7 @@ def _whole_product() -> str:
 
 
 def _factors(site: Site, cycles: int) -> list[str]:
-    """Return Verilog lines that record both factors, mantissa and significand, over the last ``cycles`` cycles."""
+    """Return a list of Verilog lines that record mantissa and significand over the last ``cycles`` cycles."""
     significand, _ = _scale(site)
     top = SIGNIFICAND_BITS - 1
     return [

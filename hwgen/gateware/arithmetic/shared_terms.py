@@ -130,7 +130,7 @@ class _Search:
         return count * tree - adder if count > 1 else 0
 
     def _occurrences(self, pair: _Pair) -> list[tuple[int, int, int]]:
-        """Return disjoint occurrences of a pair of terms, each as sum index, and shift and sign of its first term."""
+        """Return a list of a term pair's disjoint occurrences: (sum index, first term's shift, its sign)."""
         node, other, distance, sign = pair
         occurrences = []
         for index, terms in enumerate(self._sums):

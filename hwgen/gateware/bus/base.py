@@ -82,7 +82,7 @@ class BusShellConfig(ForDevice):
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """FPGA resources (LUTs, FFs, DSPs, block RAM) of the bus shell without the accelerator or engine in it."""
+        """`Resources` (LUTs, FFs, DSPs, block RAM) of the bus shell without the accelerator or engine in it."""
 
     @property
     @abstractmethod
@@ -92,7 +92,7 @@ class BusShellConfig(ForDevice):
     @property
     @abstractmethod
     def prefixes(self) -> Mapping[str, str]:
-        """Map from the name of each bus in the shell's signature to the prefix of its Verilog ports, as ``s_axis``."""
+        """Dictionary from each bus's name in the shell's signature to the prefix of its Verilog ports (``s_axis``)."""
 
     @property
     @abstractmethod
@@ -109,7 +109,7 @@ class BusShellConfig(ForDevice):
 
     @property
     def ports(self) -> dict[str, wiring.Member]:
-        """Amaranth members of the wrapper's Verilog ports by name, in order: clock, reset, bus signals, interrupt."""
+        """Dictionary of the wrapper's Verilog ports (Amaranth members) by name: clock, reset, buses, interrupt."""
         members: dict[str, wiring.Member] = {"aclk": In(1), "aresetn": In(1)}
         for path, member in self.signature.members.flatten():
             if name := self.port(path):
@@ -146,4 +146,4 @@ class BusShell(ConfiguredComponent[AnyShellConfig]):
 
     @abstractmethod
     def connections(self, domain: ClockDomain) -> dict[str, Any]:
-        """Return the wrapped circuit's port connections as arguments of Amaranth's `Instance`, such as ``i_clk``."""
+        """Return a dict of the wrapped circuit's connections: arguments of Amaranth's `Instance`, as ``i_clk``."""

@@ -213,7 +213,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         return ports
 
     def _add_run_control(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Add logic that starts and stops program runs; return two bits: a run is active, and a run just ended.
+        """Add logic that starts and stops program runs; return a pair of bits: a run is active, a run just ended.
 
         Return whether a run is in progress, and whether it ends in this cycle.
         """

@@ -140,7 +140,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return m
 
     def _accept_writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
-        """Add logic that accepts AXI4-Lite writes; return write enable, word index, data, and mask of enabled bits."""
+        """Add logic that accepts AXI4-Lite writes; return a tuple: write enable, word index, data, bit mask."""
         bus, write = self.bus, Signal(name="write_enable")
         word, has_word = Signal(ADDRESS_BITS - 2, name="write_word_index"), Signal(name="has_write_address")
         data, strobe, has_data = (
@@ -164,7 +164,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return write, word, data, Cat(enable.replicate(8) for enable in strobe)
 
     def _accept_reads(self, m: Module) -> tuple[Value, Value]:
-        """Add logic that accepts AXI4-Lite reads; return a read enable bit and the register's word index."""
+        """Add logic that accepts AXI4-Lite reads; return a pair: read enable bit and the register's word index."""
         bus, read = self.bus, Signal(name="read_enable")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]
         with m.If(read):

@@ -79,7 +79,7 @@ def _access_effects(config: BankConfig, site: Site) -> list[Obligation]:
 
 
 def _write_lines(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return Verilog lines and assertions, by name, of what a write to a register does, for its `Access` kind."""
+    """Return a pair: Verilog lines, and a dict of assertions, on a write to a register of its `Access` kind."""
     name, mask, hit = register.name.lower(), _mask(register), _is_written(register)
     if register.access == "rw":
         site.first(name)
@@ -100,7 +100,7 @@ def _write_lines(register: Register, site: Site) -> tuple[list[str], dict[str, s
 
 
 def _cleared_lines(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return Verilog lines and assertions for a register whose bits stay set until software writes ones to them."""
+    """Return a pair: Verilog lines, and a dict of assertions, for a register whose bits software clears by ones."""
     name, mask, hit = register.name.lower(), _mask(register), _is_written(register)
     reset = "(rst | clear)" if site.has("clear") else "rst"
     remaining = f"{name} & ~({hit} ? data & enabled : 32'd0)"
@@ -117,7 +117,7 @@ def _cleared_lines(register: Register, site: Site) -> tuple[list[str], dict[str,
 
 
 def _read_lines(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
-    """Return Verilog lines, and assertions by name, which state that a read returns the addressed register's value.
+    """Return a pair: Verilog lines, and a dict of assertions that a read returns the addressed register's value.
 
     An address without a register reads as 0.
     """

@@ -231,7 +231,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
 
 
 def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
-    """Add a counter of a frame's pieces; return the current piece's size in units, and whether it is the last."""
+    """Add a counter of a frame's pieces; return a pair: the current piece's size in units, and if it is the last."""
     piece, last = Signal(range(pieces.count), name=f"{name}_piece_index"), Signal(name=f"{name}_is_last")
     m.d.comb += last.eq(piece == pieces.count - 1)
     sizes = [size // unit for size in pieces.sizes]

@@ -22,7 +22,7 @@ def obligations(config: RepackConfig, site: Site) -> list[Obligation]:
 
 
 def _counters(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
-    """Return Verilog lines that count a frame's pieces (beats or words) on one side, with the wire ``SIDE_size``."""
+    """Return a list of Verilog lines that count a frame's pieces (beats or words) on one side (``SIDE_size``)."""
     folds, final = len(pieces.sizes), f"({side}_piece == {pieces.count - 1})"
     sizes = "".join(f"{side}_fold == {fold} ? {size // unit} : " for fold, size in enumerate(pieces.sizes[:-1]))
     piece_bits, fold_bits = (max(1, (count - 1).bit_length()) for count in (pieces.count, folds))
@@ -36,7 +36,7 @@ def _counters(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
 
 
 def _observer(config: RepackConfig) -> list[str]:
-    """Return Verilog lines of a proof's observer, which counts units of values arriving, leaving and ``stored``."""
+    """Return a list of Verilog lines: an observer that counts a proof's units arriving, leaving and ``stored``."""
     return [
         *_counters("in", config.takes, config.unit, "i__valid & i__ready"),
         *_counters("out", config.gives, config.unit, "o__valid & o__ready"),

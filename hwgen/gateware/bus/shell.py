@@ -332,7 +332,7 @@ class Shell(BusShell[ShellConfig]):
         return ports
 
     def _add_weight_buffer(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Add the one-word buffer from software's weight registers; return a failure pulse and the state bits.
+        """Add the one-word buffer from software's weight registers; return a pair: failure pulse and state bits.
 
         Return a pulse when a load fails, and the state bits of the register ``STATUS``.
         """
@@ -354,7 +354,7 @@ class Shell(BusShell[ShellConfig]):
     def _connect_input(
         self, m: Module, end: BusStreamConfig, open_: Value, packet: Any, ends: dict[str, Value], packets: list[Value]
     ) -> list[Value]:
-        """Connect an input AXI4-Stream to the accelerator by a length check and a width converter; return error pulses.
+        """Connect an input AXI4-Stream by a length check and a width converter; return a list of error pulses.
 
         Return pulses for a short and for a long frame. ``packet`` is the size of packets. Add a pulse for the last word
         of each frame to ``ends``, by the name of the bus, and to ``packets`` whether a packet has begun.
@@ -430,7 +430,7 @@ class Shell(BusShell[ShellConfig]):
     def _add_counters(
         self, m: Module, bank: Bank, packet: Any, ends: dict[str, Value], packets: Sequence[Value]
     ) -> tuple[Value, Value]:
-        """Add counters of frames, packets and stalled cycles that software reads; return bits for busy and frame end.
+        """Add counters of frames, packets and stalls that software reads; return a pair of bits: busy, frame end.
 
         Set ``packet``, the size of packets, while no frame is on its way. ``ends`` are the pulses of frames' last
         words, by bus, and ``packets`` whether a packet has begun on each input. Return a pulse when a frame has left on

@@ -25,7 +25,7 @@ __all__ = ["PROOFS", "obligations", "shell_parts"]
 
 
 def shell_parts(config: ShellConfig) -> dict[str, Any]:
-    """Return the configurations of the components in a bus shell (registers, guards, converters) by instance name."""
+    """Return a dict by instance name of a bus shell's component configurations: registers, guards, converters."""
     parts: dict[str, Any] = {"registers": config.bank}
     for end in config.inputs:
         parts |= {f"{end.name}_guard": end.guard, f"{end.name}_repack": end.repack(end.words, end.beats)}
@@ -175,7 +175,7 @@ def _output_wires(end: BusStreamConfig) -> dict[str, str]:
 
 
 def _input_rules(end: BusStreamConfig, site: Site) -> dict[str, str]:
-    """Return Verilog expressions, by signal, of what an input's frame-length guard and width converter receive."""
+    """Return a dict of Verilog expressions by signal: what an input's length guard and width converter receive."""
     name, guard, repack = end.name, f"{end.name}_guard", f"{end.name}_repack"
     is_open = f"(is_running & {_BANK}.control[0] & !reset)"
     bytes_kept = ", ".join(f"{{8{{{name}__tkeep[{byte}]}}}}" for byte in reversed(range(end.width)))
@@ -198,7 +198,7 @@ def _input_rules(end: BusStreamConfig, site: Site) -> dict[str, str]:
 
 
 def _output_rules(end: BusStreamConfig) -> dict[str, str]:
-    """Return Verilog expressions (by signal) of an output's width converter input and of the extended ``tdata``."""
+    """Return a dict of Verilog expressions by signal: an output's width converter input, and extended ``tdata``."""
     name, repack, beat = end.name, f"{end.name}_repack", end.port.beat
     bits, step = beat.bits, 8 * end.value_bytes
     words = []
@@ -262,7 +262,7 @@ def _observer(config: ShellConfig) -> list[str]:
 
 
 def _input_state(end: BusStreamConfig) -> list[str]:
-    """Return the observer's Verilog lines for one input: transfers, received frames and packets, wrong byte counts."""
+    """Return a list of observer lines (Verilog) of an input: transfers, received frames, packets, wrong counts."""
     name, guard, repack = end.name, f"{end.name}_guard", f"{end.name}_repack"
     last, full = f"{guard}.o__payload[{8 * end.width}]", (1 << end.width) - 1
     leaves = f"{guard}.o__valid & {repack}.i__ready"
@@ -299,7 +299,7 @@ def _output_state(end: BusStreamConfig) -> list[str]:
 
 
 def _frames_done_lines(outputs: Sequence[BusStreamConfig]) -> list[str]:
-    """Return the observer's Verilog lines for frames that have left on all outputs: ``done_frames``, ``is_done``."""
+    """Return a list of observer lines (Verilog) on frames that left on all outputs: ``done_frames``, ``is_done``."""
     if len(outputs) == 1:
         name = outputs[0].name
         return [
@@ -314,7 +314,7 @@ def _frames_done_lines(outputs: Sequence[BusStreamConfig]) -> list[str]:
 
 
 def _counters(config: ShellConfig) -> dict[str, str]:
-    """Return Verilog expressions (by register name) of the values that software must read from each counter."""
+    """Return a dict of Verilog expressions by register: the values that software must read from each counter."""
     inputs = [f"{end.name}_{of}" for end in config.inputs for of in ("frames", "packets", "stalled", "starved")]
     outputs = [f"{end.name}_{of}" for end in config.outputs for of in ("frames", "packets", "stalled")]
     values = {name: f"want_{name}" for name in (*inputs, *outputs)}

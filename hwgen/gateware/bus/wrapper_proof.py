@@ -72,7 +72,7 @@ def _port(instance: str, path: Sequence[str]) -> str:
 def _buses(
     shell: BusShellConfig, circuit: str, members: Mapping[tuple[str, ...], object], site: Site
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the drivers of the board's bus signals, by port: names of wires, and Verilog expressions of logic.
+    """Return a pair of dicts, by port of the board's buses: wires that drive it, and Verilog expressions that do.
 
     A signal that the shell passes on unchanged leads to the circuit's bus of the same signals. An address of the
     circuit is within its program, whose page the shell adds. What neither drives is constant: 0, the response OKAY.
@@ -98,7 +98,7 @@ def _buses(
 
 
 def _same_buses(shell: BusShellConfig, members: Mapping[tuple[str, ...], object]) -> dict[str, str]:
-    """Return, by name of a board bus, the name of the circuit's bus with equal signals, which the shell passes on."""
+    """Return a dict by board bus: the circuit's bus with equal signals, which the shell passes on."""
     signals: dict[str, set[tuple[str, ...]]] = {}
     for name, *rest in members:
         signals.setdefault(name, set()).add(tuple(rest))

@@ -146,7 +146,7 @@ class ChainLayout:
 
     @property
     def lengths(self) -> list[int]:
-        """Number of products in each chain of multiply-adds."""
+        """List of the numbers of products in each chain of multiply-adds."""
         return [self.positions - (chain < self._missing) for chain in range(self.count)]
 
     def at(self, position: int) -> range:
@@ -229,7 +229,7 @@ class MultiplierUnits:
 
     @cached_property
     def weight_bits(self) -> tuple[int, ...]:
-        """Bits of the weight memory that each multiplier unit reads per product and cycle, one number per unit."""
+        """Tuple, per multiplier unit: bits of the weight memory that it reads per product and cycle."""
         return tuple(multiplier.unit_bits(self.operands) for multiplier in self.multipliers)
 
 

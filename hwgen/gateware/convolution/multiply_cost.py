@@ -164,7 +164,7 @@ class MultiplyCost:
     # Adder trees and accumulators
 
     def _sums_of(self, multiplier: Multiplier, index: int) -> tuple[list[int], int]:
-        """Return the widths in bits of an output lane's chain sums, and the number of carries still to be added.
+        """Return a pair: list of widths (bits) of an output lane's chain sums, and number of carries to be added.
 
         Chains of packed DSP slices leave one carry each to be added. ``index`` is the index of the lane in its unit.
         """

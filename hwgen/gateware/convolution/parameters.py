@@ -91,7 +91,7 @@ class ProductOrder(HasWindow):
 
     @cached_property
     def weight_indices(self) -> tuple[tuple[int | None, ...], ...]:
-        """Index of each product's weight among its output channel's, by cycle of a sum; ``None`` for no weight."""
+        """Tuple by cycle of a sum, with per product the index of its weight in its channel; ``None`` for no weight."""
         height, width = self.window.kernel
         tn, channels = self._input_lanes, self.group_channels
         steps = []

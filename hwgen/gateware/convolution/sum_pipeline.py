@@ -33,7 +33,7 @@ class LutDots:
         return (tuple(lanes),) if lanes else ()
 
     def modules(self, lanes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """Return the output lanes of each Verilog module of dot products for ``lanes``: one module, or one per lane."""
+        """Return a tuple per Verilog module of dot products for ``lanes``: its output lanes (all, or one each)."""
         if self.kinds.in_luts.shares_adders:
             return (lanes,)
         return tuple((lane,) for lane in lanes)
@@ -107,7 +107,7 @@ class SumPipeline:
         )
 
     def _term(self, multiplier: Multiplier) -> SliceTerm:
-        """Return the widths in bits of activation and weight in a unit's DSP slice, without operand registers."""
+        """Return a `SliceTerm`: widths in bits of activation and weight in a DSP slice without operand registers."""
         shape = multiplier.packed_shape(self.kinds.operand)
         return SliceTerm(
             activation=SliceOperand(bits=shape.width, signed=shape.signed, registers=0),
@@ -199,7 +199,7 @@ class SumPipeline:
         return bits
 
     def add_pairs(self, widths: list[int]) -> tuple[list[int], list[int]]:
-        """Return the widths in bits of an adder tree level's sums, and of all values that the next level adds."""
+        """Return a pair of lists: widths in bits of an adder tree level's sums, and of the next level's addends."""
         pairs = zip(widths[::2], widths[1::2], strict=False)
         added = [min(max(pair) + 1, self.parameters.sum_bits) for pair in pairs]
         return added, [*added, *(min(width, self.parameters.sum_bits) for width in widths[2 * len(added) :])]

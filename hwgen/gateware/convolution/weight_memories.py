@@ -32,7 +32,7 @@ class WeightMemories:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Width in bits of each weight memory: one for each chain position, or a joint one."""
+        """Tuple of widths in bits of the weight memories: one per chain position, or a joint one."""
         return (sum(self.rom_widths),) if self.parameters.weights_joined else self.rom_widths
 
     @cached_property
@@ -69,7 +69,7 @@ class WeightMemories:
 
     @cached_property
     def contents(self) -> tuple[tuple[int, ...], ...]:
-        """Words (integers) of each weight memory; a joint memory has the first chain position in the low bits."""
+        """Tuple of words (integers) per weight memory; in a joint one, the first chain position is lowest."""
         if not self.parameters.weights_joined:
             return self.position_words
         joined, first = [0] * self.parameters.rom_depth, 0
@@ -80,7 +80,7 @@ class WeightMemories:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Name of each weight memory, for example ``weights_0`` for the first chain position."""
+        """Tuple of the weight memories' names, for example ``weights_0`` for the first chain position."""
         joined = self.parameters.weights_joined
         return ("weights",) if joined else tuple(f"weights_{position}" for position in self._positions)
 
@@ -114,7 +114,7 @@ class WeightMemories:
 
     @property
     def _varying_bits(self) -> tuple[int, ...]:
-        """Number of weight bits, per chain position, that differ between some words."""
+        """Tuple of numbers of weight bits, one per chain position, that differ between some words."""
         parameters, chains = self.parameters, self.units.kinds.chains
         folds = tuple(map(tuple, parameters.fold_outputs))
         key = folds, parameters.weight_indices, self.units.multipliers, self.units.operands

@@ -65,7 +65,7 @@ def select_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def lut_products(config: EngineConfig) -> DotProducts:
-    """Return the configuration of one pixel's dot products in LUTs: four output maps over the same four channels."""
+    """Return `DotProducts` in LUTs of one pixel: four output maps over the same four channels."""
     return DotProducts(
         device=config.device,
         operand=Shape(8, signed=True),
@@ -261,7 +261,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return fields
 
     def _elaborate_operands(self, m: Module, lanes: range, delay: int) -> list[list[list[Value]]]:
-        """Select the activations; return them by lane (pixel), half of the maps (4 of 8), and chain position.
+        """Select the activations; return nested lists by lane (pixel), half of the maps (4 of 8), and chain position.
 
         In a channelwise step, the first half of the maps reads channels 0 to 3, and the second half channels 4 to 7.
         Activations arrive one cycle later at each next position, and all of them ``delay`` cycles late.
@@ -332,7 +332,7 @@ class Array(ConfiguredComponent[EngineConfig]):
     def _elaborate_products(
         self, m: Module, activations: list[Value], weights: list[list[Signal]], name: str
     ) -> list[Value]:
-        """Add multipliers in LUTs for one pixel and the maps of ``weights``; return each map's sum of four products."""
+        """Add LUT multipliers for one pixel and the maps of ``weights``; return a list: each map's sum of four."""
         config = self._config
         dots = lut_products(config)
         sums = _LUT_MULTIPLIER.sums(
@@ -389,7 +389,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """Drive ``yields``; return the slot (address) to read from the partial-sum memories, and their clear flags.
+        """Drive ``yields``; return a pair: the slot (address) to read from partial-sum memories, and clear flags.
 
         There is one memory, and one word to read, per lane and block of 8 maps. The flag clears the word that was read.
 
@@ -448,7 +448,7 @@ class Array(ConfiguredComponent[EngineConfig]):
             m.d.sync += sums.word_select(word, len(stored[0])).eq(_or_tree(joined))
 
     def _select_lanes(self, m: Module, word: int) -> list[Value]:
-        """Return, by lane and block of 8 maps, a bit: readout word ``word`` has the lane's sums; delayed like these."""
+        """Return a list of bits by lane and 8-map block, delayed: readout word ``word`` has the lane's sums."""
         config, lane = self._config, self.select.lanes[word]
         picks = []
         for index in range(config.pixels):

@@ -61,7 +61,7 @@ class JobFieldRule:
 
     @property
     def read_fields(self) -> tuple[str, ...]:
-        """Names (``part.name``) of all job fields that the rule reads: values, bit lengths, factors of products."""
+        """Tuple of names (``part.name``) of all job fields that the rule reads: values, bit lengths, factors."""
         return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
 
@@ -213,7 +213,7 @@ def _fits(
     where: Callable[..., Any] = lambda: 1,
     why: str = "",
 ) -> JobFieldRule:
-    """Return the rule that a product of job fields is at most ``maximum``, judged by the sum of their bit lengths.
+    """Return the `JobFieldRule` that a product of fields is at most ``maximum``, by the sum of their bit lengths.
 
     A product of k numbers with n bits in all is at least ``2**(n - k)``. The rule rejects every product of at least
     ``2**k`` times the maximum, and accepts every product that fits. With a first factor of 0, nothing is moved and the
@@ -300,7 +300,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def _elaborate_seal(
         self, m: Module, word: Signal, of_parts: Value, job_index: Signal, judged: Signal
     ) -> tuple[Value, Value]:
-        """Check a job's seal (checksum, engine digest); return bits: checksum wrong, and job for another engine."""
+        """Check a job's seal (checksum, engine digest); return a pair of bits: bad checksum, job for another engine."""
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
         m.submodules.crc = ResetInserter(judged)(crc)  # a reset takes fewer LUTs than the component's ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]

@@ -93,7 +93,7 @@ def obligations(unit: CheckUnit, site: Site) -> list[Obligation]:
 
 
 def _word_lines(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
-    """Return observer lines (Verilog) that count a job's words; the assumption of gaps between jobs; invariants.
+    """Return a triple: observer lines (Verilog) that count a job's words; assumption of gaps; invariants.
 
     ``index`` is the index of the current word, ``index_1`` and ``index_2`` are its values one and two cycles earlier,
     and ``was_1`` and ``was_2`` say whether a word arrived then. ``jobs`` is the number of jobs that have arrived.
@@ -185,7 +185,7 @@ def _stored(
     fields: dict[str, str],
     offsets: Any,
 ) -> dict[str, str]:
-    """Return a rule's invariants by name: registers hold the fields (or bit lengths) of the job's earlier words."""
+    """Return a dict of a rule's invariants: registers hold the fields (or bit lengths) of the job's earlier words."""
     invariants = {}
     values = {name: (f"stored_{fields[name]}", fields[name]) for name in rule.fields}
     values |= {f"product {name}": (f"stored_{fields[name]}", fields[name]) for name, _ in rule.products}

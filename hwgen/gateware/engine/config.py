@@ -353,5 +353,5 @@ class EngineConfig(OnDevice):
 
 
 def numbered(config: EngineConfig, name: str) -> list[str]:
-    """Return the instance or port names of a unit, one per core: ``name_0``, ``name_1`` ..; ``name`` with one core."""
+    """Return a list of a unit's instance or port names, one per core: ``name_0``, ``name_1`` ..; or ``name``."""
     return [f"{name}_{core}" for core in range(config.cores)] if config.has_cores else [name]

@@ -88,7 +88,7 @@ class CoreConfig:
 
     @cached_property
     def own(self) -> Resources:
-        """FPGA resources of the compute core's own logic, not its components': delay registers, a counter of jobs."""
+        """`Resources` of the compute core's own logic, not its components': delay registers, a counter of jobs."""
         cost, engine = Cost(self.engine.device), self.engine
         words = words_latency(engine)
         cost.delay(engine.cores * engine.pixels, words + 1 - LaneAddressing.INSIDE_LATENCY)

@@ -44,7 +44,7 @@ def obligations(config: CoreConfig, site: Site) -> list[Obligation]:
 
 
 def _step_fields(engine: EngineConfig, site: Site) -> dict[str, str]:
-    """Return the Verilog expression of each field of the step sequencer's output (`step_layout`), by field name."""
+    """Return a dict of Verilog expressions by field name: the step sequencer's output (`step_layout`)."""
     return {name: f"steps.{bits}" for name, bits in site.part("steps").fields("step", step_layout(engine)).items()}
 
 
@@ -233,7 +233,7 @@ def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _jobs(engine: EngineConfig) -> list[str]:
-    """Return observer lines (Verilog) that store the drain fields of the waiting job and of the current job."""
+    """Return a list of observer lines (Verilog) that store the drain fields of the waiting and the current job."""
     drain = Drain.layout(engine.variant)
     names = (*_JOB_FIELDS, *_SIZE_FIELDS)
     return [
@@ -292,7 +292,7 @@ def _position(engine: EngineConfig) -> list[str]:
 
 
 def _addresses(engine: EngineConfig) -> list[str]:
-    """Return observer lines (Verilog) of the output and addend addresses of the first pixel of each 8 maps in a fold.
+    """Return a list of observer lines (Verilog): output and addend addresses of each 8 maps' first pixel in a fold.
 
     ``output_N`` and ``addend_N`` are the addresses for block ``N``. Neighbouring registers are a plane apart; solvers
     are slow with products.
@@ -323,7 +323,7 @@ def _by_block(index: str, name: str, blocks: int) -> str:
 
 
 def _lanes(engine: EngineConfig) -> list[str]:
-    """Return observer lines (Verilog) with the array lane of each pixel of a beat: ``stride * index % pixels``."""
+    """Return a list of observer lines (Verilog) with each pixel's array lane: ``stride * index % pixels``."""
     lanes, words = engine.pixels, engine.beat_words
     fields: Mapping[Any, data.Field] = dict(select_layout(engine))
     base, bits = fields["lanes"].offset, max(1, (lanes - 1).bit_length())
@@ -341,7 +341,7 @@ def _lanes(engine: EngineConfig) -> list[str]:
 
 
 def _expected_fields(engine: EngineConfig) -> dict[str, str]:
-    """Return the Verilog expression of the expected value of each control field of the current beat, by name."""
+    """Return a dict of Verilog expressions by control field: its expected value in the current beat."""
     blocks, words = engine.blocks, engine.beat_words
     present = {"present": " | ".join(f"((pixels > {n}) & (size > {n})) << {n}" for n in range(words))}
     return {
@@ -357,7 +357,7 @@ def _expected_fields(engine: EngineConfig) -> dict[str, str]:
 
 
 def _sent(engine: EngineConfig, wanted: Mapping[str, str]) -> list[str]:
-    """Return observer lines (Verilog) of the last beat's control fields, as sent and as expected (``want_NAME``)."""
+    """Return a list of observer lines (Verilog): the last beat's control fields, sent and expected (``want_NAME``)."""
     layout = note_layout(engine)
     fields: Mapping[Any, data.Field] = dict(layout)
     return [
@@ -388,7 +388,7 @@ def _job_facts(engine: EngineConfig) -> dict[str, str]:
 
 
 def _position_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return invariants (Verilog by name): the drain controller's pixel and block counters match the observer's."""
+    """Return a dict of invariants (Verilog): the drain controller's counters match the observer's."""
     lanes, words = engine.pixels, engine.beat_words
     inside = "(blocks != 0) & (32'd0 + blocks + fold_block == now_blocks) & (block < width) & (pixels != 0)"
     counted = {
@@ -415,7 +415,7 @@ def _position_facts(engine: EngineConfig) -> dict[str, str]:
 
 
 def _address_facts(engine: EngineConfig, parameter: str) -> dict[str, str]:
-    """Return invariants (Verilog by name) of the drain controller's addresses: pixel, block, fold, parameters."""
+    """Return a dict of invariants (Verilog) on the drain controller's addresses: pixel, block, fold, parameters."""
     blocks = engine.blocks
     facts = {"parameters are counted": f"(fold_parameter == now_p_base + fold_block) & ({parameter} == "
              "now_p_base + fold_block + block)"}  # fmt: skip
@@ -446,7 +446,7 @@ def _is_stride(name: str) -> str:
 
 
 def _lane_facts(engine: EngineConfig) -> dict[str, str]:
-    """Return the invariant, by name, that the stride (lanes between pixels) of the group being drained is 1 to 4."""
+    """Return a dict with the invariant that the stride (lanes between pixels) of the current group is 1 to 4."""
     return {"a group has a stride": f"!valid | ({_is_stride('group_stride')})"}
 
 

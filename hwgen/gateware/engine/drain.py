@@ -306,7 +306,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         return Mux(one_word, 1, self._config.beat_words) if self._config.beat_words > 1 else Const(1)
 
     def _elaborate_pixels(self, m: Module, start: Signal) -> _PixelSelection:
-        """Count selections within a pixel group (a pixel per lane); return pixels per selection and the group's end."""
+        """Count a pixel group's selections (a pixel per lane); return `_PixelSelection`: pixels per one, group end."""
         all_pixels, words = self._config.pixels, self._config.beat_words
         one_word = Const(1)
         if words > 1:
@@ -388,7 +388,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         return last_fold
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> tuple[Value, Signal]:
-        """Return the lane distances of the pixel groups drained next and now, from an added memory by slot of sums."""
+        """Add a memory by slot of sums; return a pair: lane distances of the pixel groups drained next and now."""
         m.submodules.strides = strides = ram(self._config.device, 3, self._config.slots, "lut")
         to, of = write_port(strides), read_port(strides, domain="comb")
         stride = Signal(3, name="group_stride", reset_less=True)

@@ -53,7 +53,7 @@ def _selection_holds(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _group_lines(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
-    """Return observer lines (Verilog) that count complete pixel groups; the assumption that each has a slot of sums.
+    """Return a pair: observer lines (Verilog) that count complete pixel groups; assumption that each has a slot.
 
     ``waiting`` is the number of complete groups that are not being drained, ``held`` the number of those in slots.
     """

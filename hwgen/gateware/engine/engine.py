@@ -104,12 +104,12 @@ class EngineDesign:
 
     @cached_property
     def resources(self) -> Resources:
-        """FPGA resources of the whole engine: all components, and the logic between them."""
+        """`Resources` of the whole engine: all components, and the logic between them."""
         return sum((part.resources for part in self.components.values()), self.own)
 
     @property
     def own(self) -> Resources:
-        """FPGA resources of the engine's own logic, not its components': program address, watchdog, comparisons."""
+        """`Resources` of the engine's own logic, not its components': program address, watchdog, comparisons."""
         cost = Cost(self.engine.device)
         cost.ff += ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
         cost.lut += 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10

@@ -59,7 +59,7 @@ def _stream_wires(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _bus_wires(site: Site, instance: str) -> dict[str, str]:
-    """Return the expected connections of the AXI bus: the instance's port of each ``m_axi__`` port of the module."""
+    """Return a dict by ``m_axi__`` port of the module: the instance's port that it must be connected to."""
     return {name: f"{instance}.{name}" for name in site.module.ports if name.startswith("m_axi__")}
 
 
@@ -77,7 +77,7 @@ def _domain_wires(site: Site) -> dict[str, str]:
 def _connected(
     site: Site, statement: str, wires: Mapping[str, str], rules: Mapping[str, str], *, is_whole: bool, **fields: Any
 ) -> list[Obligation]:
-    """Return the obligations of a module's connections: on all ports (``is_whole``), or only the given ``wires``."""
+    """Return a list of obligations of a module's connections: all ports (``is_whole``) or the given ``wires``."""
     wires = _emitted_wires(site, wires) | _domain_wires(site)
     if is_whole:
         return composition(site, statement, wires, rules, **fields)
@@ -142,7 +142,7 @@ def _run_lines() -> tuple[str, ...]:
 
 
 def _bus_rules(engine: EngineConfig, site: Site) -> dict[str, str]:
-    """Return Verilog expressions, by signal, of AXI signals that the top makes constant or composes of parts."""
+    """Return a dict of Verilog expressions by AXI signal that the top makes constant or composes of parts."""
     size = {"size": (engine.bus_bytes - 1).bit_length()}
     rules = {
         f"m_axi__{channel}{name}": str(value) for channel in ("aw", "ar") for name, value in (size | _AXI_FIXED).items()

@@ -21,7 +21,7 @@ _END_BIT = Load.layout()["end"].offset
 
 
 def queued_parts(config: EngineConfig) -> dict[str, type[JobPart]]:
-    """Return the class of the job parts (load, compute, drain, store) that each FIFO holds, by the FIFO's name."""
+    """Return a dict by FIFO name of the class of job parts (load, compute, drain, store) that the FIFO holds."""
     return {**PARTS, **({"load_kept": Load} if config.has_map_memory else {})}
 
 
@@ -192,7 +192,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_queues(self, m: Module, queues: dict[str, PartQueue]) -> tuple[Signal, Signal, Signal]:
-        """Add the units' FIFOs of job parts; return bits: job complete, program's last job, room in all FIFOs.
+        """Add the FIFOs of job parts; return a triple of bits: job complete, program's last job, room in all FIFOs.
 
         The first flag is high when the last word of a job arrives.
         """

@@ -38,7 +38,7 @@ class PartQueueUnit:
 
 
 def fetch_parts(unit: FetchUnitConfig) -> dict[str, PartQueueUnit]:
-    """Return, by instance name, the configurations of the fetch unit's FIFOs of job parts, for their proofs."""
+    """Return a dict by instance name of the configurations of the fetch unit's FIFOs of job parts, for proofs."""
     engine = unit.engine
     return {
         f"{name}_queue": PartQueueUnit(part.num_words(engine.variant), engine.queue)
@@ -60,7 +60,7 @@ def obligations(unit: FetchUnitConfig, site: Site) -> list[Obligation]:
 
 
 def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
-    """Return keyword arguments for the fetch unit's obligations: an observer of a job's words, and invariants.
+    """Return a dict of keyword arguments for the fetch unit's obligations: observer of a job's words, invariants.
 
     ``owed`` is the number of words that were requested and have not arrived, ``gap`` the number of cycles since the
     last word of a job, and ``unasked`` the number of words of the current job that are not requested yet.
@@ -122,7 +122,7 @@ def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
 
 
 def _extend_fields(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return the keyword arguments ``shared``, with the values of ``fields`` appended to equally named ones."""
+    """Return ``shared``, a dict of keyword arguments, with values of ``fields`` appended to those of equal name."""
     return shared | {
         name: (*shared[name], *value) if isinstance(value, tuple) else shared[name] | value
         for name, value in fields.items()

@@ -122,7 +122,7 @@ class FinishConfig:
 
     @property
     def _own_resources(self) -> Resources:
-        """FPGA resources of the pipeline's own logic, not its components': memories, delays and multiplexers."""
+        """`Resources` of the pipeline's own logic, not its components': memories, delays and multiplexers."""
         cost, engine, word = Cost(self.engine.device), self.engine, LANES * 8
         cost.ram(_HALF_BITS, engine.parameter_words, copies=2 * LANES)
         cost.ff += 2 * LANES * _HALF_BITS * (self.parameter_cycles - 1)
@@ -292,7 +292,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return writes & ~write.payload.index[10:].any() if self.config.fixed else writes
 
     def _elaborate_fixed(self, m: Module, write: Any) -> FixedUnit:
-        """Add and return the unit for layers in fixed point, connected to sums, parameters and the job's start."""
+        """Add and return the `FixedUnit` for fixed-point layers, connected to sums, parameters and job start."""
         config, beat = self.config, self.beats.payload
         m.submodules.fixed_unit = unit = FixedUnit(config.fixed[0])
         has_program = self.beats.valid & beat.last & beat.add & beat.multiply & (beat.a_zero_point != 0)
@@ -325,7 +325,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return write
 
     def _elaborate_products(self, m: Module, operand: Value) -> list[Value]:
-        """Add the multiplier of sums by another map; return each lane's sum or product, after ``sum_cycles``."""
+        """Add the multiplier of sums by another map; return a list by lane: sum or product after ``sum_cycles``."""
         config, beat = self.config, self.beats.payload
         m.submodules.product = products = MapProduct(config.product)
         early = config.operand_cycles
@@ -375,7 +375,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return outputs
 
     def _elaborate_sums(self, m: Module, outputs: Sequence[Value], operand: Value, tables: Any) -> list[Value]:
-        """Add the adder of another map; return each lane's sum or unchanged output, after ``added_cycles``."""
+        """Add the adder of another map; return a list by lane: sum or unchanged output, after ``added_cycles``."""
         config, add_cycles = self.config, self.config.added_cycles - self.config.requantised_cycles
         m.submodules.add = sums = TableAdd(config.add)
         m.d.comb += [
@@ -395,7 +395,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return added
 
     def _delay_bounds(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
-        """Return a beat's zero point and bounds, delayed for a `Bound` whose inputs come in ``cycle``, by port."""
+        """Return a dict by port: a beat's zero point and bounds, delayed for a `Bound` with inputs in ``cycle``."""
         cycles = {"zero_point": cycle, **dict.fromkeys(("low", "high"), cycle + BoundConfig.bounds_cycle)}
         beat = self.beats.payload
         return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}

@@ -144,7 +144,7 @@ class FixedUnitConfig:
 
     @cached_property
     def _product_path(self) -> tuple[Cost, int]:
-        """Cost (LUTs, DSPs ..) of one lane's multiplier, and its cycles from operands to product."""
+        """Pair: `Cost` (LUTs, DSPs ..) of one lane's multiplier, and its cycles from operands to product."""
         m = Module()
         path = NumberPath(m, self.engine.device, "lane")
         cycle = _multiply(path, Signal(VALUE_BITS), Signal(FACTOR_BITS)).cycle
@@ -193,7 +193,7 @@ def _part_bits() -> list[int]:
 
 
 def _multiply(path: NumberPath, first: Value, second: Value) -> PathNumber:
-    """Add a pipelined multiplier to ``path``; return its product, which holds the latency as ``cycle``."""
+    """Add a pipelined multiplier to ``path``; return a `PathNumber`: the product, with its latency ``cycle``."""
     numbers = [
         path.new_number(name, value.as_signed(), 0, (-(1 << len(value) - 1), (1 << len(value) - 1) - 1))
         for name, value in (("first", first), ("second", second))

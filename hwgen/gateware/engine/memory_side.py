@@ -84,7 +84,7 @@ class MemorySideConfig:
 
     @property
     def _kept_resources(self) -> Resources:
-        """FPGA resources of the on-chip map memory, its load unit, and the queue of that unit's job parts."""
+        """`Resources` of the on-chip map memory, its load unit, and the queue of that unit's job parts."""
         cost, engine = Cost(self.engine.device), self.engine
         memory, words = MapMemoryConfig(engine=engine), engine.row_words
         cost.ff, cost.lut = (base + per_word * words for base, per_word in zip(_KEPT, _KEPT_WORD, strict=True))

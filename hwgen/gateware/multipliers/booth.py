@@ -309,7 +309,7 @@ class _Layout:
 
     @cached_property
     def numbers(self) -> tuple[_Number, _Number]:
-        """Operand that Booth digits encode, and operand that they multiply, each with range and width."""
+        """Pair of `_Number`s with range and width: operand that Booth digits encode, and operand they multiply."""
         bits = self.dots.operand.width + (not self.dots.operand.signed)
         activation = _Number(bits, -1 << (bits - 1), (1 << (bits - 1)) - 1)
         weight = _Number(self.dots.weight_bits, *self.dots.weight_range)
@@ -344,7 +344,7 @@ class _Layout:
 
     @cached_property
     def _sums(self) -> list[tuple[int, int]]:
-        """Width in bits and bias of each output channel's sum, as pairs."""
+        """List of pairs per output channel: width in bits and bias of its sum."""
         return list(zip(self.dots.sum_bits, self.dots.bias or (0,) * self.dots.channels, strict=True))
 
     @cached_property
@@ -355,7 +355,7 @@ class _Layout:
 
     @cached_property
     def cost(self) -> Cost:
-        """LUTs and flip-flops of the dot products of all output channels."""
+        """`Cost` in LUTs and flip-flops of the dot products of all output channels."""
         cost = self._cost_of_chains
         for total, channels in Counter(self._sums).items():
             tree = Cost(self.dots.device)
@@ -365,7 +365,7 @@ class _Layout:
 
     @property
     def _cost_of_chains(self) -> Cost:
-        """LUTs and flip-flops of all chains of Booth rows, without the adder trees."""
+        """`Cost` in LUTs and flip-flops of all chains of Booth rows, without the adder trees."""
         cost = Cost(self.dots.device)
         encoded, multiplied = (self.dots.channels, 1) if self.encodes_weights else (1, self.dots.channels)
         for group, count in Counter(group for _, _, group in self.groups).items():
@@ -381,7 +381,7 @@ class _Layout:
 
     @property
     def cost_of_weight_registers(self) -> Cost:
-        """LUTs and flip-flops of the registers that delay the weights of all output channels."""
+        """`Cost` in LUTs and flip-flops of the registers that delay the weights of all output channels."""
         cost = Cost(self.dots.device)
         for _, _, group in self.groups:
             (group.count_encoded if self.encodes_weights else group.count_multiplicands)(cost, self.dots.channels)

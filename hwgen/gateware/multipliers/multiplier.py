@@ -151,7 +151,7 @@ class Multiplier(ABC):
 
     @property
     def shifts(self) -> list[int]:
-        """Lowest bit of each product in a unit's result: first weight by every activation, then the next weight."""
+        """List of each product's lowest bit in a unit's result: first weight by every activation, then the next."""
         return [0]
 
     @property

@@ -237,7 +237,7 @@ class _Tables:
 
     @cached_property
     def _cost(self) -> Cost:
-        """LUTs and flip-flops of the product tables and of the delayed step index, without the adders."""
+        """`Cost` in LUTs and flip-flops of the product tables and of the delayed step index, without the adders."""
         cost = Cost(self._device)
         cost.delay(counter_bits(self._steps), max((table.position for table in self._tables), default=0))
         for table in self._tables:

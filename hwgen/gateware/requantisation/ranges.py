@@ -156,7 +156,7 @@ class SumRanges:
 
     @cached_property
     def scales(self) -> tuple[tuple[int, int], ...]:
-        """Scale of each channel as (odd factor, right shift), or (0, 0) if all its products are rounded to 0.
+        """Tuple of each channel's scale as (odd factor, right shift); (0, 0) if its products are rounded to 0.
 
         A shift can be negative.
         """

@@ -72,7 +72,7 @@ class Recipe:
 
     @property
     def factor_reads(self) -> dict[str, int]:
-        """Index in the cascade of the first DSP slice that reads each factor table, by table name."""
+        """Dictionary by factor table: index in the cascade of the first DSP slice that reads the table."""
         names = [self.factor_name(piece) for _, piece in self.steps] or [self.factor_name(0)]
         return {name: names.index(name) for name in names}
 

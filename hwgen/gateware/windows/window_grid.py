@@ -75,7 +75,7 @@ class WindowGrid:
 
     @property
     def output_size(self) -> tuple[int, int]:
-        """Height and width of the output map: number of window rows, and of windows per row."""
+        """Pair: height and width of the output map (number of window rows, and of windows per row)."""
         (height, width), (top, left, bottom, right) = self.map_size, self.padding
         return (
             (height + top + bottom - self.extent[0]) // self.stride[0] + 1,
@@ -123,7 +123,7 @@ class WindowGrid:
 
     @cached_property
     def _dropped_pixels(self) -> np.ndarray:
-        """Number of pixels at the start of an image row that later windows don't need, after each window group."""
+        """Array by window group: number of pixels at the start of an image row that later windows don't need."""
         return self._columns(self.row_steps * self.pixels, self.stride[1] - self.padding[1], self.map_size[1])
 
     def _columns(self, last: int, offset: int, limit: int) -> np.ndarray:
@@ -157,7 +157,7 @@ class WindowGrid:
 
     @cached_property
     def need_steps(self) -> WindowSteps:
-        """Growth from each window group to the next of the number of pixels that must be stored before it starts.
+        """Steps (`WindowSteps`) between window groups: growth of the pixels that must be stored before one starts.
 
         The next frame follows the last window of a frame.
         """
@@ -173,7 +173,7 @@ class WindowGrid:
 
     @cached_property
     def release_steps(self) -> WindowSteps:
-        """Growth from each window group to the next of the number of pixels that can be overwritten after it."""
+        """Steps (`WindowSteps`) between window groups: growth of the pixels that can be overwritten after one."""
         rows, last = np.arange(self.output_size[0]), self.row_steps - 1
         row_ends = self.released(rows, last)
         befores = np.append(self.skipped, row_ends[:-1])

@@ -151,7 +151,7 @@ def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, g
 def _sums(
     build: Builder, node: onnx.NodeProto, geometry: Geometry, weights: np.ndarray, unit: float
 ) -> AccumulatorState:
-    """Return, as an importer state, the accumulators of a depthwise convolution of the builder's current map.
+    """Return an `AccumulatorState`: sums of a depthwise convolution of the builder's current map.
 
     ``unit``: real value of one step of the sums.
     """

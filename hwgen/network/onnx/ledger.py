@@ -126,7 +126,7 @@ class Ledger:
 
     @property
     def obstacles(self) -> list[tuple[onnx.NodeProto | None, HwgenError]]:
-        """Reasons why the model can't be built, each with its node (``None``: the whole model), in the graph's order.
+        """List of reasons why the model can't be built, each with its node, or ``None`` for the whole model.
 
         Reasons that concern no single node come first.
         """

@@ -36,7 +36,7 @@ _OPSET = 17
 
 
 def tabulate_falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
-    """Return, by magnitude of the input, the sums (bases of LRN's power) where LRN's output drops.
+    """Return `Falls`: by the input's magnitude, the sums (bases of LRN's power) where LRN's output drops.
 
     The output is its distance from the zero point, which saturates at ``limit``.
 

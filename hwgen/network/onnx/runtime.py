@@ -117,7 +117,7 @@ class Kernels:
 
     @cached_property
     def _operators(self) -> dict[str, onnx.NodeProto]:
-        """Node of ONNX Runtime's optimised graph for each convolution and product, by output name; empty if unknown."""
+        """Dictionary by output name: node of ONNX Runtime's optimised graph for each convolution and product."""
         nodes = self._model.graph.node
         return {
             nodes[int(found[1])].output[0]: node

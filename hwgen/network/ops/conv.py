@@ -104,7 +104,7 @@ class Conv(Op):
 
     @cached_property
     def signed_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sum of positive and sum of negative weights per output channel: two int64 arrays ``(M,)``."""
+        """Pair of int64 arrays ``(M,)``: sum of positive, and sum of negative weights per output channel."""
         positive = channel_sums(self.weights, lambda weights: np.maximum(weights, 0))
         return positive, self.weights.sum(axis=(1, 2, 3)) - positive
 

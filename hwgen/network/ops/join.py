@@ -202,7 +202,7 @@ class Add(LabelledJoin):
 
     @property
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Contribution of each integer of each input to the unrounded sum, in output LSBs: two float64 arrays.
+        """Pair of float64 arrays: what each integer of each input adds to the unrounded sum, in output LSBs.
 
         ``table`` increases with the sum of both contributions. If the zero point is added before rounding, the second
         share contains it.
@@ -293,7 +293,7 @@ class Sum(LabelledJoin):
 
     @property
     def terms(self) -> tuple[np.ndarray, ...]:
-        """Float32 values that each input's integers represent, one array per input, ascending by the integers."""
+        """Tuple of arrays, one per input: float32 values that its integers represent, in ascending order."""
         return tuple(
             label.reals(np.arange(source.type.minimum, source.type.maximum + 1))
             for source, label in zip(self.inputs, self.labels, strict=False)

@@ -202,7 +202,7 @@ class Op(ABC):
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """Hashable key of the layer's shape, equal for layers that differ only in name, weights and scales.
+        """Tuple (hashable key) of the layer's shape, equal for layers that differ in name, weights and scales.
 
         The keys of two layers of the same shape are equal.
         """

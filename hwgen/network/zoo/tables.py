@@ -225,7 +225,7 @@ def precision(name: str) -> tuple[str, int]:
 
 
 def size(name: str, shape: tuple[int, int, int], *, prefix: bool = True) -> tuple[int | None, tuple[int, int, int]]:
-    """Parse ``NAME[:LAYERS][@HEIGHTxWIDTH]``: return the number of layers (``None`` for all) and the input shape.
+    """Parse ``NAME[:LAYERS][@HEIGHTxWIDTH]``; return a pair: number of layers (or ``None``) and input shape.
 
     ``shape`` is the input that is meant without a size; ``prefix``: whether a number of layers can be asked for.
 

@@ -101,7 +101,7 @@ class FrameSearch:
 
     @property
     def frames(self) -> dict[str, Frames]:
-        """Place of the batch's frames in each tensor that has an axis for them, by tensor name."""
+        """Dictionary by tensor name: place of the batch's frames (`Frames`) in each tensor that holds them."""
         positions = self.tensors.frames.items()
         return {name: position for name, position in positions if isinstance(position, Frames)}
 
