@@ -111,8 +111,8 @@ class EngineTemplate(Template):
 
         Engines follow each other by estimate, the best first, while their estimates, corrected by the error of the
         estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED` programs, or `MAX_WORK`, are
-        made. The best engine of each kind is not left out for want of work. While the work is small, engines that are
-        somewhat worse by estimate follow as well.
+        made. After that, only the best engines of other kinds follow, if their estimates are better uncorrected. While
+        the work is small, engines that are somewhat worse by estimate follow as well.
 
         Raises
         ------
@@ -126,7 +126,8 @@ class EngineTemplate(Template):
             if len(compiled) == NUM_COMPILED or (work > MAX_WORK and kind(option.engine) in errors):
                 break
             margin = MARGIN if work < SMALL_WORK else 1
-            engine, error = option.engine, errors.get(kind(option.engine), MIN_ERRORS[option.engine.variant])
+            engine = option.engine
+            error = errors.get(kind(engine), MIN_ERRORS[engine.variant] if work <= MAX_WORK else 1)
             if compiled and option.sort_key(task.goal, margin * error) >= min(map(_sort_key, compiled)):
                 continue
             with suppress(PlanError):  # the buffers hold no tile of a layer

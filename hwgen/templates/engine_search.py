@@ -155,7 +155,7 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
         **_fixed_unit(task.network),
     )
     engine = replace(one, cores=count)
-    return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1 if cores is None else MAX_LUTS)
+    return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)))
 
 
 @lru_cache(maxsize=16)
@@ -184,17 +184,16 @@ def _lut_pixels(task: Task, engine: EngineConfig) -> int:
     return min(max(engine.pixels - max(slices, 0) // (engine.pairs * CHAIN), 0), engine.pixels)
 
 
-def _deepest(task: Task, engine: EngineConfig, lut_share: float) -> EngineConfig:
+def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return a copy of an engine of several cores with the deepest map and weight buffers that fit the board.
 
-    An engine with one core is returned unchanged.
-
-    ``lut_share`` is the share of the board's LUTs that the engine uses at most.
+    An engine with one core is returned unchanged. Buffers that exceed `MAX_LUTS` of the LUTs are taken if all do.
     """
     if not engine.has_cores:
         return engine
     options = [replace(engine, map_words=maps, weight_steps=weights) for maps, weights in DEPTHS]
-    return next((option for option in options if _fits(task, option, lut_share)), options[-1])
+    fitting = (option for share in (MAX_LUTS, 1) for option in options if _fits(task, option, share))
+    return next(fitting, options[-1])
 
 
 def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
@@ -207,7 +206,8 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return a copy of an engine with the map memory (for maps that stay on chip) that the task asks for.
 
     It has whole banks. They are in UltraRAM if the board has enough of it (for at least one bank if the size is
-    ``auto``), else in block RAM. Buffers are `SHALLOW` if block RAM has no room for a given size otherwise.
+    ``auto``), else in block RAM. Buffers are `SHALLOW` if a given size needs more than
+    `_most_bram36` otherwise.
 
     Raises
     ------
@@ -230,15 +230,19 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
         if _banks(in_ultra_ram, size) <= ultra_banks:
             engine = in_ultra_ram
         whole = replace(engine, kept_words=_banks(engine, size) * engine.bank_words)
-        return whole if _fits(task, whole, 1) else _shallow(whole)
+        return whole if _resources(whole).bram36 <= _most_bram36(task) else _shallow(whole)
     if ultra_banks:
         return replace(in_ultra_ram, kept_words=ultra_banks * in_ultra_ram.bank_words)
     bank = engine.bank_words
-    board, whole = task.board, replace(engine, kept_words=bank)
-    bank_bram36 = _resources(whole).bram36 - _resources(engine).bram36
-    left = max(min(board.bram36, ALL_BRAM36), MAX_BRAM36 * board.bram36) - _resources(engine).bram36
-    banks = min(max(left, 0) // bank_bram36, MAX_KEPT_WORDS // bank)
+    first, second = (_resources(replace(engine, kept_words=banks * bank)).bram36 for banks in (1, 2))
+    left = _most_bram36(task) - first
+    banks = min(1 + left // (second - first), MAX_KEPT_WORDS // bank) if left >= 0 else 0
     return replace(engine, kept_words=int(banks) * bank)
+
+
+def _most_bram36(task: Task) -> float:
+    """Return the number of block RAMs that an engine with a map memory takes at most, unless asked for more."""
+    return max(min(task.board.bram36, ALL_BRAM36), MAX_BRAM36 * task.board.bram36)
 
 
 def _shallow(engine: EngineConfig) -> EngineConfig:
@@ -424,9 +428,12 @@ def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, 
     ranked.sort(key=lambda option: option.sort_key(goal, scale))
     kinds: dict[tuple[int, ...], list[EngineConfig]] = {}
     limit = min((HOPELESS * option.estimate.cycles for option in ranked), default=0)
+    seen = set()
     for option in ranked:
-        if goal.objective in ("dsp", "traffic") or option.estimate.cycles < limit:
-            engine = option.engine
+        engine, cycles = option.engine, option.estimate.cycles
+        idle = replace(engine, requantisers=LANES, lut_pixels=0), cycles  # more requantisers that gain nothing
+        if idle not in seen and (goal.objective in ("dsp", "traffic") or cycles < limit):
+            seen.add(idle)
             kinds.setdefault((*kind(engine), engine.lut_pixels > 0), []).append(engine)
     return [*dict.fromkeys([first, *(engine for alike in kinds.values() for engine in alike[:NUM_ESTIMATED])])]
 

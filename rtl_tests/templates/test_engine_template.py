@@ -30,7 +30,7 @@ from hwgen.report import legend
 from hwgen.report.plan import table
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.templates.engine import EngineGroup, EngineTemplate, engine_group, pace_of
-from hwgen.templates.engine_search import fitting_engines
+from hwgen.templates.engine_search import fitting_engines, sort_key
 
 DIGITS = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 BOARD = boards.load("zedboard")
@@ -404,16 +404,19 @@ TWO = Network(
     "board", ["zedboard", *(pytest.param(name, marks=pytest.mark.long) for name in ("ultra96-v2", "zc706"))]
 )
 def test_the_best_of_all_engines(board):
-    """Every engine that fits, each by the exact schedule of its program: the default is within 2 % of the fastest."""
+    """Every engine that fits, each by the exact schedule of its program: the default is within 2 % of the best.
+
+    Products in LUTs and a map memory count as 2 % of the cycles each.
+    """
     board = boards.load(board)
     found = engine_group(plan.make(TWO, board, template="engine").groups[0])
     assert found.task is not None
-    every = [
-        EngineTemplate(engine=engine, memory=pace_of(board, engine)).grouped(TWO).cycles
-        for engine in fitting_engines(found.task, all_cores=True)
-    ]
-    assert len(every) > 10
-    assert found.cycles <= 1.02 * min(every)
+    goal = found.task.goal
+    engines = fitting_engines(found.task, all_cores=True)
+    groups = [EngineTemplate(engine=engine, memory=pace_of(board, engine)).grouped(TWO) for engine in engines]
+    assert len(groups) > 10
+    compared, *others = (sort_key(goal, each.engine, each.cycles, 0)[0] for each in (found, *groups))
+    assert compared <= 1.02 * min(others)
 
 
 @pytest.mark.parametrize(
