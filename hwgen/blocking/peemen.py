@@ -70,7 +70,7 @@ def layer() -> Problem:
 
 
 def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> TileSchedule:
-    """Return a `TileSchedule`: words a layer accesses with one tile size and one loop along successive tiles."""
+    """Return a `TileSchedule`: a layer's accessed words with one tile size and one loop along successive tiles."""
     inner = LETTERS[direction]
     order = (inner, *(dim for dim in DIMS if dim != inner))
     nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in LETTERS.items()}, order)

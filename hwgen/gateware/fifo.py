@@ -85,7 +85,7 @@ class FifoConfig(OnDevice):
 
     @property
     def beat(self) -> BeatFormat:
-        """Beat format of the FIFO's output stream; only lanes, pixels, value shape and beat count are meaningful."""
+        """Beat format (`BeatFormat`) of the output stream; only lanes, pixels, shape and beat count matter."""
         return BeatFormat(
             channels=self.lanes,
             height=1,
@@ -218,7 +218,7 @@ def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
 def _add_ring(
     m: Module, device: Device, name: str, word: Value, depth: int, push: Value, pop: Value, to: Value | None = None
 ) -> tuple[Value, Value]:
-    """Add a ring buffer of ``depth`` words in LUT RAM; return the word last read by ``pop``, and the write address.
+    """Add a ring buffer of ``depth`` words in LUT RAM; return a pair: the word last read by ``pop``, write address.
 
     If ``to`` is not ``None``, words are written to this slot.
     """

@@ -88,7 +88,7 @@ def counter_facts(config: FifoConfig, prefix: str = "") -> dict[str, str]:
 
 
 def _facts(config: FifoConfig, bits: int = 32) -> dict[str, str]:
-    """Return a Verilog invariant, by name: a FIFO's counters sum, in ``bits`` bits, to the number of beats in it."""
+    """Return a dict with a Verilog invariant: a FIFO's counters sum, in ``bits`` bits, to the number of its beats."""
     total = " + ".join([f"{bits}'d0", *counters(config)])
     return {
         "the counters' sum is the number of waiting beats": f"{total} == {bits}'d0 + waiting",

@@ -36,7 +36,7 @@ Range = tuple[int, int]
 
 
 def slice_pieces(first_bits: int, second_bits: int, multiplier_slice: MultiplierSlice) -> list[tuple[int, int]]:
-    """Return the 17-bit pieces of two operands that each DSP slice of a product multiplies, as index pairs in order.
+    """Return a list of index pairs, in order: the operands' 17-bit pieces that each DSP slice of a product multiplies.
 
     A pair has the index of a piece of each operand. An operand that fits the slice's wide port is not divided if the
     other one is.
@@ -144,14 +144,14 @@ class NumberPath:
         return self.new_number(name, Const(value, bits_for_range(value, value)), 0, (value, value))
 
     def registered(self, name: str, value: Value, cycle: int, ends: Range, luts: float) -> PathNumber:
-        """Add a register that stores a ``value`` of ``cycle``, which ``luts`` LUTs compute; return its output."""
+        """Add a register for ``value``, valid in ``cycle``, that ``luts`` LUTs compute; return a `PathNumber`."""
         register = Signal(bits_for_range(*ends), name=f"{self.name}_{name}", reset_less=True)
         self.m.d.sync += register.eq(value)
         self.cost.lut += luts
         return self.new_number(name, register, cycle + 1, ends, register=True)
 
     def add(self, name: str, first: PathNumber, second: PathNumber, sign: int = 1) -> PathNumber:
-        """Add a registered adder to the data path, or a subtractor if ``sign`` is -1, and return its output."""
+        """Add a registered adder, or a subtractor if ``sign`` is -1, to the path; return a `PathNumber`: the sum."""
         cycle = max(first.cycle, second.cycle)
         least, most = sorted(sign * end for end in second.ends)
         ends = first.ends[0] + least, first.ends[1] + most
@@ -161,7 +161,7 @@ class NumberPath:
         return self.registered(name, left + right if sign > 0 else left - right, cycle, ends, luts)
 
     def shift(self, name: str, value: PathNumber, bits: int) -> PathNumber:
-        """Add a right shift by ``bits`` bits that rounds, ties upwards (left shift if negative); return its output."""
+        """Add a rounding right shift by ``bits`` bits, ties upwards (left if negative); return a `PathNumber`."""
         now = value.at(value.cycle)
         if bits <= 0:
             ends = value.ends[0] << -bits, value.ends[1] << -bits
@@ -173,7 +173,7 @@ class NumberPath:
         return self.registered(name, rounded, value.cycle, ends, 1)
 
     def extreme(self, name: str, first: PathNumber, second: PathNumber, greatest: bool) -> PathNumber:
-        """Add a registered comparator to the data path, and return the maximum or minimum of its two inputs."""
+        """Add a registered comparator to the data path; return a `PathNumber`: maximum or minimum of its inputs."""
         cycle = max(first.cycle, second.cycle)
         low, high = ((max if greatest else min)(*pair) for pair in zip(first.ends, second.ends, strict=True))
         left, right = first.at(cycle), second.at(cycle)
@@ -274,7 +274,7 @@ class DataPath(NumberPath):
         self._constants, self._index = constants, lane * config.window.pixels + pixel
 
     def channel_constant(self, name: str, values: Sequence[int], cycle: int) -> PathNumber:
-        """Return the constant of the current channel on this lane, from table ``name``, valid in ``cycle`` or later."""
+        """Return a `PathNumber`: the current channel's constant on this lane, from table ``name``, from ``cycle``."""
         if len(set(values)) == 1:
             return self.new_constant(name, values[0])
         # All lanes have the same latency, those with one constant for all beats, too.
@@ -287,7 +287,7 @@ class DataPath(NumberPath):
     def look_up(
         self, name: str, cycle: int, index: Value, columns: Sequence[Sequence[int]], *, block: bool
     ) -> list[PathNumber]:
-        """Add a read-only memory with a row of ``columns`` per address; return the row at ``index``, read in ``cycle``.
+        """Add a read-only memory with ``columns`` per row; return a list: the row at ``index``, read in ``cycle``.
 
         With ``block``, the memory is in block RAM.
         """
@@ -322,7 +322,7 @@ class DataPath(NumberPath):
         return [tables[beat[self.lane] if self.lane < len(beat) else 0] for beat in self.config.beats]
 
     def run(self, step: data.View, steps: Sequence[OperationCircuit]) -> PathNumber:
-        """Add the circuits of all operations, which read the operands in ``step``, and return the last one's result."""
+        """Add the circuits of all operations, with operands in ``step``; return a `PathNumber`: the last result."""
         pixels = [beat.pixels for beat in self.config.window.inputs]
         values = [
             self.new_number(
@@ -358,7 +358,7 @@ class OperationCircuit(ABC):
 
     @abstractmethod
     def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
-        """Add the operation's circuit to a data path, and return its result; signal names begin with ``name``."""
+        """Add the operation's circuit to a data path; return a `PathNumber`, whose signals begin with ``name``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -527,7 +527,7 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @cached_property
     def _lane(self) -> tuple[Cost, PathNumber]:
-        """Cost and result (a value with its cycle and range) of one lane's and pixel's data path, tables left out."""
+        """Pair: cost and result (value, cycle, range) of one lane's and pixel's data path, tables left out."""
         m = Module()
         path = DataPath(m, self, 0, 0, {}, Beats(m, self, Const(0)))
         result = path.run(Signal(self.window.step_layout), self.steps)

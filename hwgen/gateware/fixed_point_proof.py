@@ -96,7 +96,7 @@ def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
 
 
 def _value_lines(config: FixedPointConfig, name: str, lane: int, pixel: int) -> list[str]:
-    """Return Verilog lines that define the operands and results, ``NAME_value_INDEX``, of one lane and pixel."""
+    """Return a list of Verilog lines of operands and results (``NAME_value_INDEX``) of one lane and pixel."""
     lines = []
     for index, beat in enumerate(config.window.inputs):
         field = dict(config.window.step_layout)[f"operand_{index}"].offset

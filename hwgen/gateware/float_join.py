@@ -78,7 +78,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from the operands (one value of each map) to their partial sum after each map: one number per map."""
+        """Tuple, per map: cycles from the operands (one value of each map) to their partial sum after the map."""
         cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.additions)
         return tuple(accumulate(cycles, initial=1))
 
@@ -102,7 +102,7 @@ class FloatJoinConfig(Weightless):
         return bits_for_range(*self._addends[index])
 
     def words(self, index: int) -> list[int]:
-        """Return the words of input map ``index``'s lookup table, its addends by address (the value's bit pattern)."""
+        """Return a list: the words of input map ``index``'s lookup table, addends by address (bits of the value)."""
         return by_bits(self.tables[index], signed=self.window.inputs[index].signed)
 
     @cached_property

@@ -130,7 +130,7 @@ def of_float_join(config: FloatJoinConfig, site: Site) -> list[Obligation]:
 def _obligations(
     obligation_kind: str, config: Any, site: Site, chains: list[_Chain], counts: Mapping[str, str]
 ) -> list[Obligation]:
-    """Return two obligations of chains of rounding adders: for their lookup tables, and for their partial sums."""
+    """Return a list of two obligations of chains of rounding adders: their lookup tables, and partial sums."""
     return [
         _of_tables(obligation_kind, config, site, chains, counts),
         _of_chains(obligation_kind, config, site, chains),

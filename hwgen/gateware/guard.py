@@ -152,7 +152,7 @@ class Guard(ConfiguredComponent[GuardConfig]):
 
 
 def add_frame_counter(m: Module, name: str, packet: Any, ends: Value) -> tuple[Signal, Signal]:
-    """Add a counter of a packet's frames; return it, and a bit that is 1 while the current frame is the packet's last.
+    """Add a counter of a packet's frames; return a pair: it, and a bit that the current frame is the packet's last.
 
     Parameters
     ----------

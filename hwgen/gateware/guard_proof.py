@@ -103,7 +103,7 @@ def _example_run(config: GuardConfig, site: Site) -> dict[str, str]:
 
 
 def _positions(config: GuardConfig) -> list[str]:
-    """Return Verilog lines that count the beats and frames of a packet on the guard's input, and on its output.
+    """Return a list of Verilog lines that count a packet's beats and frames at the guard's input and output.
 
     ``is_whole`` is high if all beats of a packet have come, but not its end.
     """

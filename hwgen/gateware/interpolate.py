@@ -93,7 +93,7 @@ class WeightedSumConfig(Weightless):
         return signed(signed_bits(*self.sum_range))
 
     def weight_tables(self) -> list[tuple[int, ...]]:
-        """Return two lookup tables of integer weights, for rows and columns, by position between two pixels."""
+        """Return a list of two tables (tuples) of integer weights, for rows and columns, by position between pixels."""
         return [self.row_weights, self.column_weights]
 
     @cached_property
@@ -233,7 +233,7 @@ def _bits(weights: Sequence[int]) -> int:
 
 
 def _signed_digits(constant: int) -> tuple[tuple[int, int], ...]:
-    """Return the shortest signed binary form of a positive constant: (exponent, sign) of each power of two.
+    """Return a tuple: a positive constant's shortest signed binary form, (exponent, sign) of each power of two.
 
     No two exponents are neighbours (non-adjacent form).
     """
@@ -283,7 +283,7 @@ def add_tree(m: Module, name: str, terms: Sequence[Value]) -> Value:
 
 
 def _weighted_terms(value: Value, weight: Value) -> list[Value]:
-    """Return the partial products of ``value`` and ``weight``: for each bit of the weight, the shifted value or 0."""
+    """Return a list of partial products: for each bit of ``weight``, the shifted ``value`` or 0."""
     return [Mux(weight[place], value.as_signed() << place, 0) for place in range(len(weight))]
 
 

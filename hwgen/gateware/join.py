@@ -124,7 +124,7 @@ class JoinConfig(OnDevice):
         return self.input.row_steps
 
     def read_cycles(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return the shape of an array over a pixel's or frame's cycles, and the index of those that read an input.
+        """Return a pair: shape of an array over a pixel's or frame's cycles, and index of those that read an input.
 
         The array has the cycles (steps) of one pixel, or of a frame if the input is spread, after one more first axis.
         """
@@ -248,7 +248,7 @@ class OneMapConfig(OnDevice):
 
 
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
-    """Return Amaranth members by port name for a component that reads a layer's inputs without a line buffer."""
+    """Return a dict of Amaranth members, by port, of a component that reads inputs without a line buffer."""
     count = len(config.inputs)
     return {
         **{numbered("i", index, count): In(beat.signature) for index, beat in enumerate(config.inputs)},
@@ -397,5 +397,5 @@ class JoinLayerConfig(LayerConfig):
         return self.join.windows * self.join.window_cycles
 
     def with_rows(self, rows: int) -> JoinLayerConfig:
-        """Return this configuration unchanged, as a layer without a line buffer has no number of rows."""
+        """Return this `JoinLayerConfig` unchanged, as a layer without a line buffer has no number of rows."""
         return self

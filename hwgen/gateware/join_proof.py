@@ -31,7 +31,7 @@ def _ports(config: JoinConfig) -> list[str]:
 
 
 def _step_lines(config: JoinConfig) -> list[str]:
-    """Return Verilog lines that count a join's steps (cycles) per pixel, and define when a step's beats are valid.
+    """Return a list of Verilog lines that count a join's steps (cycles) per pixel, and say when their beats are valid.
 
     If inputs come in turn, ``turn`` is the input of the step. If the last input is kept, ``writes`` is high in the
     steps that read a beat of it.
@@ -69,7 +69,7 @@ def _ready_facts(config: JoinConfig, site: Site) -> dict[str, str]:
 
 
 def _index_fact(site: Site) -> dict[str, str]:
-    """Return the Verilog fact, by name, that port ``fold`` counts the steps (cycles) of a pixel; empty without port."""
+    """Return a dict with the fact that port ``fold`` counts a pixel's steps (cycles); empty without the port."""
     return {"steps of a pixel are counted": "fold == fold_count"} if site.has("fold") else {}
 
 

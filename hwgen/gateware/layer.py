@@ -255,7 +255,7 @@ class LayerConfig(HasWindow):
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Words (integers) of each of the layer's memories that are loaded at run time, in order of ``stores``."""
+        """Tuple of words (integers) per memory of the layer that is loaded at run time, in order of ``stores``."""
         return tuple(contents for part in self.loaded_parts.values() for contents in part.stored_contents)
 
     @property
@@ -310,7 +310,7 @@ class LayerConfig(HasWindow):
 
     @property
     def fold_channels(self) -> tuple[int, ...]:
-        """Numbers of channels of a pixel's output folds (passes over ``Tm``); empty if ``Tm`` determines them."""
+        """Tuple of numbers of channels of a pixel's output folds (passes over ``Tm``); empty if ``Tm`` sets them."""
         return ()
 
     @cached_property
@@ -390,7 +390,7 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """Configurations (one per reader) of the width converters from the pipeline's beats to the reader's beats."""
+        """Tuple of configurations, one per reader, of width converters from the pipeline's to the reader's beats."""
         pairs = zip(self._converters, self.converts_first or repeat(False), strict=False)
         return tuple(replace(regroup, always_ready=is_first) if is_first else regroup for regroup, is_first in pairs)
 
@@ -417,7 +417,7 @@ class LayerConfig(HasWindow):
 
     @property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of all components of the layer, by the name of their instance in the layer's module."""
+        """Dictionary by instance name of the configurations of all components in the layer's module."""
         return {
             **self.walk,
             "compute": self.compute,
@@ -429,7 +429,7 @@ class LayerConfig(HasWindow):
 
     @property
     def _reader_components(self) -> dict[str, ComponentConfig]:
-        """Configurations of each reader's FIFO, width converter (if needed) and credit counter, by instance name."""
+        """Dictionary by instance name of the readers' FIFOs, width converters (if needed) and credit counters."""
         components: dict[str, ComponentConfig] = {}
         for reader, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
             components[self.of_reader("fifo", reader)] = fifo

@@ -105,7 +105,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
 
 
 def _example_run(config: LineBufferConfig) -> dict[str, str]:
-    """Return the input values by signal for a run without stalls that marks the first word of the first window."""
+    """Return a dict of input values by signal: a run without stalls that marks the first window's first word."""
     positions = []
     for axis, padding in enumerate(config.padding[:2]):
         taps = (tap * config.dilation[axis] - padding for tap in range(config.kernel[axis]))
@@ -115,7 +115,7 @@ def _example_run(config: LineBufferConfig) -> dict[str, str]:
 
 
 def _writer_lines(config: LineBufferConfig) -> list[str]:
-    """Return Verilog lines that count a line buffer's accepted beats and flag the one with the proof's marked word."""
+    """Return a list of Verilog lines that count a line buffer's accepted beats and flag the beat of the marked word."""
     source = config.input
     pixel = choice("x", [column % source.pixels for column in range(source.width)])
     step = choice("x", [column // source.pixels for column in range(source.width)])
@@ -136,7 +136,7 @@ def _writer_lines(config: LineBufferConfig) -> list[str]:
 
 
 def _mark_lines(config: LineBufferConfig) -> list[str]:
-    """Return Verilog lines that mark any one input word as it arrives, and count frames until its own is read."""
+    """Return a list of Verilog lines that mark any one input word, and count frames until its own is read."""
     count = f"reg signed {frame_range(config)}"
     return [
         f"{count} stored = 0; {count} ahead = 0;",
@@ -164,7 +164,7 @@ def _tap_position(config: LineBufferConfig, stage: int, window: int, tap: int) -
 
 
 def _padding_before(config: LineBufferConfig) -> tuple[int, int]:
-    """Return the numbers of padding rows above the map and of padding columns left of it; 0 if the map is cropped."""
+    """Return a pair: numbers of padding rows above the map and of columns left of it; 0 if the map is cropped."""
     top, left, _, _ = config.padding
     return max(0, top), max(0, left)
 

@@ -134,7 +134,7 @@ class LutProducts(Modelled[LutProductsConfig]):
 
     @property
     def operands(self) -> list[Signal]:
-        """Input signals of the activations, which all output channels share: one per term of the dot products."""
+        """List of input signals of the activations, shared by all output channels: one per dot-product term."""
         return [getattr(self, f"operand_{term}") for term in range(len(self.config.positions))]
 
     @property
@@ -194,7 +194,7 @@ class LutProducts(Modelled[LutProductsConfig]):
         return m
 
     def _factors(self, m: Module, bits: int) -> list[list[Value | None]]:
-        """Return the model's weights by output channel and term, extended to ``bits`` bits; ``None`` for constant 0."""
+        """Return nested lists of weights by output channel and term, extended to ``bits``; ``None`` for constant 0."""
         multiplier, constants = self.config.multiplier, self.config.dots.constants
         if constants is None:
             return [

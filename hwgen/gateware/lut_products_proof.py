@@ -66,7 +66,7 @@ def of_products(config: LutProductsConfig, site: Site) -> Obligation:
 
 
 def model(config: LutProductsConfig) -> list[str]:
-    """Return Verilog lines that multiply and add, which replace the body of a dot product module in other proofs.
+    """Return a list of Verilog lines that multiply and add, in place of a dot product module in other proofs.
 
     `of_products` proves that they are equal.
     """
@@ -75,7 +75,7 @@ def model(config: LutProductsConfig) -> list[str]:
 
 
 def definition(config: LutProductsConfig) -> list[str]:
-    """Return Verilog lines that define each channel's dot product ``dot_CHANNEL`` by multiplying and adding."""
+    """Return a list of Verilog lines that define each channel's dot product ``dot_CHANNEL`` by its formula."""
     dots, latency, lines = config.dots, config.latency, []
     for term, position in enumerate(config.positions):
         lines += delayed(f"operand_{term}", dots.operand.width, f"operand_{term}", latency - position)

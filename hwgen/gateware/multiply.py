@@ -146,7 +146,7 @@ class MultiplyConfig(ConvolutionParts):
 
     @property
     def blank(self) -> MultiplyConfig:
-        """Configuration with all weights 0, if weights are loaded at run time; otherwise this configuration itself."""
+        """Copy (`MultiplyConfig`) with all weights 0 if weights are loaded at run time; else this one itself."""
         return replace(self, weights=Weights([0] * len(self.weights))) if self.loaded else self
 
     @property

@@ -34,7 +34,7 @@ def is_mixed(config: MultiplyConfig) -> bool:
 
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return proof obligations that a convolution (`Multiply`) outputs the sums of its activations times its weights.
+    """Return a list of obligations that a convolution (`Multiply`) outputs the sums of activations times weights.
 
     The list has at most one entry.
     """
@@ -128,7 +128,7 @@ def _obligation(
 def _sum_lines(
     config: MultiplyConfig, weights: Mapping[tuple[int, int, int], str], site: Site
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return Verilog lines that define each output sum and its expected value, and equations of both by the sum's name.
+    """Return a pair: Verilog lines that define each output sum and the expected one, and a dict of their equations.
 
     ``weights`` are Verilog expressions by position, chain, and lane (output channel of those computed at once).
     """
@@ -283,7 +283,7 @@ def sum_range(config: MultiplyConfig) -> tuple[int, int]:
 
 
 def width_facts(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
-    """Return Verilog lines with a convolution's smallest and largest sum, and the fact that accumulators hold both."""
+    """Return a pair: Verilog lines with a convolution's smallest and largest sum, and the fact that they fit."""
     least, most = sum_range(config)
     bits = config.result.width
     wide = max(bits, least.bit_length() + 1, most.bit_length() + 1) + 1

@@ -77,7 +77,7 @@ def file_name(name: str) -> str:
 
 
 def unique(words: Iterable[str]) -> list[str]:
-    """Return ``words`` with a number appended to each repeated word, as in ``a``, ``a_2``, without regard to case.
+    """Return a list of ``words`` with a number after each repeated word, as in ``a``, ``a_2``, whatever the case.
 
     The suffix is the smallest free number, at least 2. A word that occurs once does not change.
     """

@@ -151,7 +151,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Words of LRN's correction memory: running sum where an output drops by 1, with an index of exceptions.
+        """Tuple of words of LRN's correction memory: sum where an output drops by 1, with an index of exceptions.
 
         This sum is called a fall. The index is in the bits above the fall. If there is one
         factor, the address is the value's distance.
@@ -295,7 +295,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         )
 
     def _look_up_guess(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Look up an output's estimate by the input's distance from its zero point; return correction word, estimate.
+        """Look up an output's estimate by the input's distance from zero point; return a pair: correction, estimate.
 
         Only if there is one factor. A word is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
@@ -304,7 +304,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _multiply_guess(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Estimate an output by distance from zero point times scale factor; return correction word, estimate.
+        """Estimate an output by distance from zero point times factor; return a pair: correction word, estimate.
 
         The word, from memory, is as in `NormaliseConfig.words`. The estimate is ``k``.
         """

@@ -14,7 +14,7 @@ from hwgen.gateware.ports import read_port, write_port
 
 
 def stacked(device: Device, width: int, depth: int, where: str | None = None) -> tuple[int, int]:
-    """Return the number of block RAMs (or UltraRAMs) stacked for a memory's depth, and the words of each."""
+    """Return a pair: number of block RAMs (or UltraRAMs) stacked for a memory's depth, and the words of each."""
     ultra, memories = device.memories.ultra, device.memories
     return (ultra.stacked(depth), ultra.words) if where == "ultra" and ultra else memories.stacked(width, depth)
 
@@ -31,7 +31,7 @@ def piece_depth(device: Device, width: int, depth: int, where: str | None = None
 
 
 def piece_words(device: Device, width: int, depth: int, where: str | None = None) -> tuple[int, ...]:
-    """Return the number of words of each piece of a divided memory, in address order; the last piece can be shorter."""
+    """Return a tuple of the pieces' numbers of words in a divided memory, by address; the last can be shorter."""
     size = piece_depth(device, width, depth, where)
     return tuple(min(size, depth - begin) for begin in range(0, depth, size))
 
@@ -61,7 +61,7 @@ class WritePort:
 def memory_in_pieces(
     m: Module, device: Device, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
 ) -> tuple[WritePort, Signal, Value]:
-    """Add a memory cut into pieces of `piece_depth` words; return its write port, read address and read data.
+    """Add a memory cut into pieces of `piece_depth` words; return a triple: write port, read address, read data.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ def of_max_pool(config: MaxPoolConfig, site: Site) -> list[Obligation]:
 
 
 def of_sum(config: SumConfig, site: Site) -> list[Obligation]:
-    """Return proof obligations of an average pool's sums: adder trees over a cycle's taps, accumulation over cycles."""
+    """Return a list of obligations of an average pool's sums: adder trees over taps, accumulation over cycles."""
     channels, shape, levels = _channels(config), config.window.input.shape, len(config.level_bits)
     if not config.accumulates:
         trees = [_Tree(name, taps, output) for name, taps, output in channels]
@@ -113,7 +113,7 @@ def _of_trees(site: Site, trees: Sequence[_Tree], shape: Shape, cycles: int) -> 
 
 
 def _channels(config: ChannelwisePoolConfig) -> list[tuple[str, list[str], str]]:
-    """Return, per output value of a pool, its name, its taps in one cycle and its output, as Verilog expressions."""
+    """Return a list of a pool's output values: name, taps in one cycle, and output, as Verilog expressions."""
     window, source = config.window, config.window.input
     bits = config.result.width  # type: ignore[attr-defined]
     first = dict(window.step_layout)["taps"].offset

@@ -162,7 +162,7 @@ class ProductRows:
         return luts, sum(addend.width - first for addend, first in needed.values())
 
     def _constant_sum(self, lower: _Addend | None, upper: _Addend | None) -> _Addend | None:
-        """Return two tree addends' sum as an addend, for a constant factor; ``None`` stands for an addend of 0."""
+        """Return the `_Addend` that is two addends' sum, for a constant factor; ``None`` is an addend of 0."""
         if lower is None or upper is None:
             one = lower or upper
             return one and (replace(one, made=("wait", one.made), luts=0, terms=((one, 0),)) if one.width else one)

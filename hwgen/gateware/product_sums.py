@@ -390,7 +390,7 @@ class ProductSums:
     def _save_carries(
         self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
     ) -> tuple[Value, Value, list[Value]]:
-        """Return two values and at most one carry, equal in sum to all values and carries, by carry-save adders.
+        """Return a triple (two values, carries), by carry-save adders: equal in sum to all given values and carries.
 
         The sum is modulo ``2**bits``.
         """
@@ -451,7 +451,7 @@ class Chains(Part[ConvolutionParts]):
 
 
 def _slice_operand(value: Value, registers: int) -> SliceOperand:
-    """Return the description of a DSP slice's operand: width in bits, sign, and input registers in the slice."""
+    """Return a `SliceOperand`: a DSP slice operand's width in bits, sign, and input registers in the slice."""
     shape = value.shape()
     return SliceOperand(bits=shape.width, signed=shape.signed, registers=registers)
 

@@ -133,7 +133,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def departure_delays(self) -> tuple[int, ...]:
-        """Cycles from an output beat's completing input beat until it leaves, unstalled: one per output beat."""
+        """Tuple, per output beat: cycles from its completing input beat until it leaves, if nothing stalls."""
         waits = (after == before for before, after in pairwise((-1, *self.completing_beats)))
         delays: list[int] = []
         for follows in waits:  # two output beats that one input beat completes leave one after the other
@@ -163,7 +163,7 @@ class RegroupConfig(OnDevice):
         return range(self.output_lanes[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Return, by input beat, the index of the channel that lane ``lane`` loads if a beat goes to ``position``.
+        """Return a dict by input beat: index of the channel that lane ``lane`` loads if a beat goes to ``position``.
 
         ``lane`` and ``position`` are lanes of the converter's register.
 
@@ -177,7 +177,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def lane_sources(self) -> tuple[set[int], ...]:
-        """Input lanes that each lane of the converter's register can be loaded from, a set per register lane."""
+        """Tuple, per lane of the converter's register: the set of input lanes that it can be loaded from."""
         sources: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
         for beat, output_lanes in enumerate(self.output_lanes):
             for position in self._positions(beat):

@@ -92,7 +92,7 @@ def _of_beats(
 
 
 def _transfers(config: RegroupConfig) -> tuple[str, str]:
-    """Return two Verilog conditions of a width converter: it accepts an input beat, and it sends an output beat."""
+    """Return a pair of Verilog conditions: a width converter accepts an input beat, and sends an output beat."""
     if config.always_ready:
         return "i__valid", "o__valid"
     return "(i__valid & i__ready)", "(o__valid & o__ready)"

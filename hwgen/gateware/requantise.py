@@ -48,7 +48,7 @@ class RequantiseConfig(RequantiseParameters):
 
     @cached_property
     def ranges(self) -> SumRanges:
-        """Ranges of accumulator plus bias per channel, and the scales and rounding ties that follow from them."""
+        """Sum ranges (`SumRanges`) per channel: accumulator plus bias, and the scales and ties that follow."""
         return SumRanges(self)
 
     @cached_property

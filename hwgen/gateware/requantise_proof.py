@@ -71,7 +71,7 @@ def _widths(config: RequantiseConfig) -> tuple[int, int]:
 
 
 def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_bits: int) -> list[str]:
-    """Return Verilog lines that select a lane's bias, significand and shift by ``beat_was``, the beat's index.
+    """Return a list of Verilog lines that select a lane's bias, significand and shift by the beat (``beat_was``).
 
     One definition serves all channels, so that Yosys translates it once. In the assertion of a beat, the constants of
     its channel replace the choice.
@@ -99,7 +99,7 @@ def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_b
 
 
 def float32(name: str, value: str, width: int) -> list[str]:
-    """Return Verilog lines that define a wire ``NAME``: ``value`` rounded to 24 significant bits, ties to even.
+    """Return a list of Verilog lines of a wire ``NAME``: ``value`` rounded to 24 significant bits, ties to even.
 
     ``NAME_unit`` is the value of the last of the 24 bits, or 0 if all bits are significant.
     """
@@ -121,7 +121,7 @@ def float32(name: str, value: str, width: int) -> list[str]:
 
 
 def _definition(config: RequantiseConfig) -> list[str]:
-    """Return Verilog lines that compute ``expected``, a requantiser's output, from accumulator and constants."""
+    """Return a list of Verilog lines that compute ``expected``, a requantiser's output, from sum and constants."""
     sum_bits, width = _widths(config)
 
     def rounded(result: str, value: str, bits: int) -> list[str]:

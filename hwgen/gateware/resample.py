@@ -234,7 +234,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def column_table(self) -> tuple[int, ...]:
-        """Contents of the constant table of output columns: one word per column, with the layout ``column_layout``."""
+        """Tuple of words in the constant table of output columns: one per column, laid out as ``column_layout``."""
         return tuple(
             _packed(
                 self.column_layout,
@@ -369,7 +369,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return written
 
     def _elaborate_writer(self, m: Module, written: Signal) -> dict[tuple[int, int], tuple[Signal, Value]]:
-        """Add writer and memory banks; return each bank's read address and read data, by row bank and column bank."""
+        """Add writer and memory banks; return a dict by (row bank, column bank) of read address and read data."""
         config, source = self.config, self.config.input
         taken = named(self.i.valid & self.i.ready, "input_transfer")
         fold, column = Loop("write_fold_index", range(source.folds)), Loop("write_column_index", range(source.width))
@@ -403,7 +403,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         address: Signal,
         word: Signal,
     ) -> tuple[Signal, Value]:
-        """Add one memory bank, which stores beats of its rows and columns; return its read address and read data."""
+        """Add one memory bank, which stores beats of its rows and columns; return a pair: read address and data."""
         config, (row, side) = self.config, bank
         depth, name = config.bank_depth, f"bank_{row}_{side}"
         m.submodules[name] = words = ram(config.device, config.input.data_bits, depth)
@@ -417,7 +417,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return read_address, read.data
 
     def _slot_addresses(self, row_bank: int) -> list[int]:
-        """Return the first address of each ring buffer row in a bank (of the next row if that is stored there)."""
+        """Return a list: each ring buffer row's first address in a bank (the next row's if that is stored there)."""
         config = self.config
         rows, banks = config.ring_rows, config.row_banks
         slots = ((slot + (banks == 2 and slot % 2 != row_bank)) % rows for slot in range(rows))

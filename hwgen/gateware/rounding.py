@@ -14,7 +14,7 @@ SIGNIFICAND_BITS = 24
 def useful_sums(
     sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
 ) -> tuple[int, int]:
-    """Return the (lowest, highest) of ``sums`` that scale to within ``outputs``, plus one further sum at each end.
+    """Return a pair: the lowest and highest of ``sums`` that scale to within ``outputs``, and one further at each end.
 
     The range is not extended beyond ``sums``. Results are cached, because planning makes many configurations of the
     same layer.

@@ -258,7 +258,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return moves
 
     def _add_value_window(self, m: Module, name: str, moves: Value, taken: Value) -> tuple[Value, Value]:
-        """Add the window's shift register of values; return the newest, and the middle one timed to its sum."""
+        """Add the window's shift register of values; return a pair: the newest, and the middle one with its sum."""
         config = self.config
         values = [taken]
         for index in range(config.ahead + 1):
@@ -271,7 +271,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     def _add_term_window(
         self, m: Module, name: str, moved: Value, value: Value, enters: Value, leaves: Value
     ) -> tuple[Signal, Signal]:
-        """Add table and shift register of terms; return the terms that enter and leave the sum, 3 cycles after a move.
+        """Add table and shift register of terms; return a pair: the ones that enter and leave the sum, 3 cycles later.
 
         Terms of channels outside of the map are 0.
         """

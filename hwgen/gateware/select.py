@@ -156,7 +156,7 @@ class SelectUnit(ConfiguredComponent[SelectConfig]):
         return m
 
     def _elaborate_channel(self, m: Module, channel: int, beat: Signal, taken: Signal) -> list[Value]:
-        """Add the registers of one channel of the pixels collected, and return its values, one per pixel of a beat."""
+        """Add registers of one channel of the collected pixels; return a list of its values, one per beat pixel."""
         source = self.config.input
         fold, lane = self.config.positions[channel]
         value: Value = self.i.payload.data[lane].as_value()

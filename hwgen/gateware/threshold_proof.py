@@ -86,7 +86,7 @@ def _count_bounds(config: ThresholdConfig, size: int) -> list[int]:
 
 
 def _threshold_rows(config: ThresholdConfig, channel: int, name: str) -> list[tuple[int, str]]:
-    """Return the indices of the threshold rows that a channel uses, each with the Verilog condition that selects it."""
+    """Return a list of (index, Verilog condition) of the threshold rows that a channel uses: when one is selected."""
     if config.by_channel:
         return [(channel, "1'b1")]
     if not config.counts:

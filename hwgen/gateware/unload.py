@@ -169,7 +169,7 @@ class Unload(ConfiguredComponent[UnloadConfig]):
         return m
 
     def _elaborate_shift(self, m: Module) -> list[list[Signal]]:
-        """Add the serialiser's shift register of results, and return its lowest lanes, which are the output beat."""
+        """Add the serialiser's shift register of results; return nested lists of its lowest lanes, the output beat."""
         config, pixels = self.config, self.config.pixels
         values = [
             [

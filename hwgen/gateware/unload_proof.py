@@ -68,7 +68,7 @@ def beats_left(config: UnloadConfig) -> str:
 
 
 def _values(config: UnloadConfig) -> list[str]:
-    """Return observer lines (Verilog) that shift a free bit per channel of a result, and keep its pass's index."""
+    """Return a list of observer lines (Verilog) that shift a free bit per channel, and keep the pass's index."""
     lanes, sent = config.lanes_in, config.lanes_out
     fold_bits = max(1, (len(config.fold_beats) - 1).bit_length())
     return [
@@ -82,7 +82,7 @@ def _values(config: UnloadConfig) -> list[str]:
 
 
 def _matches(config: UnloadConfig) -> list[str]:
-    """Return a Verilog condition for each lane of a serialiser's output beat: it has its channel's value, if any."""
+    """Return a list of Verilog conditions, per lane of a serialiser's output beat: it has its channel's value."""
     value, matches = config.shape.width * config.pixels, []
     for lane in range(config.lanes_out):
         short = [fold for fold, beats in enumerate(config.fold_channels) if lane >= len(beats[-1])]

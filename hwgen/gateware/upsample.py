@@ -64,7 +64,7 @@ class UpsampleConfig(OneMapConfig):
         return self.input.width * self.factors[1]
 
     def read_cycles(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return the shape of an array of one input row's output cycles, and the index of the cycles that read input.
+        """Return a pair: shape of an array of an input row's output cycles, and index of the cycles that read input.
 
         The array has an entry for every cycle (step) that outputs a repetition of the row. The index selects the
         cycles that accept a beat: the beat's first repetition, in the first repetition of the row.

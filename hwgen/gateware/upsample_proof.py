@@ -59,7 +59,7 @@ def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
 
 
 def _step_lines(config: UpsampleConfig) -> list[str]:
-    """Return Verilog lines of an observer that counts the output cycles of an input row, and marks those with input."""
+    """Return a list of Verilog lines: an observer that counts an input row's output cycles, and marks some."""
     (down, right), source = config.factors, config.input
     beats = counter("beat", source.row_steps, "repeat_count_ends")
     return [

@@ -21,14 +21,14 @@ __all__ = ["of_memories", "weights_of"]
 
 
 def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return proof obligations that a convolution's constant weight memories store its weights and are read in time."""
+    """Return a list of obligations that a convolution's weight memories store its weights and are read in time."""
     if config.loaded or not config.kinds.has_chains or not any(config.units.weight_bits):
         return []
     return [*([_addresses(config, site)] if config.rom_depth > 1 else []), _contents(config, site)]
 
 
 def _port(config: MultiplyConfig, memory: int) -> tuple[str, str]:
-    """Return the Verilog names of a weight memory's read address and enable registers, or constants in their place.
+    """Return a pair of Verilog names: a weight memory's read address and enable registers, or constants for them.
 
     A memory that stores all positions has the registers of position 0. A memory without an enable reads in each cycle.
     """
@@ -166,7 +166,7 @@ def _decoded_weights(config: MultiplyConfig, position: int, word: str) -> Iterat
 
 
 def _expected(config: MultiplyConfig, position: int) -> list[int]:
-    """Return a chain position's weights packed into one integer, the first one lowest, per cycle of a window."""
+    """Return a list by cycle of a window: a chain position's weights packed into an integer, first one lowest."""
     columns = [
         [weight or (-1 if bits < config.weight_bits else 0) for weight in weights_of(config, lane, index)]
         for unit, bits, index in _word_fields(config, position)

@@ -244,7 +244,7 @@ def token_beat(source: BeatFormat) -> str:
 
 
 def token_words(window: LineBufferConfig) -> list[str]:
-    """Return, for each pixel of a beat, the bits of the wire ``token`` for its channels, as a Verilog concatenation."""
+    """Return a list of Verilog concatenations, per pixel of a beat: the bits of ``token`` for its channels."""
     source = window.input
     return [
         f"{{{', '.join(f'token[{lane * source.pixels + pixel}]' for lane in reversed(range(source.lanes)))}}}"

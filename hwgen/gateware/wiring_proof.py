@@ -37,7 +37,7 @@ _FIELDS = ("enable", "address", "data")
 
 
 def layer_names(config: AcceleratorConfig) -> list[str]:
-    """Return the instance names in an accelerator: its layers in order, then its input guards (frame length checks)."""
+    """Return a list of instance names in an accelerator: its layers in order, then its input guards."""
     return config.instances[: len(config.layers) + len(config.input_ports)]
 
 
@@ -48,7 +48,7 @@ def accelerator_parts(config: AcceleratorConfig) -> dict[str, Any]:
 
 
 def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
-    """Return proof obligations that an accelerator's ports, layers, input guards and weight loader are wired correctly.
+    """Return a list of obligations that an accelerator's ports, layers, guards and weight loader are wired correctly.
 
     Wires are the streams from guard to layer, from layer to layer, and to outputs; clock, reset, and flags of wrong
     frames; and the ring of run-time weights. If weights are loaded, logic lets no frame begin during a load.
@@ -103,7 +103,7 @@ def _weights_wires(config: AcceleratorConfig, layers: list[str], site: Site) -> 
 
 
 def _frame_gate_rules(config: AcceleratorConfig, guards: list[str]) -> dict[str, str]:
-    """Return Verilog expressions, by port, for the gates that stop frames during a load, and for frame ends."""
+    """Return a dict of Verilog expressions by port: gates that stop frames during a load, and frame ends."""
     load, rules = config.instances[-1], {}
     for index, (port, guard) in enumerate(zip(config.input_ports, guards, strict=True)):
         name, is_open, offered = port.name, f"{load}.open_{index}", f"{guard}.i__valid"
@@ -135,7 +135,7 @@ def _merged_ready(layer: LayerConfig, name: str, site: Site) -> str:
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return proof obligations that every port of a layer's components, and of the layer, is wired to its right source.
+    """Return a list of obligations that every port of a layer and its components is wired to its right source.
 
     A layer passes its results unchanged from part to part. All its FIFOs receive the same results: a fork loses no beat
     for one of its readers. Words of run-time weights lead from their link to the memories of each part. The obligation
@@ -152,7 +152,7 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def of_layer_streams(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return proof obligations that a layer's streams are wires, for layers whose credit counters are not proved."""
+    """Return a list of obligations that a layer's streams are wires, for layers without proved credit counters."""
     return [wired(site, "Streams between the parts of a layer are wires.", _layer_wires(layer, site))]
 
 

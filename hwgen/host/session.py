@@ -139,7 +139,7 @@ class Session:
         return [host.as_by_runtime(network, name, values) for name, values in zip(names, outputs, strict=True)]
 
     def _outputs(self, names: Sequence[str], input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the model's outputs for a batch as arrays ``(n, ...)``, or arrays of ``n`` arrays if sizes vary."""
+        """Return a list of the model's outputs for a batch: arrays ``(n, ...)``, or of ``n`` arrays if sizes vary."""
         from hwgen.network import quantise
 
         if not isinstance(input_feed, Mapping):
@@ -257,7 +257,7 @@ def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.P
 
 
 def _types(feed: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]] | None:
-    """Return a feed's inputs by name, as pairs (type, shape of a frame); ``None`` if the feed is not valid."""
+    """Return a dict of a feed's inputs, as pairs (type, shape of a frame); ``None`` if the feed is not valid."""
     if not isinstance(feed, Mapping) or not feed:
         return None
     if not all(isinstance(values, np.ndarray) and values.ndim for values in feed.values()):

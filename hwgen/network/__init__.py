@@ -89,7 +89,7 @@ def survey(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> 
 
 
 def runtime_layers(source: str | os.PathLike[str], network: Network, options: ModelOptions = AS_IT_IS) -> RuntimeLayers:
-    """Return an ONNX Runtime session that computes the output of each of the network's layers, for comparison.
+    """Return `RuntimeLayers`: an ONNX Runtime session that computes every layer's output, for comparison.
 
     The other parameters are as in `load`.
 
@@ -112,7 +112,7 @@ def _is_as_written(source: str | os.PathLike[str], options: ModelOptions) -> boo
 def _model(
     source: str | os.PathLike[str], options: ModelOptions, notes: list[str] | None = None
 ) -> tuple[onnx.ModelProto, str, str]:
-    """Load an ONNX model (quantise it if float); return it, its network's name, and a prefix for error messages.
+    """Load an ONNX model (quantise it if float); return a triple: model, its network's name, and a prefix for errors.
 
     With ``pixels`` its inputs are raw pixels. A warning of a file whose numbers are read otherwise is added to
     ``notes``.
@@ -126,7 +126,7 @@ def _model(
 def _quantised(
     source: str | os.PathLike[str], options: ModelOptions, notes: list[str]
 ) -> tuple[onnx.ModelProto, str, str]:
-    """Load a quantised ONNX model or quantise a float one; return it, its network's name, a prefix for errors."""
+    """Load an ONNX model (quantise a float one); return a triple: model, network's name, prefix for errors."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file

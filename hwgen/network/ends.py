@@ -73,7 +73,7 @@ class Frames:
         return self.before * count * self.behind
 
     def batch_of(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the tensor of a whole batch, joined from tensors of single frames, each computed as a batch of one."""
+        """Return the tensor of a batch as an array, joined from tensors of single frames, each computed by itself."""
         if len(tensors) == 1:
             return tensors[0]
         if self.vanishes:

@@ -262,7 +262,7 @@ class Network:
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """Positions where only one map crosses, so that the network can be divided: numbers of layers before them.
+        """Tuple of positions (numbers of layers before) where only one map crosses, so that a network can be divided.
 
         A single map crosses a cut, so that each side has one input map and one output map. It is the output of the
         layer right before the cut; all other layers before the cut are its ancestors, because every output is read.
@@ -282,7 +282,7 @@ class Network:
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """Numbers of layers before each possible boundary of fusion groups: 0, each of ``cuts``, and all layers."""
+        """Tuple of numbers of layers before each possible boundary of fusion groups: 0, each of ``cuts``, and all."""
         return (0, *self.cuts, len(self.layers))
 
     @property
@@ -321,7 +321,7 @@ class Network:
         return tuple(layer.geometry for layer in self.layers)
 
     def part(self, begin: int, end: int) -> Network:
-        """Return layers ``begin`` to ``end - 1`` as a network; both must be possible cuts or ends of this network.
+        """Return a `Network`: layers ``begin`` to ``end - 1``, both of them possible cuts or ends of this network.
 
         If these are all layers, this network itself. If several of the layers read the map that crosses the first cut,
         a copy of it is the first layer (`copy_at`).

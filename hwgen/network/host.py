@@ -52,7 +52,7 @@ def inputs(network: Network) -> tuple[InputEnd, ...]:
 
 
 def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
-    """Return the ONNX model's inputs that the hardware reads: by name, its description and its feature map."""
+    """Return a dict by name of the ONNX model's inputs that the hardware reads: (description, feature map)."""
     ends = (end for end in inputs(network) if end.taken)
     return {end.name: (end, source) for end, source in zip(ends, network.input_maps, strict=True)}
 
@@ -106,7 +106,7 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
 
 
 def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Run the operators before a model's first quantisers on input frames ``(n, ...)``; return the quantisers' inputs.
+    """Run the operators before a model's first quantisers on frames ``(n, ...)``; return a tuple of their outputs.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def as_objects(frames: Sequence[np.ndarray]) -> np.ndarray:
 def all_outputs(
     network: Network, maps: Sequence[np.ndarray], frames: Sequence[np.ndarray], prepared: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Return all outputs of the ONNX model, each ``(n, ...)``, computed on the host from the hardware's output maps.
+    """Return a list of all outputs of the ONNX model, each ``(n, ...)``, computed on the host from output maps.
 
     An output whose number of rows depends on the frame's values is an array of ``n`` arrays.
 
@@ -365,12 +365,12 @@ def part_line(network: Network) -> str:
 
 
 def _shortened(operators: Iterable[str]) -> tuple[str, ...]:
-    """Return each operator's name once, with the number of its occurrences if there are several, as in ``2 Relu``."""
+    """Return a tuple: each operator's name once, with its number of occurrences if several, as in ``2 Relu``."""
     return tuple(name if count == 1 else f"{count} {name}" for name, count in Counter(operators).items())
 
 
 def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: Layout | None = None) -> dict[str, Any]:
-    """Return the JSON description of a tensor for ``plan.json``, with its layout if this differs from the map's."""
+    """Return a tensor's JSON description for ``plan.json`` (a dict), with its layout if it is not the map's."""
     reordered: dict[str, Any] = {}
     if layout is not None:
         reordered = {"map": list(layout.map), "parts": list(layout.factors), "order": list(layout.order)}
@@ -434,7 +434,7 @@ class _Session:
         self._inputs = [value.name for value in self._session.get_inputs()]
 
     def run(self, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Run the operators on input tensors, and return all outputs in the order of the session's outputs."""
+        """Run the operators on input tensors; return a list of all outputs in the order of the session's outputs."""
         try:
             results = self._session.run(None, dict(zip(self._inputs, feeds, strict=True)))
         except Exception as error:

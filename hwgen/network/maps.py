@@ -48,7 +48,7 @@ class IntegerType:
         return max(self.maximum - zero, zero - self.minimum)
 
     def narrowed(self, *values: int) -> IntegerType:
-        """Return the narrowest integer type of the same signedness that holds ``values``; at least 2 bits if signed."""
+        """Return the narrowest `IntegerType` of equal signedness that holds ``values``; if signed, 2 bits or more."""
         low, high = min(values), max(values)
         bits = max(signed_bits(low, high), 2) if self.signed else max(high.bit_length(), 1)
         return IntegerType(bits=bits, signed=self.signed)
@@ -181,7 +181,7 @@ class Window:
         return rows, columns
 
     def reach(self, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return begin and end of the input rows (axis 0) or columns (1) that outputs ``begin`` to ``end`` read.
+        """Return a pair: begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included: they
         are negative, or past the map's end.

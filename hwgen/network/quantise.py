@@ -39,7 +39,7 @@ Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 
 
 def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Return a user's input frames as one array per input of the ONNX model, in the model's order, after a check.
+    """Return a tuple of a user's input frames, one array per input of the ONNX model, in order, after a check.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def given_ends(network: Network) -> tuple[InputEnd, ...]:
 
 
 def checked_frames(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Check a user's frames (types, shapes, values), and return one array per model input, in the model's order.
+    """Check a user's frames (types, shapes, values); return a tuple: one array per model input, in the model's order.
 
     Raises
     ------

@@ -78,7 +78,7 @@ def fit_table(
     output: tuple[int, int, int],
     bits: int,
 ) -> tuple[np.ndarray, int] | None:
-    """Return a 1x1 depthwise convolution's constants and fraction bits that give a table's outputs, or ``None``.
+    """Return a pair: a 1x1 depthwise convolution's constants and fraction bits for a table's outputs, or ``None``.
 
     The search compares ``clip(round((w * x + b) * significand / 2**shift) + zero)`` with ``wanted`` for many weights
     ``w``. The bias ``b`` is the offset in steps of ``w``, rarely one more or less. The factor is adjusted if ``wanted``
@@ -192,7 +192,7 @@ def fit_mean(
     output: tuple[int, int, int],
     channels: int,
 ) -> FittedMean:
-    """Return integer weight and requantisation that round means like float32, ties to even, for all possible sums.
+    """Return a `FittedMean` (integer weight, requantisation) that rounds means of all possible sums like float32.
 
     The sum is rounded once to float32, divided by the count and then by the output's scale. If no rule gives all
     outputs, the result is the rule with the fewest others, which differ by 1.
@@ -231,7 +231,7 @@ def fit_mean(
 def _fitting_mean(
     sums: np.ndarray, wanted: np.ndarray, factor: float, output: tuple[int, int, int], bound: int
 ) -> FittedMean:
-    """Return weight and rule for one channel such that the fewest sums give an output other than ``wanted``."""
+    """Return a `FittedMean` of one channel such that the fewest sums give an output other than ``wanted``."""
     zero, low, high = output
     lower = np.where(wanted == low, -np.inf, wanted - zero - 0.5)[None]
     upper = np.where(wanted == high, np.inf, wanted - zero + 0.5)[None]

@@ -21,7 +21,7 @@ from hwgen.network.zoo import graphs, tables
 
 
 def names() -> list[tuple[str, str]]:
-    """Return (name, description) of every built-in network: chains, branching networks, and test models of onnx."""
+    """Return a list of (name, description) of every built-in network: chains, branching ones, onnx test models."""
     named = [(name, entry.description) for name, entry in (*tables.TABLES.items(), *graphs.GRAPHS.items())]
     return named + [
         (name, "from the onnx package: the whole graph, or its linear part :partN")
@@ -30,7 +30,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
-    """Return the first chain of convolutions and pools of a model, up to a dense layer, as a network of shapes only.
+    """Return a `Network` of shapes: a model's first chain of convolutions and pools, up to a dense layer.
 
     The model is an ``.onnx`` file or a built-in network. With ``dense``, fully connected layers are included, and the
     classifier of a built-in chain. The name of a built-in network can have a prefix and a size, as in

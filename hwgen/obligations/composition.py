@@ -67,7 +67,7 @@ def composition(
 
 
 def wired(site: Site, statement: str, wires: Mapping[str, str], kind: str = "wires") -> Obligation:
-    """Return the obligation (property to prove) that each port in ``wires`` is the same net as the port it maps to."""
+    """Return the proof `Obligation` that each port in ``wires`` is the same net as the port it maps to."""
     return site.obligation(kind, statement, methods=("structure",), structure={"wires": dict(wires)})
 
 

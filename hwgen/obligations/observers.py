@@ -24,7 +24,7 @@ __all__ = [
 
 
 def age(cycles: int) -> list[str]:
-    """Return lines of Verilog: a counter ``age`` of the cycles since the last reset, which stops at ``cycles``."""
+    """Return a list of Verilog lines: a counter ``age`` of cycles since the last reset, which stops at ``cycles``."""
     return [
         f"reg {bits_for(cycles)} age = 0;",
         f"always @(posedge clk) age <= rst ? 0 : age + (age != {cycles});",
@@ -43,12 +43,12 @@ def register(name: str, value: str, width: int = 1, init: int = 0, reset: str = 
 
 
 def kept(name: str, width: int, value: str, when: str) -> list[str]:
-    """Return lines of Verilog: a register that loads ``value`` in cycles with ``when`` high, else keeps its value."""
+    """Return a list of Verilog lines: a register that loads ``value`` in cycles with ``when``, else keeps its value."""
     return [f"reg [{width - 1}:0] {name};", f"always @(posedge clk) if ({when}) {name} <= {value};"]
 
 
 def stages(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
-    """Return lines of Verilog: registers ``NAME_1``, ``NAME_2``, .. with a value as it was 1 to ``cycles`` cycles ago.
+    """Return a list of Verilog lines: registers ``NAME_1``, ``NAME_2``, .. with a value 1 to ``cycles`` cycles ago.
 
     With ``resets``, values from before a reset become 0.
     """
@@ -58,12 +58,12 @@ def stages(name: str, width: int, value: str, cycles: int, *, resets: bool = Fal
 
 
 def balance(name: str, largest: int, comes: str, leaves: str) -> list[str]:
-    """Return lines of Verilog: a counter ``name`` of what has come minus what has left, at most ``largest``."""
+    """Return a list of Verilog lines: a counter ``name`` of what has come minus what left, at most ``largest``."""
     return register(name, f"{name} + ({comes}) - ({leaves})", max(1, largest.bit_length()))
 
 
 def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
-    """Return lines of Verilog: a counter that ``moves`` steps from 0 to ``last`` and wraps, marked by ``NAME_ends``.
+    """Return a list of Verilog lines: a counter that ``moves`` steps from 0 to ``last``, where ``NAME_ends`` is high.
 
     ``last`` is ``count - 1`` by default. An expression must not exceed it.
     """
@@ -75,7 +75,7 @@ def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
 
 
 def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
-    """Return lines of Verilog: ``NAME_was``, a value of ``width`` bits as it was ``cycles`` cycles ago, 0 or more.
+    """Return a list of Verilog lines: ``NAME_was``, a value of ``width`` bits as it was ``cycles`` cycles ago.
 
     With ``resets``, the values of cycles before a reset become 0.
     """
@@ -90,7 +90,7 @@ def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = Fa
 
 
 def patience(is_idle: str, bound: int) -> list[str]:
-    """Return lines of Verilog: a counter ``idle`` of cycles in a row with ``is_idle``, up to ``bound + 1``."""
+    """Return a list of Verilog lines: a counter ``idle`` of cycles in a row with ``is_idle``, to ``bound + 1``."""
     return [
         f"reg {bits_for(bound + 1)} idle = 0; wire is_idle = {is_idle};",
         f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
@@ -98,7 +98,7 @@ def patience(is_idle: str, bound: int) -> list[str]:
 
 
 def since(event: str, cycles: int) -> list[str]:
-    """Return lines of Verilog: a counter ``since`` of the cycles after the last ``event``, up to ``cycles``."""
+    """Return a list of Verilog lines: a counter ``since`` of cycles after the last ``event``, up to ``cycles``."""
     return [
         f"reg {bits_for(cycles)} since = {cycles};",
         f"always @(posedge clk) since <= rst ? {cycles} : {event} ? 1 : since + (since != {cycles});",

@@ -187,7 +187,7 @@ class Site:
         return f"{memory}__r0_data" if memory in self.module.instances else f"{memory}_data"
 
     def streams(self, direction: str) -> list[str]:
-        """Return the names of the module's stream ports with back-pressure, of direction ``input`` or ``output``."""
+        """Return a list of the module's stream ports with back-pressure, of direction ``input`` or ``output``."""
         ports = self.module.ports
         names = [name.removesuffix("__valid") for name in ports if name.endswith("__valid")]
         return [name for name in names if f"{name}__ready" in ports and ports[f"{name}__valid"].direction == direction]

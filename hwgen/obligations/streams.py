@@ -38,7 +38,7 @@ def waits(site: Site, *names: str) -> tuple[str, ...]:
 
 
 def rules(*names: str) -> dict[str, str]:
-    """Return Verilog expressions, by description: a valid beat of each stream stays unchanged until accepted."""
+    """Return a dict of Verilog expressions by description: a stream's valid beat stays unchanged until accepted."""
     facts = {}
     for name in names:
         facts[f"{name}.valid stays until {name}.ready"] = f"!{name}_waits | {name}__valid"
@@ -90,7 +90,7 @@ def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligatio
 def held(
     channel: str, valid: str, ready: str, values: dict[str, int], reset: str = "rst"
 ) -> tuple[list[str], dict[str, str]]:
-    """Return lines of Verilog, and assertions by description: a channel's transfer stays equal until accepted.
+    """Return a pair: Verilog lines, and a dict of assertions that a channel's transfer stays equal until accepted.
 
     Parameters
     ----------

@@ -419,7 +419,7 @@ def requested_template(options: Mapping[str, Any], bus_bits: int | None = None) 
 
 
 def choosing(options: Mapping[str, Any], bus_bits: int | None = None) -> list[str]:
-    """Return names of the set options that belong to one template only, and so choose it; neutral values don't.
+    """Return a list of names of set options that belong to one template only, and so choose it; not neutral values.
 
     The parameters are as for `requested_template`. `Option.neutral` has the neutral values.
     """
@@ -439,7 +439,7 @@ def typed(name: str, value: Any) -> str:
 
 
 def rows(options: type = PlanOptions) -> list[tuple[str, ...]]:
-    """Return a Markdown table's rows: each option's Python name, command-line name, values, default and meaning."""
+    """Return a list of a Markdown table's rows: each option's Python and command-line name, values, default, text."""
     return [
         (
             f"`{name}`",

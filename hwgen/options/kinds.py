@@ -72,7 +72,7 @@ class ValueKind(ABC):
         return different([self.parse(part) for part in text.split(",")], text)
 
     def argument(self) -> dict[str, Any]:
-        """Return the keyword arguments of `argparse.ArgumentParser.add_argument` for this kind, except ``help``."""
+        """Return a dict of keyword arguments of `argparse.ArgumentParser.add_argument`, without ``help``."""
         return {"type": self.parse, "metavar": self.metavar}
 
     def more_arguments(self) -> dict[str, dict[str, Any]]:
@@ -303,7 +303,7 @@ def _range(part: str, integers: bool) -> list[Any]:
 
 
 def different(values: list[Any], text: str) -> list[Any]:
-    """Return a sweep's values unchanged, or raise ArgumentTypeError with ``text`` if a value occurs twice."""
+    """Return a sweep's list of values unchanged, or raise ArgumentTypeError with ``text`` if a value repeats."""
     if len(set(values)) < len(values):
         raise argparse.ArgumentTypeError(f"has a value twice: {text!r}")
     return values

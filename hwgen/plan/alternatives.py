@@ -121,7 +121,7 @@ def _min_luts(task: Task, begin: int, end: int) -> int:
 
 
 def weights_refusal(task: Task) -> Refusal | None:
-    """Return a refusal that names the first layer whose weights exceed the device's memory; ``None`` if there is none.
+    """Return a `Refusal` that names the first layer whose weights exceed the device's memory, or ``None``.
 
     It also says how many of the previous layers fit (`first_that_fit`).
     """
@@ -141,7 +141,7 @@ def tiles_clause(task: Task, layer: Op) -> str:
 
 
 def tiles_notes(task: Task) -> tuple[str, ...]:
-    """Return a plan's note, if any, on bytes and cycles of computing each layer by itself in the layer's best tiles.
+    """Return a tuple with a plan's note, if any, on bytes and cycles of each layer by itself in its best tiles.
 
     The result is empty if not one window of some layer fits.
     """
@@ -153,7 +153,7 @@ def tiles_notes(task: Task) -> tuple[str, ...]:
 
 
 def _tiled(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
-    """Return two sums over layers, each in its best tiles: bytes moved off chip, and minimum cycles per frame.
+    """Return a pair of sums over layers in their best tiles: bytes moved off chip, minimum cycles per frame.
 
     Raises
     ------

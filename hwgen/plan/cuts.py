@@ -68,7 +68,7 @@ def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
 
 
 def _minimal(labels: list[tuple[tuple[int, ...], Any]]) -> list[tuple[tuple[int, ...], Any]]:
-    """Return the Pareto-optimal (costs, path) pairs of groupings, sorted by costs; of equal costs only the first."""
+    """Return a list of the Pareto-optimal (costs, path) pairs of groupings by costs; of equal ones only the first."""
     labels.sort(key=lambda label: label[0])  # stable: of equal costs the first stays
     kept: list[tuple[tuple[int, ...], Any]] = []
     stairs: list[tuple[int, int]] = []  # front of the last two costs: the second cost rises, the third falls

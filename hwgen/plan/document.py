@@ -323,7 +323,7 @@ def _count(count: int) -> str:
 
 
 def _with_weights(group: Group, entries: Sequence[Entries], board: Board) -> Group:
-    """Return a copy of a group with each layer's weights in the memory that the layer's ``plan.json`` entry names.
+    """Return a `Group`: a copy with each layer's weights in the memory that its ``plan.json`` entry names.
 
     The memory is ``lut``, ``block``, ``stream`` or null; also ``ultra`` for weights that are loaded at run time, on a
     board with UltraRAM. A layer whose weights are in the named memory by default is left unchanged.
@@ -346,7 +346,7 @@ def _with_weights(group: Group, entries: Sequence[Entries], board: Board) -> Gro
 
 
 def _rams(board: Board, has_ultra: bool) -> tuple[str, ...]:
-    """Return the names of a board's kinds of RAM, such as ``lut`` and ``block``; ``ultra`` only if ``has_ultra``."""
+    """Return a tuple of a board's kinds of RAM, such as ``lut`` and ``block``; ``ultra`` only if ``has_ultra``."""
     return tuple(ram for ram in board.family.memories.ram_attributes if has_ultra or ram != "ultra")
 
 

@@ -36,7 +36,7 @@ MAX_STEPS = 16
 
 
 def parse(text: str, network: Network) -> tuple[Span, ...]:
-    """Return the fusion groups in a text such as ``conv1_1-pool1,conv2_1`` as ranges of layer indices (begin, end).
+    """Return a tuple of layer index ranges (begin, end): the fusion groups in a text as ``conv1_1-pool1,conv2_1``.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def cut(task: Task) -> tuple[Group, ...] | Refusal:
 
 
 def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
-    """Return the grouping (layer ranges) with the fewest cycles per frame; ``None`` if not below ``max_cycles``.
+    """Return a tuple of layer ranges: the grouping of fewest cycles per frame; ``None`` if not below ``max_cycles``.
 
     Return ``None`` if no grouping is estimated at less than ``max_cycles``. Lower bounds of the cycles are computed for
     all groups. Only groups of groupings whose bounds are below ``max_cycles`` are estimated: mostly none at all, and
@@ -248,7 +248,7 @@ class _Cutting:
         return None
 
     def _best_grouping(self) -> tuple[Span, ...] | None:
-        """Return the best grouping's layer ranges by the fusion groups' costs so far; ``None`` if none is left."""
+        """Return a tuple of layer ranges: the best grouping by its fusion groups' costs so far; ``None`` if none."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
         points = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
@@ -315,7 +315,7 @@ class _Cutting:
         return first if _is_one(span) else f"{first} to {last}"
 
     def _neediest(self, uncut: Sequence[Span]) -> tuple[int, Span]:
-        """Return the maximum of some layer ranges' minimum numbers of DSP slices, and the first range that needs it."""
+        """Return a pair: the maximum of layer ranges' minimum numbers of DSP slices, and the first range with it."""
         needs = [int(self.task.search.part(*span).cheapest_of_all.cost) for span in uncut]
         return max(needs), uncut[needs.index(max(needs))]
 

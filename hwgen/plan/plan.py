@@ -58,7 +58,7 @@ class Placement(ABC):
 
     @cached_property
     def bounds(self) -> dict[str, int]:
-        """Lower bounds of the interval in cycles, by what sets them (``circuit``, ``words on the bus``, ``memory``).
+        """Dictionary of lower bounds of the interval in cycles: ``circuit``, ``words on the bus``, ``memory``.
 
         It is empty without an interval. The largest bound is the interval that a design reaches with its bus wrapper
         and off-chip memory, if software keeps up. The cycles of groups that run in turn contain their transfers.
@@ -66,7 +66,7 @@ class Placement(ABC):
         return {} if self.cycles.interval is None else {"circuit": self.cycles.interval}
 
     def predict(self, frames: int) -> Cycles:
-        """Return latency and interval, in cycles, of ``frames`` frames back to back with a memory that never stalls.
+        """Return `Cycles`: latency and interval of ``frames`` frames back to back, if memory never stalls.
 
         The interval of a short run can differ from the steady interval.
         """

@@ -193,7 +193,7 @@ class PlanSearch:
 
 
 def _slice_notes(task: Task) -> tuple[str, ...]:
-    """Return notes for users on the layers with weights that can't use the requested multiplier, with the reason."""
+    """Return a tuple of notes for users on layers with weights that can't use the requested multiplier, and why."""
     wanted, notes = task.multiplier, []
     if wanted is None:
         return ()

@@ -49,7 +49,7 @@ class WeightTerm:
 
 
 def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[WeightTerm, ...]:
-    """Return arrays that add up to weights ``(M, C, Kh, Kw)`` and that the engine multiplies exactly; mostly one.
+    """Return a tuple of arrays that add up to weights ``(M, C, Kh, Kw)``, each multiplied exactly; mostly one.
 
     In a channelwise pass each weight has a slice for itself, so that all weights of 8 bits are exact.
     """
@@ -84,7 +84,7 @@ def _exact_part(weights: np.ndarray, *, channelwise: bool) -> np.ndarray:
 
 
 def _region(weights: np.ndarray) -> tuple[Span, ...]:
-    """Return the (begin, end) of channels, in blocks of 8, of rows and of columns that hold all nonzero weights."""
+    """Return a tuple of (begin, end) ranges of channel blocks (of 8), rows and columns with all nonzero weights."""
     spans = []
     for axis in range(1, weights.ndim):
         indices = np.flatnonzero(weights.any(axis=tuple(other for other in range(weights.ndim) if other != axis)))
@@ -189,7 +189,7 @@ class FixedProgram:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of instructions, constants, lookup words and register slots; last, whether constants are shared."""
+        """Tuple of numbers of instructions, constants, lookup words and slots; last, if constants are shared."""
         return len(self.words), len(self.constants), len(self.lookups), self.slots, self.shares_constants
 
     @property
@@ -315,7 +315,7 @@ class Pass:
         return replace(self, kept=Kept(source=source, operand=operand, target=target))
 
     def kept_rows(self) -> dict[str, int]:
-        """Return how many rows the on-chip map memory holds of each map that the pass accesses, by map name."""
+        """Return a dict by map name: number of rows in on-chip map memory of each map that the pass accesses."""
         edges = self.source, self.operand or ("", 0), self.target
         return {edge: rows for (edge, _), rows in zip(edges, self.kept, strict=True) if edge}
 
@@ -336,7 +336,7 @@ class Pass:
         return self.split.members * self.core_maps(engine)
 
     def divided(self, split: Split) -> Pass:
-        """Return a copy of the pass divided among teams of cores: its ``rows`` are one team's output rows."""
+        """Return a copy of the `Pass` divided among teams of cores: its ``rows`` are one team's output rows."""
         if not split.by_rows:
             operands = tuple(task.divided(split) for task in self.operands)
             return replace(self, split=split, operands=operands)
@@ -400,7 +400,7 @@ class Pass:
 
     @cached_property
     def terms(self) -> tuple[WeightTerm, ...]:
-        """Weight arrays (`WeightTerm`) that add up to the pass's weights, each multiplied exactly by the engine."""
+        """Tuple of weight arrays (`WeightTerm`) that sum to the pass's weights, each multiplied exactly."""
         assert self.weights is not None
         return weight_terms(self.weights, channelwise=self.channelwise)
 
@@ -416,13 +416,13 @@ class Pass:
 
     @cached_property
     def edges(self) -> tuple[str, ...]:
-        """Names of the feature maps that the pass (run of the array) reads, then the name of the map that it writes."""
+        """Tuple of names of the feature maps that the pass (run of the array) reads, then of the map it writes."""
         read = (self.source, *(task.source for task in self.operands), *([self.operand] if self.operand else []))
         return tuple(dict.fromkeys(edge for edge, _ in (*read, self.target)))
 
     @property
     def operand(self) -> tuple[str, int] | None:
-        """Name and first 8-channel block of the map added to or multiplied with the outputs; ``None`` without one."""
+        """Pair: name and first 8-channel block of the map added to or multiplied with outputs; ``None`` without."""
         return self.product.factor if self.product else self.addend
 
     @property
@@ -481,7 +481,7 @@ class Pass:
         return self.rows, self.columns
 
     def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
-        """Return (begin, end) of the input rows (axis 0) or columns that outputs ``begin`` to ``end - 1`` read.
+        """Return a pair: begin and end of the input rows (axis 0) or columns that ``begin`` to ``end - 1`` read.
 
         The half-open interval lies inside the map, and has at least one row. ``taps`` is an interval of the kernel's
         rows or columns; by default all of them. If teams divide the rows, the interval is team 0's, and can reach
@@ -499,7 +499,7 @@ class Pass:
 
 
 def geometry_of(op: Op, source: tuple[str, int], block: int = 0) -> dict[str, Any]:
-    """Return keyword arguments of `Pass` for a layer's geometry: maps, window, output size, padding value."""
+    """Return a dict of `Pass` keyword arguments: a layer's maps, window, output size and padding value."""
     return {
         "name": op.name,
         "source": source,
@@ -522,7 +522,7 @@ def window_of(op: Op) -> Window:
 
 
 def rule_of(integer_type: IntegerType, zero_point: int, low: int, high: int) -> StoredRange:
-    """Return a zero point and output limits of an integer type as the signed bytes that memory stores."""
+    """Return a `StoredRange`: zero point and output limits of an integer type as the signed bytes in memory."""
     shift = offset(integer_type)
     return StoredRange(zero_point=zero_point - shift, low=low - shift, high=high - shift)
 
@@ -547,7 +547,7 @@ def unscaled_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, ma
 
 
 def repeat_weights(task: Pass) -> Pass:
-    """Return a pass (run of the array) of `unscaled_pass` with weights and parameters repeated for each output channel.
+    """Return a `Pass` of `unscaled_pass` with weights and parameters repeated for each output channel.
 
     Its jobs can then compute several folds. That is fewer bytes than several jobs if the kernel has few taps.
     """

@@ -36,7 +36,7 @@ def check_frames(frames: object) -> None:
 
 
 def for_all_frames(layer_pass: Pass, frames: int) -> Pass:
-    """Return a pass (run of the array) for all frames at once, made from a pass that computes a single output pixel."""
+    """Return a `Pass` (run of the array) for all frames at once, made from one with a single output pixel."""
     window = layer_pass.window
     top, left, bottom, right = window.padding
     if window.kernel[0] > 1:

@@ -110,7 +110,7 @@ class ProgramSchedule:
 
     @property
     def outputs(self) -> tuple[MapLocation, ...]:
-        """Memory locations (`MapLocation`) of the first frame's output maps, one per output in the network's order."""
+        """Tuple of memory locations (`MapLocation`) of the first frame's output maps, in the network's order."""
         return tuple(self.locations[name] for name in self.network.output_layers)
 
     @property
@@ -149,7 +149,7 @@ class ProgramSchedule:
 
     @property
     def kept(self) -> ProgramSchedule:
-        """Schedule of the same choices that keeps every feature map at its own address in off-chip memory."""
+        """Schedule (`ProgramSchedule`) of the same choices with every map at its own off-chip address."""
         return schedule(
             self.network,
             self.engine,
@@ -214,7 +214,7 @@ def schedule(
     keep: Collection[str] | None = None,
     kept_maps: Mapping[str, KeptAt] | None = None,
 ) -> ProgramSchedule:
-    """Compile a network for an engine: choose tilings, allocate memory, and return all jobs with their addresses.
+    """Compile a network for an engine; return a `ProgramSchedule`: tilings, memory and all jobs with addresses.
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ class _Compiler:
         _check_names([task.name for layer in self._layers for task in layer.tasks], tilings)
 
     def follow(self, choices: Choices, rows: dict[str, int]) -> _ChosenGroups:
-        """Return the groups and tilings stated in ``choices``, with ``rows`` rows of maps in the map memory."""
+        """Return `_ChosenGroups`: groups and tilings stated in ``choices``, with ``rows`` rows in the map memory."""
         layouts = {name: _unfolded_size(tilings[0]) for choice in choices for name, tilings in choice.items()}
         for choice in choices:
             for name, (_, *others) in choice.items():
@@ -395,7 +395,7 @@ class _Compiler:
         return best
 
     def _layouts(self, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Unfold]:
-        """Return the unfolded layout of inputs, by name of the reading layer, for given rows and columns per pixel.
+        """Return a dict by reading layer of its input's unfolded layout, for given rows and columns per pixel.
 
         Raises
         ------
@@ -414,7 +414,7 @@ class _Compiler:
         return layouts
 
     def _variant(self, layouts: Mapping[str, Unfold], base: _Variant | None = None) -> _Variant:
-        """Return the network with given layouts of its inputs; it shares the search results of ``base``, if given."""
+        """Return a `_Variant`: the network with given input layouts; it shares the search results of ``base``."""
         network, engine = unfolded(self._network, layouts), self._engine
         layers = [self._unfolded(layer, layouts) for layer in self._layers]
         batch, parts = _divided_by_frames(network, layers, engine, self._whole, self._frames)
@@ -429,7 +429,7 @@ class _Compiler:
 
     @staticmethod
     def _unfolded(layer: LayerPasses, layouts: Mapping[str, Unfold]) -> LayerPasses:
-        """Return a layer with its passes, as a convolution of an unfolded input if ``layouts`` has its name."""
+        """Return `LayerPasses`: a layer with its passes, as an unfolded convolution if ``layouts`` has its name."""
         if layer.name not in layouts:
             return layer
         conv, *behind = layer.step.ops
@@ -438,7 +438,7 @@ class _Compiler:
         return LayerPasses(step, passes(step.ops, step.takes, step.inside))
 
     def _promising_layouts(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
-        """Return up to `MAX_LAYOUTS` unfolded layouts of a layer's input that seem faster than a plain one."""
+        """Return a list of at most `MAX_LAYOUTS` unfolded layouts of a layer's input that seem faster than plain."""
         if not options:
             return []
         (plain,) = (layer for layer in self._layers if layer.name == name)
@@ -461,7 +461,7 @@ class _Compiler:
         return cycles
 
     def _searched(self, variant: _Variant) -> _ChosenGroups:
-        """Return the groups and tilings with the fewest cycles that are found for a variant of the network."""
+        """Return `_ChosenGroups`: the groups and tilings of fewest cycles found for a variant of the network."""
         order = [[layer.step] for part in variant.parts for layer in part]
         search = _Search(
             variant.network, self._engine, variant.batch, variant.parts, order, variant.groupings, self._max_layers
@@ -470,7 +470,7 @@ class _Compiler:
 
 
 def _unfolded_size(tiling: Tiling) -> tuple[int, int]:
-    """Return a tiling's rows and columns per unfolded pixel: 0 rows means all kernel rows, 0 columns none."""
+    """Return a pair: a tiling's rows and columns per unfolded pixel; 0 rows: all kernel rows, 0 columns: none."""
     return tiling.unfold_rows, tiling.unfold_columns
 
 
@@ -481,7 +481,7 @@ def _layouts_by_size(conv: Conv) -> dict[tuple[int, int], Unfold]:
 
 
 def _rows_of_edges(network: Network, rows: Mapping[str, int]) -> dict[str, int]:
-    """Return, by map name, the rows in the map memory, from ``rows`` of the stored maps that contain the maps."""
+    """Return a dict by map name of rows in the map memory, from ``rows`` of the stored maps that contain them."""
     return {edge: rows[root] for edge, (root, _) in roots(network).items() if root in rows}
 
 
@@ -578,7 +578,7 @@ def in_order(network: Network, engine: EngineConfig, pace: Fraction | int, frame
 
 
 def passes_of(network: Network) -> list[Pass]:
-    """Return the passes through the array that compute a network, in its order, not yet divided among cores.
+    """Return a list of the passes (runs of the array) of a network, in its order, not yet divided among cores.
 
     Raises
     ------
@@ -652,7 +652,7 @@ def _allocate(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: 
 def _emit(
     emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[JobGroup]], data: Sequence[PassAddresses]
 ) -> Emitter:
-    """Append all jobs of a program to ``emitter``, and return it: jobs by frame, then jobs for all frames at once."""
+    """Append all jobs of a program to ``emitter``, and return this `Emitter`: jobs by frame, then for all at once."""
     by_frame, of_all = parts
     if emitter.engine.has_cores:
         return _emit_by_layer(emitter, locations, by_frame, data)

@@ -74,7 +74,7 @@ def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
 
 
 def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of an elementwise product: it copies the first map, and multiplies the copy by the second map."""
+    """Return a tuple with the pass of an elementwise product: it copies the first map, times the second one."""
     factors = product_factors(op)
     if factors is None:
         return (product_pass(op, edges),)
@@ -108,7 +108,7 @@ def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
 
 
 def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return passes of a maximum ``b + max(a - b, 0)`` or minimum ``b - max(b - a, 0)``, two per further map.
+    """Return a tuple of passes of a maximum ``b + max(a - b, 0)`` or minimum ``b - max(b - a, 0)``, two per map.
 
     All values are integers at the output's scale, which tables give.
     """

@@ -66,7 +66,7 @@ class Workload:
         )
 
     def estimate(self, engine: EngineConfig, pace: Fraction) -> Estimate:
-        """Return estimated cycles and bytes of a frame, if the memory port moves a beat in ``pace`` cycles.
+        """Return an `Estimate` of a frame's cycles and bytes, if the memory port moves a beat in ``pace`` cycles.
 
         Each pass takes as long as the array, the drain or the port, whichever is slowest, with the best division among
         cores. The port moves every map and weight once. Maps that the map memory can hold are not moved.
@@ -106,7 +106,7 @@ class Workload:
 
 
 def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction, frames: int = 1) -> Estimate | None:
-    """Return estimated cycles and bytes of a frame, with the best tile and cores for each pass; else ``None``.
+    """Return an `Estimate` of a frame's cycles and bytes with the best tile and cores for each pass, or ``None``.
 
     The result is ``None`` if the engine's buffers hold no tile of a pass. A map memory keeps maps (`_kept_maps`).
     """
@@ -152,7 +152,7 @@ def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:
 
 
 def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None:
-    """Return the estimated cost of a pass's best tiling in a share of the buffers; ``None`` if no tiling fits."""
+    """Return the estimated `TilingCost` of a pass's best tiling in a share of the buffers; ``None`` if none fits."""
     try:
         ((_, cost), *_) = best_tilings(request[0], engine, request[1])
     except PlanError:
@@ -161,7 +161,7 @@ def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None
 
 
 def _per_frame(task: Pass, cost: TilingCost | None) -> Estimate:
-    """Return the estimated cycles and bytes per frame of a pass (run of the array) for several frames at once."""
+    """Return an `Estimate`: cycles and bytes per frame of a pass (run of the array) for several frames at once."""
     if cost is None:
         return Estimate(np.inf, np.inf)
     frames = task.split.frames

@@ -54,7 +54,7 @@ class StepFunctions:
 
     @classmethod
     def of_table(cls, sums: np.ndarray, table: np.ndarray) -> StepFunctions:
-        """Return the thresholds of outputs ``table`` ``(M, n)`` for sums ``(M, n)`` or ``(n,)``, both increasing."""
+        """Return `StepFunctions`: thresholds of outputs ``table`` ``(M, n)`` for sums, both increasing."""
         low, high = int(table.min()), int(table.max())
         outputs = np.arange(low + 1, high + 1)
         sums = np.broadcast_to(sums, table.shape)
@@ -70,7 +70,7 @@ class StepFunctions:
 
     @classmethod
     def of_rule(cls, rule: Rule, low: int, high: int, limit: np.ndarray) -> StepFunctions:
-        """Return the thresholds between outputs of a requantisation, for sums of magnitude up to ``limit`` (M,)."""
+        """Return `StepFunctions`: thresholds of a requantisation's outputs, for sums up to magnitude ``limit`` (M,)."""
         outputs = np.arange(low + 1, high + 1)
         max_sums = np.broadcast_to(limit[:, None], (len(limit), len(outputs)))
         # Outputs are too small at ``before``, and large enough at ``above``.
@@ -88,7 +88,7 @@ class StepFunctions:
         )
 
     def of_products(self, bias: np.ndarray, fraction: int) -> StepFunctions:
-        """Return the thresholds in terms of ``s``, where the present sums are ``(s << fraction) + bias``."""
+        """Return `StepFunctions` with thresholds of ``s``, where the present sums are ``(s << fraction) + bias``."""
         above = -((bias[:, None] - self.above) >> fraction)
         below = (self.below - bias[:, None]) >> fraction
         return replace(self, above=above, below=below)
@@ -149,7 +149,7 @@ class Factors:
         return np.ldexp(self.significand.astype(np.float64), -np.minimum(self.shift, 1 << 10))
 
     def with_channel(self, index: int, other: Factors) -> Factors:
-        """Return a copy of these factors whose channel ``index`` is replaced by the only channel of ``other``."""
+        """Return a copy of these `Factors` whose channel ``index`` is replaced by the only channel of ``other``."""
         values = {name: getattr(self, name).copy() for name in ("significand", "shift", "bias")}
         for name, array in values.items():
             array[index] = getattr(other, name)[0]
@@ -285,7 +285,7 @@ def _equal_runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
 
 @lru_cache(maxsize=1024)
 def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
-    """Return a common weight of an average pool's taps, and factors that requantise the weighted sum exactly.
+    """Return a pair: a common weight of an average pool's taps, and factors that requantise the sum exactly.
 
     ONNX Runtime adds real values in float32, tap by tap. If the rounded sum can fall on either side of a tie,
     depending on the order of the values, no function of the integers' sum gives ONNX Runtime's output.
@@ -327,7 +327,7 @@ def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
 
 
 def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: FeatureMap) -> tuple[int, Factors] | None:
-    """Return a common weight above 1 for all taps, and factors with the right output for all sums, or ``None``.
+    """Return a pair: a weight above 1 for all taps, and factors with the right outputs for all sums, or ``None``.
 
     If averages are ties, a product must be one, too, after its rounding to float32. Each weight has another factor
     with another rounding. A zero point that differs by 1 rounds ties to the other side.

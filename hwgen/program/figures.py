@@ -137,7 +137,7 @@ class Band:
 
 
 def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
-    """Return the timeline rows of the engine's array, its memory port, and each layer, ordered by first cycle."""
+    """Return a tuple of timeline rows: the engine's array, memory port and each layer, ordered by first cycle."""
     names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups * job.compute.folds for job in schedule.jobs])
@@ -180,7 +180,7 @@ def _gaps_between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
 
 
 def _subtract_intervals(stretches: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return rows (begin, end) of cycles that lie in disjoint intervals, but not in other disjoint intervals."""
+    """Return an array of (begin, end) rows: cycles that lie in disjoint intervals, but not in certain others."""
     gaps = _gaps_between(int(stretches[:, 0].min(initial=0)), others, int(stretches[:, 1].max(initial=0)))
     edges = np.unique(np.concatenate([stretches.ravel(), gaps.ravel()]))
     covered = [np.diff(_cycles_before(intervals, edges)) > 0 for intervals in (stretches, gaps)]

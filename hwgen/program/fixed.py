@@ -88,7 +88,7 @@ def operand_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], w
 def input_operands(
     writer: FixedProgramBuilder, op: Op, edges: Sequence[str], spread: int = 0
 ) -> tuple[list[Pass], dict[int, RegisterValue]]:
-    """Return the passes that copy a layer's whole input maps to the fixed-point unit, and the values by input index.
+    """Return a pair: passes that copy a layer's whole input maps to the fixed-point unit, and a dict of the values.
 
     The last ``spread`` inputs have one pixel for all pixels, and arrive first.
     """
@@ -121,7 +121,7 @@ def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]
 def _add_operation(
     writer: FixedProgramBuilder, step: steps.Operation, values: Sequence[RegisterValue]
 ) -> RegisterValue:
-    """Add a `FixedPoint` operation's instructions to the program; return the value that holds its result."""
+    """Add a `FixedPoint` operation's instructions to the program; return a `RegisterValue`: its result."""
     match step:
         case steps.Table():
             if (step.table != step.table[:1]).any():
@@ -182,7 +182,7 @@ def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _channel_lines(table: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the slope, start and shift of the line nearest to each channel's outputs: ``slope * x + start >> shift``.
+    """Return a triple of arrays: slope, start, shift of each channel's nearest line, ``slope * x + start >> shift``.
 
     ``table`` has the outputs ``(C, n)`` of the values ``x``, starting at ``first``. Outputs at its bounds can lie on a
     line beyond them. The slope is the one that leaves the most room for the start.
@@ -280,7 +280,7 @@ def program_pass(operands: Sequence[Pass], program: FixedProgram, kind: IntegerT
 
 
 def _with_program(task: Pass, program: FixedProgram, kind: IntegerType) -> Pass:
-    """Return a copy of a pass whose outputs the fixed-point unit computes by ``program``, without requantisation."""
+    """Return a `Pass` whose outputs the fixed-point unit computes by ``program``, without requantisation."""
     tables = [(PROGRAM_TABLE, program.words), (LOOKUP_TABLE, program.lookups)]
     return replace(
         task,

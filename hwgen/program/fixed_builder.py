@@ -71,7 +71,7 @@ class FixedProgramBuilder:
         return ModelError(f"{self._name}: {reason}; use --template stream")
 
     def arrive(self, ends: Range, *, is_pixel: bool = False) -> RegisterValue:
-        """Return a value for an operand that the unit receives, in a register slot, before the program begins."""
+        """Return a `RegisterValue`: an operand that the unit receives, in a register slot, before the program."""
         return RegisterValue(self._free_slot(), ends, is_pixel)
 
     def _free_slot(self) -> int:
@@ -102,7 +102,7 @@ class FixedProgramBuilder:
     def add(
         self, code: Opcode, ends: Range, first: RegisterValue, second: RegisterValue | int | np.ndarray, **extra: int
     ) -> RegisterValue:
-        """Add an instruction with two operands (the second may be a constant); return the result's value.
+        """Add an instruction with two operands (the second may be a constant); return a `RegisterValue`: its result.
 
         ``ends`` are the smallest and the largest possible result.
         """
@@ -122,19 +122,19 @@ class FixedProgramBuilder:
     def plus(
         self, first: RegisterValue, second: RegisterValue | int | np.ndarray, sign: int = 1, ends: Range | None = None
     ) -> RegisterValue:
-        """Return the sum or difference of a value and a value or constant, by a new instruction; ``ends``: range."""
+        """Add an instruction: sum or difference of a value and a value or constant; return a `RegisterValue`."""
         low, high = second.ends if isinstance(second, RegisterValue) else (int(np.min(second)), int(np.max(second)))
         added_low, added_high = sorted((sign * low, sign * high))
         ends = ends or (first.ends[0] + added_low, first.ends[1] + added_high)
         return self.add(Opcode.ADD if sign > 0 else Opcode.SUBTRACT, ends, first, second)
 
     def plus_in_float32(self, first: RegisterValue, second: RegisterValue) -> RegisterValue:
-        """Return two values' sum, rounded to 24 significant bits as in float32, by a new instruction."""
+        """Add an instruction; return a `RegisterValue`: two values' sum, rounded to 24 significant bits (float32)."""
         low, high = (to_float32(sum(ends)) for ends in zip(first.ends, second.ends, strict=True))
         return self.add(Opcode.ADD_FLOAT, (low, high), first, second)
 
     def limit(self, value: RegisterValue, low: int, high: int) -> RegisterValue:
-        """Add the instructions that clamp a value to constant bounds, if it can exceed them; return the result."""
+        """Add the instructions that clamp a value to bounds that it can exceed; return a `RegisterValue`."""
         for code, bound, acts in (
             (Opcode.MAXIMUM, low, value.ends[0] < low),
             (Opcode.MINIMUM, high, value.ends[1] > high),
@@ -153,7 +153,7 @@ class FixedProgramBuilder:
         shift: int = 0,
         rounding: Rounding = Rounding.UPWARDS,
     ) -> RegisterValue:
-        """Return ``first * second / 2**shift``, rounded, by added instructions; ``second`` is a value or constants."""
+        """Add instructions; return a `RegisterValue`: ``first * second / 2**shift``, rounded."""
         if not isinstance(second, RegisterValue):
             ends = int(second.min()), int(second.max())
             if signed_bits(*ends) > FACTOR_BITS:
@@ -201,13 +201,13 @@ class FixedProgramBuilder:
         return self.times(total, np.array(1), shift - half, rounding)
 
     def scale(self, value: RegisterValue, bits: int) -> RegisterValue:
-        """Return a value divided by ``2**bits``, rounded, by an added instruction; negative ``bits`` multiply."""
+        """Add an instruction; return a `RegisterValue`: a value divided by ``2**bits``, rounded."""
         if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
             raise self.refuse(f"the engine's fixed-point unit shifts by {-bits} bits in several steps only")
         return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
 
     def look_up(self, value: RegisterValue, words: Sequence[int], low: int) -> RegisterValue:
-        """Return a value's entry in the table ``words``, whose first entry is for ``low``, by a new instruction."""
+        """Add a lookup instruction; return a `RegisterValue`: the entry in ``words``, whose first is for ``low``."""
         base = self._bases.setdefault(tuple(words), len(self._lookups))
         if base == len(self._lookups):
             self._lookups += words
@@ -219,7 +219,7 @@ class FixedProgramBuilder:
         return self.add(Opcode.LOOK_UP, (min(words), max(words)), value, 0, constant=0, base=(base - low) % MAX_LOOKUPS)
 
     def curve(self, value: RegisterValue, step: steps.Curve) -> RegisterValue:
-        """Add the instructions that compute a piecewise quadratic function of a value; return the result."""
+        """Add the instructions of a piecewise quadratic function of a value; return a `RegisterValue`."""
         size, (first, last) = step.segment_bits, _varying_segments(step)
         place = self.plus(value, -step.low - (first << size))
         place = self.limit(place, 0, min((last + 1 << size) - 1, step.high - step.low) - (first << size))
@@ -243,7 +243,7 @@ class FixedProgramBuilder:
     def _line(
         self, slope: RegisterValue, place: RegisterValue, shift: int, start: RegisterValue, ends: Range
     ) -> RegisterValue:
-        """Return ``(slope * place >> shift) + start`` from added instructions, and free the operands' slots."""
+        """Add instructions; return a `RegisterValue`: ``(slope * place >> shift) + start``; free operands' slots."""
         self.release(slope)
         moved = self.times(slope, place, shift, Rounding.DOWN)
         self.release(moved)
@@ -253,7 +253,7 @@ class FixedProgramBuilder:
     def _look_up_pair(
         self, index: RegisterValue, upper: np.ndarray, lower: np.ndarray
     ) -> tuple[RegisterValue, RegisterValue]:
-        """Add a lookup in words of two entries each; return the values ``upper[index]`` and ``lower[index]``."""
+        """Add a lookup in words of two entries each; return a pair: the values ``upper[index]``, ``lower[index]``."""
         base = int(lower.min())
         bits = int(lower.max() - base).bit_length()
         both = self.look_up(index, ((upper << bits) + lower - base).tolist(), 0)
@@ -266,7 +266,7 @@ class FixedProgramBuilder:
         return high, self.plus(rest, base)
 
     def requantise(self, value: RegisterValue, rule: OutputRule | None) -> RegisterValue:
-        """Return a value requantised by a layer's rule, by added instructions; free the value's register slot."""
+        """Add instructions that requantise a value by a layer's rule, and free its slot; return a `RegisterValue`."""
         if rule is None:
             return value
         if not isinstance(rule, Requantisation) or rule.float32:
@@ -284,7 +284,7 @@ class FixedProgramBuilder:
         return self.limit(value, rule.low, rule.high)
 
     def step_function(self, value: RegisterValue, function: Callable[[np.ndarray], np.ndarray]) -> RegisterValue:
-        """Return a step function of a value (steps at almost equal distances), by new instructions; free its slot.
+        """Add instructions of a step function (almost equal steps); return a `RegisterValue`; free the value's slot.
 
         The function converts an array of values to integers, and does not fall. A line tells the index of the last step
         below the value, or of the step after it. The comparison with that step decides.
@@ -318,14 +318,14 @@ class FixedProgramBuilder:
     def scale_channels(
         self, value: RegisterValue, factors: np.ndarray, shifts: np.ndarray, ends: Range, rounding: Rounding
     ) -> RegisterValue:
-        """Return ``value * factors / 2**shifts`` by channel, rounded; free the value's register slot."""
+        """Return a `RegisterValue`: ``value * factors / 2**shifts`` by channel, rounded; free the value's slot."""
         index = self.add_constant(factors, shifts)
         self.release(value)
         operands = {"second_is_constant": 1, "shift_is_constant": 1, "constant": index}
         return self.add(Opcode.MULTIPLY, ends, value, 0, rounding=rounding, **operands)
 
     def weighted_sum(self, terms: Sequence[tuple[IntegerType, int]]) -> RegisterValue:
-        """Add operands and the instructions for the sum of the operands times constant weights; return the sum.
+        """Add operands and the instructions for their sum times constant weights; return a `RegisterValue`.
 
         ``terms`` are the type and the weight of each value, in the order of arrival.
         """
@@ -342,7 +342,7 @@ class FixedProgramBuilder:
         return total
 
     def finish(self, value: RegisterValue, kind: IntegerType, row: int | None = None) -> FixedProgram:
-        """Add the instructions that write the bytes of the output value, highest first, and return the program.
+        """Add the instructions that write the output value's bytes, highest first; return the `FixedProgram`.
 
         With ``row``, the program only writes that byte, 0 for the highest.
         """

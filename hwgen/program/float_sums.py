@@ -86,12 +86,12 @@ def sum_pass(op: Sum, edges: Sequence[str]) -> Pass:
 
 
 def average_passes(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of an average pool whose taps are added in float32: one per rectangle of equal divisors."""
+    """Return a tuple of an average pool's passes, with taps added in float32: one per rectangle of equal divisors."""
     return tuple(_average_region(op, edges[0], region) for region in divisor_regions(op))
 
 
 def _average_region(op: AveragePool, edge: str, region: DivisorRegion) -> Pass:
-    """Return the pass that computes a rectangle of an average pool's output: one operand for each tap of the window."""
+    """Return the `Pass` that computes a rectangle of an average pool's output: one operand per tap of the window."""
     (first_row, end_row), (first_column, end_column) = region.rows, region.columns
     size, (down, right) = (end_row - first_row, end_column - first_column), op.window.stride
     top, left, bottom, right_padding = op.window.padding

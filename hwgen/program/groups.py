@@ -58,7 +58,7 @@ class LayerPasses:
         return self.step.ops[0].name
 
     def keeping(self, rows: Mapping[str, int]) -> LayerPasses:
-        """Return a copy of the layer whose maps have ``rows`` rows (by map name) in the on-chip map memory."""
+        """Return `LayerPasses`: a copy whose maps have ``rows`` rows (by map name) in the on-chip map memory."""
         return LayerPasses(self.step, tuple(task.keeping(rows) for task in self.tasks))
 
 
@@ -132,7 +132,7 @@ class Grouping:
         self._tries_between = False
 
     def moved(self, locations: Sequence[Mapping[str, MapLocation]]) -> Grouping:
-        """Return a copy of this search for groups with the maps at other addresses; it shares cached results."""
+        """Return a `Grouping`: a copy of this search with maps at other addresses, and shared cached results."""
         moved = copy(self)
         moved._locations = locations
         return moved
@@ -165,7 +165,7 @@ class Grouping:
     def groups(
         self, layers: Sequence[LayerPasses], max_layers: int = MAX_LAYERS, memory: MapMemoryModel | None = None
     ) -> list[JobGroup]:
-        """Return a network's layers divided, in order, into groups of alternating jobs with the fewest total cycles.
+        """Return a list of groups of alternating jobs into which a network's layers divide with fewest total cycles.
 
         With one core and no map memory there are two searches, without and with the tilings that are the cheapest
         between other layers. The result is from the search whose layers take the fewest exact cycles.
@@ -227,7 +227,7 @@ class Grouping:
         return groups
 
     def _group_with_tilings(self, layers: Sequence[LayerPasses], choice: Mapping[str, Sequence[Tiling]]) -> JobGroup:
-        """Return layers as one group of alternating jobs with chosen tilings; refuse tilings that don't fit."""
+        """Return a `JobGroup` of alternating jobs of layers with chosen tilings; refuse tilings that don't fit."""
         tasks = [task for layer in layers for task in layer.tasks]
         if len(layers) > 1 and share_tables(tasks):
             raise PlanError(f"{' and '.join(choice)} can't be side by side: both load the same table")
@@ -242,7 +242,7 @@ class Grouping:
         return JobGroup(tuple(layer.step for layer in layers), tiled_passes, 0.0)
 
     def _tiled(self, task: Pass, tiling: Tiling, room: Room) -> TiledPass:
-        """Return a pass (run of the array) with its tiling and estimated cost, divided among cores as the tiling says.
+        """Return a `TiledPass`: a pass with tiling and estimated cost, divided among cores as the tiling says.
 
         Raises
         ------
@@ -259,7 +259,7 @@ class Grouping:
         return TiledPass.of(divided, tiling, tiling_cost(divided, self._engine, tiling, room))
 
     def _divisions(self, task: Pass) -> list[Pass]:
-        """Return copies of a pass, one for each candidate division among cores; just the pass for one core."""
+        """Return a list of copies of a pass, one per candidate division among cores; one for a single core."""
         if not self._engine.has_cores:
             return [task]
         folds, by_rows = task.core_folds(self._engine), not task.is_scattered
@@ -314,7 +314,7 @@ class Grouping:
         return self._tilings[task.shape, self._whole, self._max_tilings(task)]
 
     def _groups_of_layer(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
-        """Return groups of a single layer, by frames at once, with the fastest tiling of each pass (run of the array).
+        """Return a dict by frames at once of a single layer's groups, with the fastest tiling of each pass.
 
         All passes of a group compute as many frames at once, which is the group's key.
         """
@@ -436,7 +436,7 @@ class Grouping:
     def _tried_between(
         self, near: Sequence[tuple[TiledPass, ...]], position: int
     ) -> list[tuple[tuple[tuple[TiledPass, ...], ...], tuple[TiledPass, ...]]]:
-        """Return sequences of groups to be scheduled, which differ in the tiling at ``position``, each with the tiling.
+        """Return a list of sequences of groups to schedule, which differ in the tiling at ``position``, each with it.
 
         Each comes with the passes of that group. The first sequence is the given one. The others take fewer cycles by
         an estimate that lets port and array work at the same time over all groups of the sequence.
@@ -465,7 +465,7 @@ class Grouping:
         return [(sequence(option), option) for option in (chosen, *better)]
 
     def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, TilingCost]]:
-        """Return tilings, with costs, found for a single pass (run of the array) in a given share of the buffers."""
+        """Return a list of tilings with costs, found for a single pass in a given share of the buffers."""
         return self._tilings[task.shape, room, self._max_tilings(task) if room == self._whole else MAX_HIDDEN]
 
     def _retile_pass(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
@@ -529,7 +529,7 @@ class Grouping:
         return groups_by_end
 
     def _strip_rooms(self, tasks: Sequence[Pass], rows: int) -> list[Room]:
-        """Return a `Room` per pass (share of the buffers) for layers in strips, ``rows`` last rows at a time."""
+        """Return a list of `Room`s (buffer shares), one per pass, for layers in strips of ``rows`` last rows."""
         room, rooms = self._buffer_share(tasks, by_rows=True), []
         for task in reversed(tasks):
             rows *= task.edge
@@ -673,7 +673,7 @@ class Grouping:
         self._cycles.update(zip(missing, cycles, strict=True))
 
     def _roots_of(self, groups: Sequence[Sequence[TiledPass]]) -> dict[str, tuple[str, int]]:
-        """Return, for each map of groups of passes, the stored map that contains it, and its first block (8 channels).
+        """Return a dict by map of passes: the stored map that contains it, and its first block (8 channels).
 
         The edges of a single group are maps by themselves.
         """
@@ -751,7 +751,7 @@ def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int])
 
 
 def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocation]) -> dict[str, MapLocation]:
-    """Return the memory locations of the maps of passes, by name; on-chip maps begin at address 0 of map memory."""
+    """Return a dict by name of maps' memory locations; on-chip maps begin at address 0 of map memory."""
     located = {edge: locations[edge] for edge in _edges(tiled_passes)}
     for edge, rows in (kept for tiled_pass in tiled_passes for kept in tiled_pass.task.kept_rows().items()):
         if rows:
@@ -761,7 +761,7 @@ def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocat
 
 
 def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[str]]) -> list[str]:
-    """Return names of maps between layers that a ring of rows can hold: read in row order, only by these layers.
+    """Return a list of maps between layers that a ring of rows can hold: read in row order, only by these layers.
 
     Layers have one pass each.
     """
@@ -793,5 +793,5 @@ def _edges(tiled_passes: Sequence[TiledPass]) -> list[str]:
 
 
 def _tiling_per_pass(tilings: Sequence[Tiling], passes: int) -> Sequence[Tiling]:
-    """Return one tiling per pass of a layer; a single tiling applies to all passes (runs of the array)."""
+    """Return a sequence of tilings, one per pass of a layer; a single one applies to all passes."""
     return tilings if len(tilings) == passes else [*tilings] * passes

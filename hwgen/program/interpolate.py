@@ -44,7 +44,7 @@ def _copies_a_pixel(op: Interpolate) -> bool:
 
 
 def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the engine passes that interpolate linearly between the pixels of an 8-bit map: first rows, then columns.
+    """Return a tuple of passes that interpolate linearly between pixels of an 8-bit map: first rows, then columns.
 
     If ONNX Runtime adds in float32, a pass adds all pixels in its order.
 
@@ -66,7 +66,7 @@ def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...
 
 
 def _pixel_copies(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes that copy a map's only pixel through a lookup table, one pass for each pixel of the output."""
+    """Return a tuple of passes that copy a map's only pixel through a lookup table, one per pixel of the output."""
     kind = op.input.type
     values = np.arange(kind.minimum, kind.maximum + 1)
     one_each = replace(
@@ -120,7 +120,7 @@ def _behind(run: EvenRun, distance: int) -> EvenRun:
 def _float_pass(
     op: Interpolate, edge: str, rows: EvenRun, row_taps: _Taps, columns: EvenRun, column_taps: _Taps
 ) -> Pass:
-    """Return the pass that interpolates evenly spaced pixels of the output in float32, one addition after the other."""
+    """Return the `Pass` that interpolates evenly spaced output pixels in float32, one addition after the other."""
     builder = FixedProgramBuilder(op.name)
     operands: dict[tuple[int, int], Pass] = {}
     values: dict[tuple[int, int], RegisterValue] = {}
@@ -137,7 +137,7 @@ def _float_pass(
 
 
 def wide_interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes (runs of the array) that interpolate linearly between the pixels of a map of more than 8 bits.
+    """Return a tuple of passes (runs of the array) that interpolate linearly in a map of more than 8 bits.
 
     A pass computes one byte of evenly spaced pixels of the output, because it can't write several bytes of pixels that
     are apart.
@@ -190,7 +190,7 @@ def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, ta
 
 
 def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue) -> RegisterValue:
-    """Add instructions that requantise an interpolation's sums as the model does; return the result's value."""
+    """Add instructions that requantise an interpolation's sums as the model does; return a `RegisterValue`."""
     parts = op.axis_parts[0] * op.axis_parts[1]
     ends = [parts * (end - op.offset) for end in (op.input.type.minimum, op.input.type.maximum)]
     above_zero = builder.plus(total, -parts * op.offset, ends=(ends[0], ends[1]))
@@ -200,7 +200,7 @@ def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue
 
 
 def _rule_of(op: Interpolate, sums: np.ndarray) -> Requantisation | None:
-    """Return the rule that rounds all weighted ``sums`` of an interpolation as the model does; ``None`` without one."""
+    """Return the `Requantisation` that rounds all weighted ``sums`` of an interpolation as the model; or ``None``."""
     fraction, exponent = np.frexp(op.x_scale / op.y_scale / (op.axis_parts[0] * op.axis_parts[1]))
     significand, shift = np.rint(np.ldexp(fraction, FACTOR_BITS - 1)).astype(np.int64), FACTOR_BITS - 1 - exponent
     rule = Requantisation(

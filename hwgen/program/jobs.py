@@ -69,12 +69,12 @@ class TiledPass:
 
     @classmethod
     def of(cls, task: Pass, tiling: Tiling, cost: TilingCost) -> TiledPass:
-        """Return a pass (run of the array) with its tiling and estimated cost; its constants have no addresses yet."""
+        """Return a `TiledPass`: a pass with its tiling and estimated cost; its constants have no addresses yet."""
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
     def unplaced_data(self) -> PassAddresses:
-        """Placeholder addresses (all 0) of the weights, parameters and tables of the pass, before their allocation."""
+        """Placeholder `PassAddresses` (all 0) of the pass's weights, parameters and tables, before allocation."""
         return PassAddresses(tables=(0,) * len(self.task.tables))
 
 
@@ -100,7 +100,7 @@ class Ring:
         return self._entries.get(key)
 
     def add(self, key: Any, size: int) -> tuple[Allocation, int]:
-        """Allocate ``size`` words; return the allocation, and how many jobs must end before the words can be written.
+        """Allocate ``size`` words; return a pair: the allocation, and how many jobs must end before it is written.
 
         Returns
         -------
@@ -273,13 +273,13 @@ class Emitter:
         self._rows = {}
 
     def states_of(self, edge: str) -> _RowStates:
-        """Return the state of a map's rows: how many jobs must end before each row is complete in memory."""
+        """Return the `_RowStates` of a map: how many jobs must end before each row is complete in memory."""
         if edge not in self._rows:
             self._rows[edge] = self._make_row_states(edge)
         return self._rows[edge]
 
     def _make_row_states(self, edge: str) -> _RowStates:
-        """Return the states of a map's rows (stored when, and by what job), a view into the containing map's states."""
+        """Return the `_RowStates` of a map (stored when, by what job), a view into the containing map's states."""
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         if self.engine.has_cores:
@@ -615,7 +615,7 @@ class _PassJobs:
         self._note_stored(item)
 
     def _operand_item(self, item: _Item, slot: int) -> _Item:
-        """Return the content of a job that copies an operand of a tile to a register slot of the fixed-point unit."""
+        """Return the `_Item` (content) of a job that copies a tile's operand to a slot of the fixed-point unit."""
         task, tile = self.task, item.tile
         rows, columns = ((0, 1), (0, 1)) if task.size == (1, 1) else (tile.rows, tile.columns)
         own = _Tile(rows, columns, task.needed(0, *rows), task.needed(1, *columns))
@@ -624,7 +624,7 @@ class _PassJobs:
         return _Item(item.fold, 1, own, slot, chunk, True, True)
 
     def _operand_compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
-        """Return the compute section of an engine job that copies an operand to the fixed-point unit: a byte per fold.
+        """Return the `Compute` section of a job that copies an operand to the fixed-point unit: a byte per fold.
 
         Rows of bytes are not rows of pixels, so that no row is compared with the map's, unless windows reach beyond it.
         """
@@ -657,7 +657,7 @@ class _PassJobs:
         )
 
     def _run_and_store(self, operand: _PassJobs, item: _Item, slot: int, parameters: int) -> dict[str, Any]:
-        """Return job fields by section: run the fixed-point unit's program for a tile, and store its outputs."""
+        """Return a dict by section of job fields: run a tile's fixed-point program, and store its outputs."""
         task, tile, size = self.task, item.tile, self.task.output_bytes
         assert task.fixed is not None
         pixels = tile.pixels * size
@@ -745,7 +745,7 @@ class _PassJobs:
         return loads, box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Allocation]:
-        """Return loads of a tile's new input rows into a ring of rows, over the oldest ones, and the allocated ring.
+        """Return a pair: loads of a tile's new input rows into a ring of rows, over the oldest, and the ring.
 
         Rows that the tile shares with the tile above stay in the map buffer.
         """
@@ -819,7 +819,7 @@ class _PassJobs:
         return fields
 
     def _map_rows(self, span: Span, advance: int, height: int, row_bytes: int) -> dict[str, int]:
-        """Return job fields that give each team of cores its own input rows, from the first team's (begin, end).
+        """Return a dict of job fields: each team of cores gets its own input rows, from the first team's (begin, end).
 
         ``row_bytes`` is the distance of rows in memory. ``x_height`` is absent if all rows lie in the map.
         """
@@ -1076,7 +1076,7 @@ class _PassJobs:
         }
 
     def _divided_outputs(self, tile: _Tile, row_stride: int, edge: str) -> dict[str, int]:
-        """Return the job fields that place the outputs of each core in memory; empty for an engine of one core."""
+        """Return a dict of job fields that place each core's outputs in memory; empty for an engine of one core."""
         if not self.engine.has_cores:
             return {}
         fields, height, size = {"members": self.split.member_bits}, self.task.edge, self.task.output_bytes

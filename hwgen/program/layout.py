@@ -51,7 +51,7 @@ def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
 
 
 def stored_bytes(values: np.ndarray | int, integer_type: IntegerType) -> list[np.ndarray]:
-    """Return the bytes that memory stores for ``values``, the highest first: int8 arrays of the shape of ``values``."""
+    """Return a list of int8 arrays, shaped as ``values``: the bytes that memory stores for them, the highest first."""
     highest = value_bytes(integer_type) - 1
     return [
         np.asarray(np.asarray(values, np.int64) >> 8 * (highest - row) ^ inverted).astype(np.int8)

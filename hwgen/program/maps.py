@@ -38,7 +38,7 @@ class MapLocation:
 
     @classmethod
     def dense(cls, address: int, blocks: int, height: int, width: int, *, kept_rows: int = 0) -> MapLocation:
-        """Return the memory location of a map that is stored without gaps, starting at byte ``address``."""
+        """Return the `MapLocation` of a map that is stored without gaps, starting at byte ``address``."""
         row = width * WORD
         return cls(
             address=address,
@@ -81,7 +81,7 @@ class MapLocation:
         return self.address + block * self.block_bytes + row * self.row_bytes + column * WORD
 
     def part(self, first: int, count: int) -> MapLocation:
-        """Return the memory location of ``count`` 8-channel blocks of the map, starting at block ``first``."""
+        """Return the `MapLocation` of ``count`` 8-channel blocks of the map, starting at block ``first``."""
         return replace(self, address=self.at(first, 0, 0), blocks=count)
 
 
@@ -155,7 +155,7 @@ def fused_layers(network: Network) -> tuple[FusedLayer, ...]:
 
 
 def _stored_inside(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, int]]) -> tuple[bool, ...]:
-    """Return a boolean per input of a concatenation: already stored inside the output map; else ``False``."""
+    """Return a tuple of booleans, one per input of a concatenation: it is already stored inside the output map."""
     if not layer.concatenates:
         return (False,) * len(edges)
     place, channels = concatenated_in(layer)
@@ -170,7 +170,7 @@ def _fuse_layer(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLay
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, by map name, the stored map that contains it (itself or a concatenation), and its first 8-channel block.
+    """Return a dict by map: the stored map that contains it (itself or a concatenation), and its first block of 8.
 
     The stored map is the map itself, a concatenation, or the scratch map of one. Scratch maps are among the maps.
     """
@@ -301,7 +301,7 @@ def allocate_maps(
     end = aligned(max(home.end for home in homes.values() if not home.kept_rows))
 
     def parts(location_of: Callable[[_Home], MapLocation]) -> dict[str, MapLocation]:
-        """Return the memory location of each feature map by name, maps inside a concatenation's map included."""
+        """Return a dict by map name of memory locations, maps inside a concatenation's map included."""
         return {
             edge: location_of(homes[root]).part(first_block, blocks(maps[edge].channels))
             for edge, (root, first_block) in root_of.items()
@@ -313,7 +313,7 @@ def allocate_maps(
 
 
 def stored_maps(network: Network) -> dict[str, FeatureMap]:
-    """Return all feature maps that a network's layers write or read in memory, by name, scratch maps included."""
+    """Return a dict by name of all maps that a network's layers write or read in memory, scratch maps included."""
     maps = dict(network.maps)
     for layer in network.layers:
         maps |= scratch_maps(layer)
@@ -389,7 +389,7 @@ class _Home:
         return self.address + self.frames * self.frame_bytes
 
     def frame(self, index: int) -> MapLocation:
-        """Return the memory location of one frame's map; all frames share it if the region stores one frame."""
+        """Return the `MapLocation` of one frame's map; all frames share it if the region stores one frame."""
         if self.frames == 1 or self.one_by_one:
             after = index % self.frames * self.frame_bytes
             address = self.address + after

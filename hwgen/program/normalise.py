@@ -72,7 +72,7 @@ def _refusal(op: LRN) -> str | None:
 
 
 def normalise_scratch(op: LRN) -> dict[str, FeatureMap]:
-    """Return the scratch maps that the passes of a local response normalisation exchange through memory, by name."""
+    """Return a dict by name of scratch maps that the passes of a response normalisation exchange through memory."""
     if _refusal(op) is not None:
         return {}
     count = len(_digits(_squares(op))) + len(_digits(_thresholds(op)))
@@ -94,7 +94,7 @@ def _squares(op: LRN) -> np.ndarray:
 
 
 def _thresholds(op: LRN) -> np.ndarray:
-    """Return, per input value, the smallest sum of squares that lowers its output by one; beyond any sum if none."""
+    """Return an array by input value: the smallest sum of squares that lowers its output by one, or beyond all."""
     falls, sizes = op.falls, np.abs(_values(op))
     beyond = min(op.scale.size, op.channels) * int(op.scale.steps.max()) + 1
     if not len(falls.at):

@@ -397,12 +397,12 @@ def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _pixel_grids(step: tuple[int, int]) -> list[PixelGrid]:
-    """Return one grid of output pixels for each position in a block of ``step`` rows and columns, row by row."""
+    """Return a list of output pixel grids, one per position in a block of ``step`` rows and columns, by row."""
     return [PixelGrid(step=step, first=first) for first in np.ndindex(step)]
 
 
 def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a space-to-depth layer: a strided convolution with one weight of 1 per output channel."""
+    """Return a tuple with a space-to-depth layer's pass: a strided convolution, one weight of 1 per output."""
     down, right = op.blocks
     if right not in STRIDES:
         raise ModelError(
@@ -435,7 +435,7 @@ def scratch_maps(op: Op) -> dict[str, FeatureMap]:
 
 
 def _concat_scratch(op: Concat) -> dict[str, FeatureMap]:
-    """Return the scratch map of a concatenation whose inputs do not begin at whole blocks of 8 channels, by name."""
+    """Return a dict with the scratch map of a concatenation whose inputs don't all begin at whole 8-channel blocks."""
     edge, starts = concatenated_in(op)
     return {} if edge == op.name else {edge: replace(op.output, channels=starts[-1] + op.inputs[-1].channels)}
 
@@ -479,7 +479,7 @@ def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, 
 
 
 def _no_scratch(op: Op) -> dict[str, FeatureMap]:
-    """Return an empty mapping: the passes (runs of the array) of the layer need no scratch maps in memory."""
+    """Return an empty dictionary, as the layer's passes (runs of the array) need no scratch maps in memory."""
     return {}
 
 

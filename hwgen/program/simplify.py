@@ -45,7 +45,7 @@ class _Functions:
         self._tables: dict[str, tuple[str, np.ndarray]] = {}
 
     def simplify(self, layer: Op, edges: tuple[str, ...]) -> tuple[Op, tuple[str, ...]]:
-        """Return a layer and its inputs' names, replaced by a lookup if its output depends on a single map's values."""
+        """Return a pair: a layer, or a lookup if its output depends on one map's values, and its inputs' names."""
         if layer.valuewise and all(edge in self._tables or self._is_narrow(self._maps[edge]) for edge in edges):
             sources = [self._source(edge) for edge in edges]
             roots = {root for root, _ in sources}
@@ -63,7 +63,7 @@ class _Functions:
         return feature_map.type.bits <= MAX_BITS
 
     def _source(self, edge: str) -> tuple[str, np.ndarray]:
-        """Return the name of the map that determines a map, and the function as a table ``(1 or C, 2**bits)``."""
+        """Return a pair: the map that determines a map, and the function as a table ``(1 or C, 2**bits)``."""
         if edge in self._tables:
             return self._tables[edge]
         kind = self._maps[edge].type

@@ -209,7 +209,7 @@ class Costs(NamedTuple):
     fits: np.ndarray
 
     def best(self, max_count: int) -> list[int]:
-        """Return the indices of the ``max_count`` cheapest tilings of the table, those that fit the buffers first."""
+        """Return a list of indices of the ``max_count`` cheapest tilings in the table, those that fit first."""
         return self._cheapest(np.maximum(self.array, self.port) + self.ends, max_count)
 
     def best_between(self, max_count: int) -> list[int]:
@@ -245,7 +245,7 @@ def plane_words(task: Pass, engine: EngineConfig, rows: Any, width: Any, columns
 
 
 def pieces(size: int, step: int) -> list[tuple[int, int]]:
-    """Return the (begin, end) pieces of length ``step``, the last one maybe shorter, that cut 0 to ``size``."""
+    """Return a list of (begin, end) pieces of length ``step``, the last maybe shorter, that cut 0 to ``size``."""
     return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
@@ -366,7 +366,7 @@ def candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
 
 
 def _some_widths(sizes: Sequence[int]) -> list[int]:
-    """Return a subset of candidate tile widths: the four largest and every fourth smaller one, in falling order."""
+    """Return a list of candidate tile widths: the four largest and every fourth smaller one, descending."""
     falling = sorted(sizes, reverse=True)
     return falling[:4] + falling[4::4]
 
@@ -628,7 +628,7 @@ class Estimator:
         return Costs(array, port, ends, words, jobs, map_words, weight_steps, fits)
 
     def _fixed_cycles(self, tilings: Tilings, jobs: np.ndarray) -> np.ndarray:
-        """Return, per tiling, the cycles that a pass takes on the fixed-point unit; 0 if the pass does not use it."""
+        """Return an array by tiling: cycles of a pass on the fixed-point unit; 0 if the pass does not use it."""
         task = self._task
         if not task.fixed:
             return np.zeros_like(jobs)
@@ -706,12 +706,12 @@ def _pixel_groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
 
 
 def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
-    """Return two (length, number) pairs: pieces of length ``steps`` that fit ``size``, and the shorter rest."""
+    """Return a list of two pairs (length, number): pieces of length ``steps`` in ``size``, and the shorter rest."""
     return [(steps, size // steps), (size % steps, 1)]
 
 
 def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return three arrays by tile size: tiles along an axis, the most input rows or columns of one, and the total."""
+    """Return three arrays by tile size: tiles on an axis, the most input rows or columns of one, and the total."""
     sizes, positions = np.unique(steps, return_inverse=True)
     spans = np.array([_span(task, axis, step) for step in sizes.tolist()], np.int64).reshape(-1, 3)
     pieces, longest, total = spans[positions].T

@@ -96,7 +96,7 @@ class UnfoldedConv(Conv):
 
 
 def unfold_options(layer: Conv) -> list[Unfold]:
-    """Return a convolution's candidate unfolded input layouts that may save array cycles, few columns first.
+    """Return a list of a convolution's unfolded input layouts that may save array cycles, few columns first.
 
     A pixel has all kernel rows of a window, or as many rows as the stride. In the second case no row is stored twice,
     so that a map with few channels takes fewer words. Columns are unfolded in multiples of the stride, so that windows

@@ -43,7 +43,7 @@ def passes_of_all_bytes(tasks: Sequence[Pass], op: Op) -> tuple[Pass, ...]:
 
 
 def passes_of_each_byte(tasks: Sequence[Pass], op: Op) -> tuple[Pass, ...]:
-    """Return passes (runs of the array) that treat each byte of wide values, in turn, as ``tasks`` treat pixels."""
+    """Return a tuple of passes that treat each byte of wide values, in turn, as ``tasks`` treat pixels."""
     padding = stored_bytes(op.pad_value, op.input.type)
     return tuple(_of_byte(task, byte, len(padding), int(pad)) for byte, pad in enumerate(padding) for task in tasks)
 

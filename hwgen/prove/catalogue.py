@@ -113,7 +113,7 @@ def of_component(config: Any, site: Site) -> list[Obligation]:
 
 
 def reasons_of(config: Any, site: Site) -> dict[str, str]:
-    """Return, by path or ``PATH:PORT``, why a component, parts of it, or ports have no functional property."""
+    """Return a dict by path or ``PATH:PORT``: why a component, part of it or port has no functional property."""
     stated = proofs_of(type(config)).reasons
     texts = stated(config, site) if callable(stated) else stated
     names = ["", *site.all_instances]

@@ -47,7 +47,7 @@ class Proof:
     is_cached: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result of a proof as a JSON object, with the kind, path and statement of its obligation."""
+        """Return a proof's result as a dictionary for JSON, with its obligation's kind, path and statement."""
         return {
             "kind": self.obligation.kind,
             "path": self.obligation.path,

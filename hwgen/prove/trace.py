@@ -50,7 +50,7 @@ class _Signal:
 def files(
     obligation: Obligation, wrapped: Wrapped, folder: Path, cycles: int, seconds: float = _SECONDS
 ) -> dict[str, bytes]:
-    """Return the waveform and replaying test bench of a refutation within ``cycles`` cycles, as bytes by file name.
+    """Return a dict of bytes by file name: a refutation's waveform and test bench, within ``cycles`` cycles.
 
     Yices searches the run again, because ABC doesn't know the names of registers. The result is empty if Yosys
     or Yices needs more than ``seconds``, or if one fails.

@@ -168,7 +168,7 @@ def wrapped(
 
 
 def _failure_prints(obligation: Obligation) -> list[str]:
-    """Return Verilog lines that print, at each clock edge, which assertion fails or which assumption is broken."""
+    """Return a list of Verilog lines that print, at each clock edge, a failing assertion or broken assumption."""
     lines = [
         "    reg has_failed = 0;",
         "    integer cycle = 0;",
@@ -281,7 +281,7 @@ class _ModuleTexts:
         return words
 
     def seen(self, name: str, path: str) -> tuple[str, int]:
-        """Return a signal's name in the wrapper and its width, for a signal inside that the obligation reads.
+        """Return a pair: an inner signal's name in the wrapper and its width, if the obligation reads the signal.
 
         Raises
         ------

@@ -42,7 +42,7 @@ def rows(comparison: ComparisonValues) -> tuple[list[tuple[str, ...]], list[tupl
 
 
 def under(comparison: ComparisonValues) -> list[str]:
-    """Return the lines below a comparison table: the columns' meanings, and, given labels, the correct frames."""
+    """Return a list of lines below a comparison table: the columns' meanings, and, given labels, correct frames."""
     seen = comparison.to_json()
     text = ["ORT/golden, hardware/golden: number of differing values (-: not visible), and the largest difference."]
     if "right" in seen:

@@ -159,7 +159,7 @@ def _scaled(points: Sequence[tuple[int, int]], x: float, y: float) -> tuple[list
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a text table with left-aligned columns ``groups`` and ``overlap``, others right-aligned."""
+    """Return a list of lines of a text table: columns ``groups`` and ``overlap`` left-aligned, others right."""
     left = [index for index, title in enumerate(titles) if title in ("groups", "overlap")]
     return columns([titles, *rows], left=left, rules=(1,))
 

@@ -50,7 +50,7 @@ UNDER_OWN: Mapping[str, tuple[str, ...]] = {
 
 
 def of(template: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return two values for a template's plan table: the columns' meanings by name, and the lines below the table."""
+    """Return a pair for a template's plan table: a mapping of the columns' meanings, and the lines below."""
     return OWN.get(template, COLUMNS), UNDER_OWN.get(template, UNDER_TABLE)
 
 

@@ -121,7 +121,7 @@ def _layer_rows(group: Group) -> list[tuple[str, ...]]:
 
 
 def _seconds(plan: Plan) -> list[str]:
-    """Return lines with a plan's latency (ms) and frame rate at the board's clock, and with all frame-rate limits.
+    """Return a list of lines: a plan's latency (ms) and frame rate at the board's clock, and frame-rate limits.
 
     Only synthesis shows whether the design reaches this clock.
     """
@@ -137,7 +137,7 @@ def _seconds(plan: Plan) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """Return lines that name the layers with memories in LUTs or UltraRAM instead of block RAM, or joined memories."""
+    """Return a list of lines that name layers with memories in LUTs or UltraRAM, or with joined memories."""
     lines = []
     for where, title in (("lut", "LUTs"), ("ultra", "UltraRAM")):
         names_of = {
@@ -155,7 +155,7 @@ def _memory_lines(plan: Plan) -> list[str]:
 
 
 def _lut_products(plan: Plan) -> list[str]:
-    """Return a line that names the layers that multiply in LUTs, and for how many output channels at once."""
+    """Return a list with a line that names layers that multiply in LUTs, and for how many output channels."""
     layers = [layer for layer in plan.layers if layer.lut_lanes]
     names = [
         layer.name if layer.lut_lanes == layer.tm else f"{layer.name} ({layer.lut_lanes} of {layer.tm} channels)"
@@ -165,7 +165,7 @@ def _lut_products(plan: Plan) -> list[str]:
 
 
 def summary(plan: Plan) -> list[str]:
-    """Return the lines of text below a plan's table: cycles, use of the board, off-chip bytes per frame, notes."""
+    """Return a list of text lines below a plan's table: cycles, use of the board, off-chip bytes, notes."""
     lines = []
     with_marks = (group for group in plan.groups if "DSP" in legend.of(group.template.name)[0])
     chosen = {layer.macs_per_dsp for group in with_marks for layer in group.layers}

@@ -55,7 +55,7 @@ def title(table: SweepTable, model: str) -> str:
 
 
 def rows(table: SweepTable, which: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return rows of cells for a table of plans: titles, then each plan's options that vary, and its figures."""
+    """Return a list of rows of cells for a table of plans: titles, each plan's varying options, its figures."""
     options = [name for name in table.swept if len({row[f"asked_{name}"] for row in table.rows}) > 1]
     boards = ["board"] if len({row["board"] for row in table.rows}) > 1 else []
     head = [*boards, *(f"--{name.replace('_', '-')}" for name in options), "interval", "latency", "frames/s"]

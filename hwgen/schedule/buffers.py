@@ -92,7 +92,7 @@ class Sizes:
 
 
 def sizes_of(config: AcceleratorConfig, frames: int | None = None) -> Sizes:
-    """Return each layer's fewest line-buffer rows and its tuple of smallest FIFO depths that keep latency and interval.
+    """Return the `Sizes` with the fewest line-buffer rows and smallest FIFO depths that keep latency and interval.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def sizes_of(config: AcceleratorConfig, frames: int | None = None) -> Sizes:
 
 
 def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Sizes:
-    """Return `sizes_of`'s result, from schedules of all map rows, or only ``kept`` strips (runs of rows) of them."""
+    """Return `Sizes` as `sizes_of` does, from schedules of all map rows, or only ``kept`` strips (runs of rows)."""
     if frames is None:
         if kept is None:
             check_events(config, MIN_SETTLED_FRAMES)  # refuse early: a schedule of three frames can take long already
@@ -159,7 +159,7 @@ def _search_order(schedule: Schedule) -> list[int]:
 
 
 def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
-    """Return a copy of an accelerator whose layers have line buffers of the given numbers of rows."""
+    """Return an `AcceleratorConfig`: a copy whose layers have line buffers of the given numbers of rows."""
     layers = (layer.with_rows(count) for layer, count in zip(config.layers, rows, strict=True))
     return replace(config, layers=tuple(layers))
 

@@ -77,7 +77,7 @@ class MemoryTiming:
 
     @classmethod
     def at(cls, beat_cycles: Fraction | int) -> MemoryTiming:
-        """Return the timing of a memory with the default latencies that moves a beat in ``beat_cycles`` cycles."""
+        """Return the `MemoryTiming` of a memory with default latencies and a beat per ``beat_cycles`` cycles."""
         cycles = Fraction(beat_cycles)
         return cls(pace=cycles.numerator, pace_beats=cycles.denominator)
 
@@ -130,7 +130,7 @@ class EngineCycles:
 
 
 def _make_box_table(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
-    """Return boxes (rectangles of words in memory) as a table with a row per box, sorted by job, for `loops.split`.
+    """Return a table (array) of boxes (rectangles of words in memory), a row each, by job, for `loops.split`.
 
     Each box is a tuple of columns over all jobs, in the order of `loops.BOX`. Later fields are 0.
     """
@@ -177,7 +177,7 @@ def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | i
 
 
 def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return a table of the memory reads of loads: rows for map, weights and parameters of each engine job.
+    """Return a table (array) of the memory reads of loads: rows for map, weights and parameters of each job.
 
     A box without words has no bursts.
     """
@@ -191,7 +191,7 @@ def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _kept_load_boxes(jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes (rectangles of words) that jobs load from the on-chip map memory, one table row per job."""
+    """Return a table (array), a row per job: the box (rectangle of words) that it loads from on-chip map memory."""
     return _make_box_table([_map_box(jobs, kept=True)], len(jobs))
 
 
@@ -210,13 +210,13 @@ def _memory_bits(jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _store_boxes(jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes (rectangles of words) that jobs store, off chip or in the map memory, one table row per job."""
+    """Return a table (array), a row per job: the box (rectangle of words) that it stores, off chip or on chip."""
     box = (*columns(jobs, "store", _STORE), 1, 1, *columns(jobs, "store", _STORE_TEAMS))
     return _make_box_table([box], len(jobs))
 
 
 def _fetch_boxes(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
-    """Return a table with a row per job: the memory region (box) that holds its descriptor, from address ``base``."""
+    """Return a table (array), a row per job: the memory region with its descriptor, from address ``base``."""
     return _make_box_table([(base + job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
 
 
@@ -231,7 +231,7 @@ class _Unit:
 
     @classmethod
     def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
-        """Return a unit's memory bursts, cut from the regions (boxes) it moves, each marked if a job's first or last.
+        """Return a `_Unit`: a unit's memory bursts, cut from the boxes it moves; a job's first and last are marked.
 
         A job that moves nothing has one burst of zero beats.
         """

@@ -395,7 +395,7 @@ def _row_address(box: Any, team: int, block: int, row: int) -> int:
 
 @compiled
 def count_bursts(boxes: Records, burst_words: int, word_bytes: int) -> np.ndarray:
-    """Return the number of memory bursts of each region (box): one per row, and one more per boundary inside a row.
+    """Return an array of numbers of memory bursts per region (box): one per row, and one per boundary inside a row.
 
     A skipped row is one burst.
     """

@@ -125,7 +125,7 @@ class LayerEvents(ABC, Generic[Config]):
         )
 
     def space(self, ports: Ports, rows: int) -> Wait | None:
-        """Return the constraint of input beats on free space in ``rows`` line-buffer rows; ``None`` without one."""
+        """Return the `Wait` of input beats for free space in ``rows`` line-buffer rows; ``None`` without one."""
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
@@ -143,7 +143,7 @@ class LayerEvents(ABC, Generic[Config]):
         return ports.taken
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the key of the layer's sequence of computations, and the cycles that each computation takes."""
+        """Return a pair: key of the layer's sequence of computations, and cycles that each computation takes."""
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any, output: int) -> Origin:
@@ -161,7 +161,7 @@ class LayerEvents(ABC, Generic[Config]):
         return Origin(starts, folds, len(config.fold_beats), offsets)
 
     def claimed(self, output: int, starts: slice) -> Times:
-        """Return an array over starts of output folds (``Tm`` channels): FIFO entries reserved by all starts so far.
+        """Return `Times` over starts of output folds (``Tm`` channels): FIFO entries reserved by all starts so far.
 
         An output fold is a set of output channels that are computed together. The range ``starts`` of output folds
         covers whole windows. ``output`` is the index of the FIFO among the layer's outputs.
@@ -390,7 +390,7 @@ class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
     """
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the key of the sequence of accepted input beats, the layer's computations, and 1, the cycles of each.
+        """Return a pair: key of the sequence of input beats (the layer's computations), and 1, the cycles of each.
 
         The layer adds each beat in the cycle when it accepts the beat.
         """
@@ -417,7 +417,7 @@ class RegroupEvents:
         self._after, self._waiting = np.array(config.completing_beats), np.array(config.waiting)
 
     def entering(self, left: Any, taken: Any) -> Wait:
-        """Return the constraint that a beat enters a width converter only after its reader accepted earlier ones."""
+        """Return the `Wait` of beats that enter a width converter for its reader to accept earlier ones."""
         # Beats enter in order, so each beat waits for everything that the previous beats wait for.
         before = np.maximum.accumulate(-1 - self._waiting)
         return Wait(left, taken, before, self._sizes, data=False)

@@ -102,7 +102,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _taking_waits(self, taken: Any, offered: Any, first: Any, by_step: Origin) -> list[Wait]:
-        """Return lower bounds (`Wait`) on the cycles when input beats are accepted, relative to their tile's start."""
+        """Return a list of lower bounds (`Wait`) on input beats' cycles, relative to the start of their tile."""
         filled = np.flatnonzero(self._filled)
         begun = np.searchsorted(self._first[filled], self._new, side="left" if self._register else "right")
         # Before a frame's first tile with a beat, the tile is the last such tile of the previous frame.
@@ -135,7 +135,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
     @staticmethod
     def _step(steps: Times, entries: Times, frame_steps: int) -> Times:
-        """Return the reuse buffer's step (beat) ``steps[entry]`` of each entry, counted from the frame's start.
+        """Return `Times`: the reuse buffer step (beat) ``steps[entry]`` of each entry, counted from frame start.
 
         A negative index is an entry of the previous frame.
         """

@@ -56,7 +56,7 @@ class Rows:
 
 
 def rates(config: AcceleratorConfig) -> list[Fraction] | None:
-    """Return map rows per strip (shortest repeating run of rows) of each input, then of each layer, or ``None``.
+    """Return a list of map rows per strip (repeating run of rows): each input's, then each layer's, or ``None``.
 
     The number is 0 for the pixels that a global pool leaves. The result is ``None`` if rows of different maps do not
     belong together in a fixed ratio.
@@ -123,7 +123,7 @@ class RowCut:
 
     @classmethod
     def of(cls, rows: Mapping[Any, Rows], counts: Mapping[Any, int], kept: int) -> RowCut | None:
-        """Return a cut that keeps about ``kept`` strips (runs of rows) per frame; ``None`` if few could be left out.
+        """Return a `RowCut` that keeps about ``kept`` strips (runs of rows) per frame; ``None`` if it saves little.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class RowCut:
         return self._cut_wait(index, wait, in_frame=in_frame)
 
     def _cut_wait(self, index: int, wait: Wait, *, in_frame: bool) -> Wait:
-        """Return a constraint without entries for left-out strips (runs of rows), and note its farthest reach back."""
+        """Return a `Wait` without entries for left-out strips (runs of rows), and note its farthest reach back."""
         target, source = self.strips[wait.target], self.strips[wait.source]
         step, first = target.period // wait.every, target.cut // wait.every
         entries = np.arange(first - self.zone * step, first + (self.missing + self.zone) * step)
@@ -255,7 +255,7 @@ class RowCut:
         return found
 
     def _gains(self, system: System, frames: int, zone: int, period: int) -> dict[Any, Times] | None:
-        """Return the cycles of ``period`` strips (runs of rows) by sequence and frame; ``None`` if not repeating."""
+        """Return a dict by sequence of frames' cycles per ``period`` strips; ``None`` if they do not repeat."""
         gains = {}
         for key, strips in self.strips.items():
             if strips.period:
@@ -270,7 +270,7 @@ class RowCut:
     def _shifts(
         self, system: System, waits: Sequence[Wait], frames: int, gains: Mapping[Any, Times], period: int
     ) -> dict[Any, Times]:
-        """Return how many cycles later events are in the whole schedule, by sequence, after each frame's cut."""
+        """Return a dict by sequence: how many cycles later events are in the whole schedule after each cut."""
         shifts = {key: np.append(0, np.cumsum(steps)) * (self.missing // period) for key, steps in gains.items()}
         for key in system.sequence_index:  # data waits lead from a sequence to one after it
             if key not in shifts:
@@ -308,7 +308,7 @@ class ProvedTimes:
         return times.reshape(self.frames, -1)[:, -1].astype(np.int64) + self.shifts[key][1:]
 
     def whole(self, key: Any, times: Times) -> Times:
-        """Return the cycles of all events of a sequence in the whole schedule, from the times of the kept events."""
+        """Return `Times`: the cycles of a sequence's events in the whole schedule, from the kept events."""
         strips, added = self.cut.strips[key], self.shifts[key]
         kept = times.reshape(self.frames, -1).astype(np.int64)
         if not strips.period:

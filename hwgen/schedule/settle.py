@@ -184,7 +184,7 @@ class System:
         self._sequences[target, [_LOW, _HIGH, _AT]] = 0, self._sequences[target, _COUNT], -1
 
     def limits(self, wait: int) -> tuple[int, int]:
-        """Return the current ``lead`` and ``back`` of the constraint with index ``wait``, as numbers of events."""
+        """Return a pair: ``lead`` and ``back`` of the constraint with index ``wait``, as numbers of events."""
         lead, back = self._waits[self._rows[wait], [_LEAD, _BACK]]
         return int(lead), int(back)
 
@@ -269,7 +269,7 @@ class System:
         return int(self._sequences[self.sequence_index[key], _LOW])
 
     def circle(self) -> list[Any]:
-        """Return the keys of sequences that wait for each other in a circle, each at its event number `reached`."""
+        """Return a list of keys of sequences that wait for each other in a circle, each at event `reached`."""
         keys, found = list(self.sequence_index), []
         sequence = next(index for index, row in enumerate(self._sequences) if row[_LOW] < row[_COUNT])
         tables = self._sequences, self._waits, self._tables, self._into, self._cursors

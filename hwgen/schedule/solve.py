@@ -150,7 +150,7 @@ class Schedule:
         self._system = self._build(kept)
 
     def _build(self, kept: int | None) -> System:
-        """Return the system of all layers' event sequences and constraints, for all rows or ``kept`` strips of rows."""
+        """Return a `System`: all layers' event sequences and constraints, for all rows or ``kept`` strips."""
         sequences: dict[Any, tuple[int, int]] = {}
         for layer_index, layer in enumerate(self._layers):
             for stream in self._streams_into[layer_index]:
@@ -182,7 +182,7 @@ class Schedule:
         return System({key: (counts[key] * self.frames, gap) for key, (_, gap) in sequences.items()}, self._waits)
 
     def _without_rows(self, counts: dict[Any, int], kept: int) -> dict[Any, int]:
-        """Leave rows of tall maps out of all constraints; return each sequence's remaining events per frame.
+        """Leave rows of tall maps out of all constraints; return a dict of sequences' remaining events per frame.
 
         Raises
         ------
@@ -218,7 +218,7 @@ class Schedule:
         return Rows(self.config.layers[layer].output.height, row_rates[entries + layer])
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return (events per frame, gap) of a stream's event sequences (beats leave a FIFO, are accepted), by key.
+        """Return a dict by key of a stream's event sequences (beats leave a FIFO, are accepted): (events, gap).
 
         Without a Regroup (width converter) the reader accepts the beats as they leave the FIFO: one sequence.
         """
@@ -283,7 +283,7 @@ class Schedule:
 
     @property
     def waits(self) -> Sequence[Wait]:
-        """Timing constraints between all events, as they were before any FIFO depth or line-buffer row changed."""
+        """Sequence of timing constraints between all events, from before any FIFO depth or row number changed."""
         return self._waits
 
     def times(self, key: Any) -> Times:
@@ -306,7 +306,7 @@ class Schedule:
         return *self._layers[layer].beats(ports), ports.starts
 
     def work(self, layer: int) -> tuple[Any, int]:
-        """Return the key of the sequence of a layer's computations, and the number of cycles that each one takes."""
+        """Return a pair: key of the sequence of a layer's computations, and the number of cycles of each one."""
         return self._layers[layer].work(self._ports(layer))
 
     def source(self, layer: int, key: Any) -> int:
@@ -349,7 +349,7 @@ class Schedule:
 
     @cached_property
     def _streams_into(self) -> list[list[int]]:
-        """Indices of the streams into each layer, in order, with the accelerator's output streams in a last entry."""
+        """List by layer: indices of the streams into it, in order; the last entry has the accelerator's outputs."""
         streams: list[list[int]] = [[] for _ in range(len(self._layers) + 1)]
         for index, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].port):
             streams[stream.sink].append(index)
@@ -532,7 +532,7 @@ class Schedule:
         return min(max((self.frames - 1) // 2, 1), MAX_PATTERN_FRAMES)
 
     def paces(self) -> Times:
-        """Return an array of each stream's average cycles per frame over the schedule's last frames, rounded up.
+        """Return `Times`: each stream's average cycles per frame over the schedule's last frames, rounded up.
 
         A single frame has the averages 0.
         """
@@ -572,7 +572,7 @@ def endless_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycl
 
 
 def _endless_cycles(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Cycles:
-    """Return `endless_cycles`' result, from a schedule of all map rows or only ``kept`` strips (runs of rows)."""
+    """Return `Cycles` as `endless_cycles` does, from a schedule of all map rows, or only ``kept`` strips."""
     depths = [None] * len(config.links)
     cycles = Schedule(config, frames or 3, depths=depths, kept=kept).cycles
     if frames is None:
@@ -651,7 +651,7 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
 
 
 def _steady_cycles(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Cycles:
-    """Return `steady_cycles`' result, from schedules of all map rows or only ``kept`` strips (runs of rows)."""
+    """Return `Cycles` as `steady_cycles` does, from schedules of all map rows, or only ``kept`` strips."""
     covered, limit = 3, min(frames or MAX_FRAMES, MAX_FRAMES)
     while True:
         covered = min(covered, limit)

@@ -119,7 +119,7 @@ class Timeline:
         return None if any(first != second for first, second in works) else self.window(end - interval, end, bins)
 
     def window(self, begin: int, end: int, bins: int) -> TimelineWindow:
-        """Return cycles per layer state and maximum FIFO fill in each of at most ``bins`` equal parts of the cycles."""
+        """Return a `TimelineWindow`: cycles per layer state and maximum FIFO fill in at most ``bins`` equal parts."""
         edges = np.linspace(begin, end, min(bins, end - begin) + 1).astype(np.int64)
         return TimelineWindow(
             edges=edges,
@@ -229,7 +229,7 @@ class _Causes:
         return self
 
     def _binding_causes(self, wait: Wait, events: Times) -> tuple[Times, Times]:
-        """Return two arrays over events: a constraint delays the event, and index of the event it waits for."""
+        """Return a pair of arrays over events: a constraint delays it, and index of the event it waits for."""
         entry_index, rest = np.divmod(events, wait.every)
         entry_index = entry_index - wait.lead
         periods, entries = np.divmod(np.maximum(entry_index, 0), len(wait.index))
@@ -240,7 +240,7 @@ class _Causes:
         return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
     def _attribute_delays(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
-        """Set the state of delays that no constraint explains; return (key, events, indices) to trace instead.
+        """Set the state of delays without a constraint; return a list (key, events, indices) to trace instead.
 
         An event in a run of events at the smallest distance has the cause of the first event of the run.
         """
@@ -354,7 +354,7 @@ MIN_BUFFERS = 4
 
 
 def with_fewer_rows(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
-    """Return an accelerator for a map of fewer rows, to save time; ``None`` if that would not save much.
+    """Return an `AcceleratorConfig` for a map of fewer rows, to save time; ``None`` if that would not save much.
 
     ``None`` as well if a layer works in tiles, or the layers do not form a chain.
 
@@ -387,7 +387,7 @@ def _tall_enough(config: AcceleratorConfig) -> bool:
 
 
 def _of_height(config: AcceleratorConfig, height: int) -> AcceleratorConfig | None:
-    """Return an accelerator with another input height; ``None`` if the height is too small for its layers."""
+    """Return an `AcceleratorConfig` of another input height; ``None`` if it is too small for the layers."""
     layers: list[LayerConfig] = []
     for layer in config.layers:
         top, _, bottom, _ = layer.window.padding

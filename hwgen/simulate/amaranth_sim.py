@@ -37,7 +37,7 @@ SIMULATOR = Amaranth()
 
 
 def _simulate(job: SimulationJob, component: wiring.Component) -> Raw:
-    """Return the result of simulating a component in Amaranth's simulator, cycle by cycle as in `SimulationJob`."""
+    """Return a `Raw`: the result of Amaranth's simulator for a component, cycle by cycle as in `SimulationJob`."""
     bench = _Bench(job, component)
     results: list[Raw] = []
 
@@ -170,7 +170,7 @@ class _Run:
         return True
 
     def _drive(self, ctx: Any) -> list[bool]:
-        """Drive valid and payload of all inputs and ready of all outputs for one cycle; return the ready values."""
+        """Drive valid and payload of all inputs and ready of all outputs for a cycle; return a list of ready bits."""
         bench = self.bench
         self.traffic.begin_cycle(self.cycle, self.sent)
         stalling = list(map(next, self.source_stalls))

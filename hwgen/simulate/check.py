@@ -71,7 +71,7 @@ class Mismatch:
 def compare(
     values: np.ndarray, expected: np.ndarray, *, layer: str = "", order: Order | None = None
 ) -> Mismatch | None:
-    """Return the first difference of simulated from expected maps ``(n, C, H, W)``; ``None`` if they are equal.
+    """Return a `Mismatch`: the first difference of simulated from expected maps ``(n, C, H, W)``, or ``None``.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def compare(
 
 
 def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
-    """Return the first difference of pixels ``(n, C, N)``, in stream order, from expected maps, or ``None``."""
+    """Return a `Mismatch`: the first difference of pixels ``(n, C, N)``, in stream order, from maps, or ``None``."""
     height, width = expected.shape[2:]
     positions = pixel_sequence(height, width, order)
     should = expected.reshape(*expected.shape[:2], -1)[:, :, positions]

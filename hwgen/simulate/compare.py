@@ -30,7 +30,7 @@ class Runtime(Protocol):
     def roundings(self) -> Mapping[str, np.ndarray]: ...
 
     def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-        """Run the model on frames; return a list of its outputs, and its layers' maps ``(n, C, H, W)`` by name."""
+        """Run the model on frames; return a pair: list of outputs, and dict of layers' maps ``(n, C, H, W)``."""
         ...
 
 
@@ -137,7 +137,7 @@ def layer_by_layer(
     runtime: Runtime,
     model_inputs: Sequence[np.ndarray],
 ) -> tuple[list[LayerRow], list[np.ndarray]]:
-    """Return comparisons of ONNX Runtime and hardware with the golden model by layer; and ONNX Runtime's outputs.
+    """Return a pair: list of comparisons of ONNX Runtime and hardware with the golden model; ONNX Runtime's outputs.
 
     If the network has layers in fixed point, ONNX Runtime's values are compared with the golden model's for ONNX
     Runtime's own integers at the inputs of the layer.
@@ -231,7 +231,7 @@ class Output:
 
 
 def distance(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
-    """Return the number of values that differ from ``expected``, and the largest difference; NaN equals NaN.
+    """Return a pair: number of values that differ from ``expected``, and the largest difference; NaN equals NaN.
 
     Both can be arrays of one array for each frame. If one frame has more rows than expected, or fewer, the values of
     these rows differ.
@@ -256,7 +256,7 @@ def is_near(values: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def _distance_of_rows(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
-    """Return the number of differing values and the largest difference of arrays with perhaps different row counts."""
+    """Return a pair: number of differing values, and largest difference, of arrays with maybe different row counts."""
     rows = min(len(values), len(expected))
     differing, largest = distance(values[:rows], expected[:rows])
     return differing + abs(values.size - expected.size), largest

@@ -173,7 +173,7 @@ def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> lis
 
 
 def _join_sources(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
-    """Return the sources with the ``.cpp`` files of each component joined, because headers take most of their time.
+    """Return a dict of the sources with each component's ``.cpp`` files joined, as headers take most of their time.
 
     The smallest components are joined with the top module. A joined file has at most `MAX_UNIT_BYTES` bytes, unless one
     of its files has more. It begins with the code that runs in every cycle.
@@ -248,7 +248,7 @@ _OBJECT = "object.o"
 
 
 def _included(sources: Mapping[str, str], name: str) -> list[str]:
-    """Return the names of a file and of the design's headers that it includes, directly or through headers, sorted."""
+    """Return a sorted list of a file and the design's headers that it includes, directly or through headers."""
     included, todo = [], [name]
     while todo:
         file_name = todo.pop()

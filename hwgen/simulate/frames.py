@@ -172,7 +172,7 @@ def locate(
     memory: EngineMemory,
     first: Mismatch,
 ) -> Mismatch:
-    """Return the first wrong layer's first difference, after simulating the wrong frame with all maps kept.
+    """Return a `Mismatch`: the first wrong layer's first difference, from the wrong frame with all maps kept.
 
     A program that keeps all maps computes the frame, and each map is compared with the golden model's map. If no map
     differs, or the engine does not end, the result is ``first``.
@@ -247,7 +247,7 @@ def all_maps(
 
 
 def _shares(frames: Frames, batch: int, count: int) -> list[tuple[list[int], list[Frames]]]:
-    """Return at most ``count`` shares of the frames for parallel simulation: run indices, and each run's frames."""
+    """Return a list of at most ``count`` shares for parallel simulation: pairs of run indices and runs' frames."""
     runs = [[values[first : first + batch] for values in frames] for first in range(0, len(frames[0]), batch)]
     shares = np.array_split(np.arange(len(runs)), max(1, min(count, len(runs))))
     return [(share.tolist(), [runs[index] for index in share]) for share in shares]

@@ -71,7 +71,7 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
 
 
 def _with_load(config: Config, options: Options) -> tuple[Config, Options]:
-    """Return configuration and options of a module that first loads weights, if the accelerator starts without."""
+    """Return a pair: configuration and options of a module that first loads weights, if the accelerator has none."""
     if options.component is not None or not isinstance(config, AcceleratorConfig) or config.first_load is None:
         return config, options
     return LoadingConfig(config, config.first_load), replace(options, component=Loading)
@@ -238,7 +238,7 @@ class _Bar:
 
 
 def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DEFAULTS) -> Run:
-    """Return one result of simulating the accelerators of several fusion groups, which run one after the other.
+    """Return a `Run`: one result of simulating several fusion groups' accelerators, which run one after the other.
 
     Each frame passes all groups before the next frame begins. A group begins when the previous group has written its
     last byte. The cycles of the groups thus add up, with the memory's latencies. A single group receives its frames

@@ -178,7 +178,7 @@ def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -
 
 
 def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
-    """Return a bit mask for the payload of each beat of a frame, with ones at the bits of values and at ``last``.
+    """Return a list of bit masks for the payloads of a frame's beats: ones at the bits of values and at ``last``.
 
     The other bits belong to lanes without a value.
     """

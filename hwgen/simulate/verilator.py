@@ -163,7 +163,7 @@ def _verilate(work: Path, top: str, tools: cpp.Tools) -> None:
 
 
 def fst_lacks(compiler: str) -> dict[str, str]:
-    """Return headers that ``.fst`` waves need but the C++ compiler lacks, mapped to their Debian package."""
+    """Return a dict from headers that ``.fst`` waves need and the C++ compiler lacks to Debian packages."""
     lacking = {}
     for header, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
         probe = [compiler, "-E", "-x", "c++", "-include", header, os.devnull]

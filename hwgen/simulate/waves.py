@@ -130,7 +130,7 @@ def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -
 
 
 def with_decoders(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) -> dict[str, bytes]:
-    """Return an accelerator's files (bytes by name), with waveform decoders of streams added to the Verilog."""
+    """Return a dict of an accelerator's files (bytes by name), with waveform decoders added to the Verilog."""
     text = files[f"{top}.v"].decode(errors="surrogateescape")
     end = text.index("endmodule", text.index(f"module {top} ("))
     lines = [

@@ -98,11 +98,11 @@ class Template(ABC):
         return stage_of(op, device)
 
     def input_pixels(self, network: Network) -> tuple[int, ...]:
-        """Return the pixels fetched per frame of each input map of a fusion group, repeated fetches included."""
+        """Return a tuple: pixels fetched per frame of each input map of a fusion group, with repeated fetches."""
         return tuple(source.height * source.width for source in network.input_maps)
 
     def summary(self, group: Group) -> list[str]:
-        """Return the lines of text about a fusion group that are printed below the plan's table; none by default."""
+        """Return a list of text lines on a fusion group, printed below the plan's table; by default empty."""
         return []
 
     def is_moot(self, network: Network, option: str) -> bool:
@@ -121,7 +121,7 @@ class Template(ABC):
     """
 
     def rows(self, group: Group) -> list[tuple[str, ...]] | None:
-        """Return a group's rows of the plan's table, one tuple of texts per layer; ``None`` for the default columns.
+        """Return a list of a group's rows in the plan's table, a tuple of texts per layer; ``None`` for the default.
 
         A row has a layer's name, kind and output, and then this template's columns, whose titles are in
         `hwgen.report.legend`. The default columns, for layers with streams, are unroll factors, line buffers and FIFOs.
@@ -129,7 +129,7 @@ class Template(ABC):
         return None
 
     def document(self, group: Group) -> dict[str, Any] | None:
-        """Return a group's ``plan.json`` entry without ``template``; ``None`` for the default entry (layers, FIFOs).
+        """Return a group's ``plan.json`` entry (a dict) without ``template``; ``None`` for the default entry.
 
         The default entry, for layers with streams, has the group's layers, its FIFOs, and the fields of `write`.
         """

@@ -124,7 +124,7 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
 def layer_config(
     stage: Stage[Any], plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
 ) -> LayerConfig:
-    """Return the configuration of a layer's hardware, given the beat formats of its inputs and of its readers.
+    """Return the `LayerConfig` of a layer's hardware, given the beat formats of its inputs and its readers.
 
     The sink of a group output is ``None``. Repeated calls for a layer return one object.
 

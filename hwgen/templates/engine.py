@@ -95,7 +95,7 @@ class EngineTemplate(Template):
 
     @classmethod
     def _compile_for(cls, engine: EngineConfig, task: Task, network: Network) -> EngineGroup:
-        """Return a network compiled for an engine with a task's options, as a group with its schedule."""
+        """Return an `EngineGroup`: a network compiled for an engine with a task's options, and its schedule."""
         template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
         made = template._compile(network, **kept_options(task.goal.fuse))
         layers = _layers(network, engine)
@@ -107,7 +107,7 @@ class EngineTemplate(Template):
 
     @classmethod
     def _best_group(cls, task: Task, network: Network, first: EngineConfig) -> EngineGroup:
-        """Return the network's group on the best engine by exact schedule, of those that are best by estimate.
+        """Return the `EngineGroup` on the best engine by exact schedule, among those that are best by estimate.
 
         Engines follow each other by estimate, the best first, while their estimates, corrected by the error of the
         estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED` programs, or `MAX_WORK`, are
@@ -157,7 +157,7 @@ class EngineTemplate(Template):
         return EngineGroup(network=network, layers=layers, template=self, device=device, schedule=made)
 
     def _compile(self, network: Network, **options: Any) -> ProgramSchedule:
-        """Return the schedule of a network's program for this engine; ``options`` go to the compiler."""
+        """Return the `ProgramSchedule` of a network on this engine; ``options`` go to the compiler."""
         try:
             return schedule(network, self.engine, pace=self.memory.beat_cycles, frames=self.batch, **options)
         except ModelError as error:
@@ -177,12 +177,12 @@ class EngineTemplate(Template):
         return rows
 
     def _rate_cells(self, macs: int, cycles: int) -> tuple[str, str]:
-        """Return two table cells, texts: multiply-adds per cycle, and their share of the array's maximum."""
+        """Return a pair of table cells (texts): multiply-adds per cycle, and their share of the array's maximum."""
         rate = macs / max(cycles, 1)
         return f"{rate:,.1f}", f"{rate / self.engine.multipliers:.0%}"
 
     def _layer_cells(self, figures: Figures) -> tuple[str, ...]:
-        """Return a layer's cells in the plan's table, as texts, except those that concurrent layers share."""
+        """Return a tuple of a layer's cells (texts) in the plan's table, except those concurrent layers share."""
         layer = figures.layer
         columns = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
         if not figures.tilings:
@@ -409,7 +409,7 @@ def engine_group(group: Group) -> EngineGroup:
 
 
 def _divisions(schedule: ProgramSchedule) -> list[str]:
-    """Return one line of text per way to divide layers among the engine's cores, with the names of these layers."""
+    """Return a list of text lines, one per way to divide layers among the engine's cores, with layer names."""
     names: dict[str, list[str]] = {}
     for tiled_pass in schedule.tiled_passes:
         layers = names.setdefault(tiled_pass.task.split.text or "one core", [])
@@ -437,7 +437,7 @@ def _faster_engine(group: EngineGroup) -> list[str]:
 
 
 def _fixed_sizes(goal: Goal) -> list[str]:
-    """Return the names of the options that fix an engine's size (cores, array, bus width) and that a goal gives."""
+    """Return a list of names of options in a goal that fix an engine's size (cores, array, bus width)."""
     return [name for name in SEARCHED if getattr(goal, name) not in (None, AUTO)]
 
 
@@ -550,7 +550,7 @@ def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
 
 
 def _layer_entry(figures: Figures) -> dict[str, Any]:
-    """Return the ``plan.json`` entry of a layer that an engine computes: tilings, cycles, array steps and bytes."""
+    """Return a layer's ``plan.json`` entry (a dict) for an engine: tilings, cycles, array steps and bytes."""
     layer, tilings = figures.layer, list(dict.fromkeys(figures.tilings))
     entry: dict[str, Any] = {"name": layer.name, "kind": layer.kind, "output": list(layer.output.shape)}
     if not tilings:

@@ -82,7 +82,7 @@ def engines(task: Task) -> Iterator[EngineConfig]:
 
 
 def _arrays(task: Task) -> Sequence[tuple[int, int]]:
-    """Return array shapes to try first, as (output channels, pixels) per cycle; some products may use LUTs."""
+    """Return a sequence of array shapes to try first, (output channels, pixels) per cycle, maybe with LUTs."""
     goal = task.goal
     if isinstance(goal.array, tuple):
         return [goal.array]
@@ -102,7 +102,7 @@ def _bus_bytes(task: Task) -> int:
 
 
 def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
-    """Return a copy of an engine with the next narrower memory port; ``None`` if narrowest or given by the task."""
+    """Return an `EngineConfig` with the next narrower memory port; ``None`` if narrowest or set by the task."""
     widths = [bits // 8 for bits in BUS_BITS if bits // 8 < engine.bus_bytes]
     is_given = task.goal.bus_bits not in (None, AUTO)
     return replace(engine, bus_bytes=widths[-1]) if widths and not is_given else None
@@ -160,7 +160,7 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
 
 @lru_cache(maxsize=16)
 def _fixed_unit(network: Network) -> dict[str, Any]:
-    """Return the engine's sizes, by field, for a network's layers in fixed point; empty if there are no such layers."""
+    """Return a dict by field of the engine's sizes for layers in fixed point; empty if there are none."""
     try:
         passes = passes_of(network)
     except PlanError:  # reported where the network is compiled
@@ -185,7 +185,7 @@ def _lut_pixels(task: Task, engine: EngineConfig) -> int:
 
 
 def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
-    """Return a copy of an engine of several cores with the deepest map and weight buffers that fit the board.
+    """Return an `EngineConfig` of several cores with the deepest map and weight buffers that fit the board.
 
     An engine with one core is returned unchanged. Buffers that exceed `MAX_LUTS` of the LUTs are taken if all do.
     """
@@ -203,7 +203,7 @@ def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
 
 
 def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
-    """Return a copy of an engine with the map memory (for maps that stay on chip) that the task asks for.
+    """Return an `EngineConfig`: a copy with the map memory (for maps that stay on chip) that the task asks for.
 
     It has whole banks. They are in UltraRAM if the board has enough of it (for at least one bank if the size is
     ``auto``), else in block RAM. Buffers are `SHALLOW` if a given size needs more than
@@ -287,7 +287,7 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
 
 
 def _map_memories(task: Task, engine: EngineConfig) -> list[EngineConfig]:
-    """Return an engine with the map memory that a task asks for; by default without one, and with the largest ones.
+    """Return a list of engines with the map memory a task asks for; by default without one, and the largest ones.
 
     There are two largest ones: with normal buffers, and a larger one with `SHALLOW` buffers.
     """
@@ -383,7 +383,7 @@ def sort_key(goal: Goal, engine: EngineConfig, cycles: float, moved_bytes: float
 
 
 def kind(engine: EngineConfig) -> tuple[int, int]:
-    """Return the kind of an engine, whose estimates have similar errors: variant, and map buffer of one core."""
+    """Return a pair, the kind of an engine with similar errors of estimates: variant, and a core's map buffer."""
     return engine.variant, 0 if engine.has_cores else engine.map_words
 
 
@@ -411,7 +411,7 @@ def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of:
 
 
 def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
-    """Return ``first``, and the best engines of each `kind`, with and without products in LUTs, by a quick estimate.
+    """Return a list: ``first``, and the best engines of each `kind`, with and without LUT products, by estimate.
 
     Engines that take `HOPELESS` times the fewest cycles are left out unless the goal is another one.
 
@@ -439,7 +439,7 @@ def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, 
 
 
 def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[EngineCandidate]:
-    """Return all engines that fit the board and memory of a task, with quick estimates of cycles and bytes."""
+    """Return a list of all engines that fit a task's board and memory, with estimates of cycles and bytes."""
     found = []
     for engine in fitting_engines(task, all_cores=task.goal.objective == "dsp"):
         try:
@@ -465,7 +465,7 @@ class FasterEngine:
 
 
 def faster_engine(task: Task, engine: EngineConfig, passes: Sequence[Pass], pace_of: PaceOf) -> FasterEngine | None:
-    """Return the fastest engine by estimated cycles for ``passes`` on a task's board; ``None`` if not faster.
+    """Return the `FasterEngine` by estimated cycles for ``passes`` on a task's board; ``None`` if not faster.
 
     Return ``None`` if it saves less than `GAIN` of the cycles of ``engine``.
     """

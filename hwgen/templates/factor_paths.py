@@ -146,7 +146,7 @@ class FactorTable(ABC):
 
     @abstractmethod
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
-        """Return the Pareto front (DSP slices, LUTs) of choices within these cycles per frame and input beats.
+        """Return a `FactorFront` (DSP slices, LUTs) of choices within these cycles per frame and input beats.
 
         ``max_beats`` counts beats per group of neighbouring pixels.
         """
@@ -217,7 +217,7 @@ class FactorFront:
 
 
 def pareto(slices: np.ndarray, luts: np.ndarray) -> np.ndarray:
-    """Return the indices of the Pareto-optimal points, those not matched or beaten in both costs, by rising slices."""
+    """Return an array of indices of the Pareto-optimal points, not matched or beaten in both costs, by slices."""
     order = np.argsort((slices << BITS) + luts)
     sorted_luts = luts[order]
     min_before = np.concatenate(([np.inf], np.minimum.accumulate(sorted_luts)[:-1]))
@@ -255,7 +255,7 @@ class FactorLevel:
 
     @classmethod
     def single(cls, table: FactorTable, front: FactorFront) -> FactorLevel:
-        """Return a level of the search graph with one edge (choice), whose costs are the Pareto front ``front``."""
+        """Return a `FactorLevel` of the search graph with one edge (choice), whose costs are the front ``front``."""
         edge = np.zeros(1, int)
         offsets = np.array([0, len(front.slices)])
         return cls(edge, edge, edge, front.slices, front.luts, offsets, 1, [(table, front)])
@@ -266,7 +266,7 @@ class FactorLevel:
         return np.minimum.reduceat(costs, self.offsets[:-1])[self.fronts]
 
     def preference(self, edge: int) -> tuple[Any, ...]:
-        """Return a sort key for edges (choices) of equal cost, the preferred first: rank of the edge's first point."""
+        """Return a sort key (a tuple) for edges (choices) of equal cost, preferred first: rank of the first point."""
         table, front = self.pairs[self.fronts[edge]]
         return table.rank(front.choices[0].item())
 
@@ -321,7 +321,7 @@ class FactorGraph:
         return self._ahead[key]
 
     def best(self, weights: CostWeights) -> FactorPath:
-        """Return the path with the lowest weighted cost; among equal paths, prefer by the first layers."""
+        """Return the `FactorPath` with the lowest weighted cost; among equal ones, prefer by the first layers."""
         ahead = self.remaining(weights)
         state, slices, luts = 0, 0, 0
         points: list[tuple[int, int]] = []
@@ -343,7 +343,7 @@ class FactorGraph:
     def within(
         self, bounds: Sequence[CostWeights], price: CostWeights, max_labels: int | None = None
     ) -> FactorPath | None:
-        """Return the path with the lowest price that keeps all limits of weighted costs; ``None`` if there is none.
+        """Return the `FactorPath` of lowest price that keeps all limits of weighted costs; ``None`` if none does.
 
         Parameters
         ----------
@@ -383,7 +383,7 @@ class FactorGraph:
         return {end: _Labels.joined(parts) for end, parts in extended.items()}
 
     def _traced(self, history: Sequence[Mapping[int, _Labels]], label: int) -> FactorPath:
-        """Return the path (choices layer by layer) that ends in a label of the last state, found via ``history``."""
+        """Return the `FactorPath` (choices by layer) that ends in a label of the last state, via ``history``."""
         state, points = 0, []
         total = history[-1][0]
         slices, luts = int(total.slices[label]), int(total.luts[label])
@@ -422,7 +422,7 @@ class _Labels:
         return _Labels(self.slices[chosen], self.luts[chosen], self.origins[chosen])
 
     def few(self, count: int, weights: CostWeights) -> _Labels:
-        """Return at most ``count`` labels (costs of partial paths): the cheapest in each of ``count`` slice ranges."""
+        """Return at most ``count`` `_Labels` (costs of partial paths): the cheapest per DSP slice range."""
         if len(self.slices) <= count:
             return self
         costs = weights.of(self.slices, self.luts)
@@ -463,7 +463,7 @@ class PixelStates:
     @classmethod
     @lru_cache(maxsize=256)  # parts of a network have steps in common
     def of(cls, step: AddedLayer, before: tuple[Pixels, ...], factors: tuple[int, ...]) -> PixelStates:
-        """Return a step's edges from the states ``before`` it, for each possible ``Tp`` (``factors``) of its layer."""
+        """Return `PixelStates`: a step's edges from the states ``before`` it, per ``Tp`` (``factors``) of its layer."""
         states: dict[Pixels, int] = {}
         different: dict[tuple[int, int], int] = {}
         edges = []
@@ -479,7 +479,7 @@ class PixelStates:
         return cls(tuple(states), begins, ends, sources, list(different))
 
     def level(self, work: LayerWork, tables: Sequence[FactorTable], max_cycles: int) -> FactorLevel | None:
-        """Return the step's level of the graph for intervals up to ``max_cycles``; ``None`` without edges."""
+        """Return the step's `FactorLevel` for intervals up to ``max_cycles`` per frame; ``None`` without edges."""
         pairs: dict[tuple[int, int], int] = {}
         fronts: list[tuple[FactorTable, FactorFront]] = []
         front_of = np.full(len(self.different), -1)

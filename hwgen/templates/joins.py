@@ -63,7 +63,7 @@ class StepStage(Stage[Kind]):
         """Return a `LayerCompute`: the configuration of the layer's arithmetic for inputs of given beat formats."""
 
     def finish(self, compute: LayerCompute, lanes: int) -> LayerFinish | None:
-        """Return the configuration of the circuit that turns results into outputs; ``None`` if results are outputs."""
+        """Return the `LayerFinish` configuration that turns results into outputs; ``None`` if they are outputs."""
         return None
 
     def layer(
@@ -101,7 +101,7 @@ class RequantisedStage(StepStage[Kind]):
         return self.min_finish_slices + self._requantiser_slices
 
     def requantiser(self, rule: Requantisation, compute: LayerCompute, lanes: int) -> RequantiseConfig:
-        """Return the configuration of a requantiser that applies ``rule`` to the results of the layer's arithmetic."""
+        """Return the `RequantiseConfig` of a requantiser that applies ``rule`` to the arithmetic's results."""
         op, source, shape = self.op, compute.window.input, compute.result
         unload = UnloadConfig(
             channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=shape, groups=source.groups
@@ -148,7 +148,7 @@ class AddStage(StepStage[ops.Add]):
         )
 
     def _loaded(self, window: JoinConfig, shares: Shares) -> LoadedTableSumConfig:
-        """Return the configuration of a sum whose tables are loaded at run time and have `FRACTION` fraction bits."""
+        """Return the `LoadedTableSumConfig` of a sum with tables loaded at run time and `FRACTION` fraction bits."""
         op, integer_type, extra_bits = self.op, self.op.output.type, FRACTION - shares.fraction
         if extra_bits < 0:
             raise PlanError(
@@ -195,7 +195,7 @@ def thresholds(
     outputs: Callable[[np.ndarray], np.ndarray],
     sum_range: tuple[int, int],
 ) -> ThresholdConfig:
-    """Return the configuration of a circuit that turns integer results into outputs by comparing thresholds.
+    """Return the `ThresholdConfig` of a circuit that turns integer results into outputs by comparing thresholds.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class SumStage(StepStage[ops.Sum]):
 
     @property
     def _terms(self) -> tuple[tuple[tuple[int, ...], ...], int]:
-        """Each input's real values as integer multiples of ``2**exponent``, one table per input; and the exponent."""
+        """Pair: tables, one per input, of real values as integer multiples of ``2**exponent``; the exponent."""
         return as_integers(self.op.terms)
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
@@ -277,7 +277,7 @@ class ExtremeStage(StepStage[ops.Max]):
 
 
 def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
-    """Return a table from values to outputs for each input of a join, empty if the values stay the same."""
+    """Return a tuple from values to outputs for each input of a join, empty if the values stay the same."""
     return tuple(
         () if op.holds_unchanged(index) else tuple(op.tables[index].tolist()) for index in range(len(op.inputs))
     )
@@ -405,7 +405,7 @@ class InterpolateStage(SinglePixelStage[ops.Interpolate], RequantisedStage[ops.I
     """
 
     def window(self, source: BeatFormat) -> ResampleConfig:
-        """Return the configuration of the circuit that reads the four pixels around each output pixel.
+        """Return the `ResampleConfig` of the circuit that reads the four pixels around each output pixel.
 
         The phase of an output row or column is the index of its weight.
         """
@@ -512,5 +512,5 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
 def _pass_through(
     window: JoinConfig | UpsampleConfig | ResampleConfig | SelectConfig | ReorderConfig,
 ) -> RecodeConfig:
-    """Return the configuration of a circuit that passes on the values that ``window`` reads, unchanged."""
+    """Return the `RecodeConfig` of a circuit that passes on the values that ``window`` reads, unchanged."""
     return RecodeConfig(window=window, tables=((),), bits=window.input.bits, signed=window.input.signed)

@@ -60,7 +60,7 @@ def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _row_span(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end cycles of ``count`` rows; if a map has another number of rows, its last end for all."""
+    """Return a pair of arrays: start and end cycles of ``count`` rows; if a map has another number, its last end."""
     last = np.full(count, source[1][-1])
     return source if len(source[1]) == count else (last, last)
 
@@ -68,7 +68,7 @@ def _row_span(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.nda
 def _output_rows(
     work: LayerWork, window: Window, unroll: Unroll, starts: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays over a layer's output rows, start cycles and end cycles, given its input rows' cycles."""
+    """Return a pair of arrays over output rows: start cycles and end cycles, given the input rows' cycles."""
     pixel_cycles = float(work.pixel_cycles(unroll))
     row = pixel_cycles * -(-work.width // unroll.tp)
     output_rows = np.arange(work.height)

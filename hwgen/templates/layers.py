@@ -78,7 +78,7 @@ OF_FIFOS = ("fifo_depths", "fifos_in", "fifo_lanes", "converts_first")
 
 
 def layer_entries(group: Entries) -> list[Entries]:
-    """Return the entries (JSON objects) of a fusion group's layers in ``plan.json``; their errors name the layer."""
+    """Return a list of ``plan.json`` entries of a fusion group's layers; their errors name the layer."""
     return [
         replace(layer, where=f"plan layer {layer.text('name')}")
         for layer in group.objects("layers", where="plan layer")
@@ -101,7 +101,7 @@ def check_output(layer: Entries, op: Op) -> None:
 def with_buffers(
     layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[Sequence[int]]
 ) -> tuple[LayerPlan, ...]:
-    """Return copies of the layers' plans with line buffers of ``rows`` rows and FIFOs of ``depths`` beats."""
+    """Return a tuple of the layers' plans with line buffers of ``rows`` rows and FIFOs of ``depths`` beats."""
     return tuple(
         replace(layer, line_rows=row, fifo_depths=tuple(depth))
         for layer, row, depth in zip(layers, rows, depths, strict=True)

@@ -30,7 +30,7 @@ def threshold_config(
     pixels: int,
     device: Device,
 ) -> ThresholdConfig:
-    """Return the configuration of a circuit that maps accumulators to ``rule``'s outputs by thresholds per channel.
+    """Return the `ThresholdConfig` of a circuit that maps accumulators to ``rule``'s outputs by channel.
 
     Parameters
     ----------

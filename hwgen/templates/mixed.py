@@ -252,7 +252,7 @@ class MixedSearch(GroupSearch):
         return (self.mixed,)
 
     def _lower_latency(self, fastest: Unrolling) -> Unrolling:
-        """Speed up layers with spare slices and LUTs, and return the unroll factors with the lowest latency found.
+        """Speed up layers with spare DSP slices and LUTs; return the `Unrolling` of lowest latency found.
 
         Both resources count as one cost, with the weights that bound the shortest interval. The factors that are found
         are then divided between slices and LUTs again.

@@ -89,7 +89,7 @@ def moves_of(group: Group) -> list[Move]:
 
 
 def ultra_moves_of(group: Group, board: Board) -> list[Move]:
-    """Return all moves of memories to UltraRAM that a fusion group allows: memories that are deep and wide."""
+    """Return a list of a fusion group's possible moves of memories to UltraRAM: those deep and wide."""
     if (ultra_ram := board.ultra_ram) is None:
         return []
     layers = enumerate(group.config.layers)
@@ -230,7 +230,7 @@ def with_memories_moved(group: Group, board: Board) -> Group:
 
 
 def pipeline_latencies(group: Group) -> list[int]:
-    """Return each layer's cycles from the start of a pass over ``Tm`` channels to its first beat at the FIFO."""
+    """Return a list: each layer's cycles from the start of a pass over ``Tm`` channels to its first FIFO beat."""
     return [layer.pipeline_latency for layer in group.config.layers]
 
 
@@ -261,7 +261,7 @@ def _has_line_buffer(config: AcceleratorConfig, link: Link) -> bool:
 def _move_converters(
     config: AcceleratorConfig, layers: Sequence[LayerPlan], chosen: Callable[[Link], bool]
 ) -> tuple[LayerPlan, ...]:
-    """Return the layers' plans with the width converters of the chosen links between layers before their FIFOs."""
+    """Return a tuple of layers' plans with width converters of the chosen links between layers before FIFOs."""
     first = config.split_by_layer(
         [chosen(link) and config.layers[link.source].regroups[link.output].widens for link in config.links]
     )

@@ -55,7 +55,7 @@ class ScaleSums:
 
 
 def sums_of(scale: Scale) -> ScaleSums:
-    """Return the hardware's integers for the float32 terms and sums of LRN's scale (bias plus sum of squares).
+    """Return `ScaleSums`: the hardware's integers for the float32 terms and sums of LRN's scale (bias plus squares).
 
     If no sum is rounded, the integers count the scale's steps above the bias. Otherwise they count quarters of the
     smallest sum's last place; the last bit of a term is then set if the term has any fraction below a quarter.
@@ -87,7 +87,7 @@ class NormaliseTables:
 
 
 def find_tables(op: LRN, origin: int, bits: int) -> NormaliseTables:
-    """Return the smallest tables found that give an LRN's exact outputs for every input magnitude and scale.
+    """Return the smallest `NormaliseTables` found that give an LRN's exact outputs for every magnitude and scale.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class _Falls:
 
     @classmethod
     def of(cls, falls: Falls, count: int, origin: int, bits: int) -> _Falls:
-        """Return thresholds of the first ``count`` input distances as scales of ``bits`` bits, minus ``origin``."""
+        """Return `_Falls`: thresholds of the first ``count`` distances, as scales of ``bits`` bits minus ``origin``."""
         # Falls before the first hardware scale are moved to it.
         before = np.maximum(origin - falls.at, 0)
         never = (1 << bits) - 1
@@ -282,7 +282,7 @@ class LRNStage(StepStage[LRN]):
         return unroll.tp * _BLOCK_RAM[self.op]
 
     def window(self, source: BeatFormat) -> RunningScaleConfig:
-        """Return the configuration of the circuit that reads input beats and sums up the LRN's scale."""
+        """Return the `RunningScaleConfig` of the circuit that reads input beats and sums up the LRN's scale."""
         return self._window(self._sums_and_tables[0], source)
 
     def compute(self, sources: Sequence[BeatFormat]) -> NormaliseConfig:

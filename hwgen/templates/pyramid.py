@@ -234,7 +234,7 @@ class PyramidSearch(GroupSearch):
         return self.template.tiles(self.network)
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return the layers' plans for given unroll factors, with ample FIFOs and line buffers of one window's rows."""
+        """Return a tuple of the layers' plans for given unroll factors, with ample FIFOs and one-window buffers."""
         return tuple(
             replace(plan, line_rows=min(layer.window.extent[0], layer.input.height), fifo_lanes=lanes)
             for plan, layer, lanes in zip(
@@ -283,7 +283,7 @@ class PyramidSearch(GroupSearch):
         return [*result, None]
 
     def _lower_latency(self, fastest: Unrolling) -> Unrolling:
-        """Return ``fastest`` unchanged, because the latency of many pyramids per frame is close to the interval."""
+        """Return the `Unrolling` ``fastest`` unchanged, as latency is near the interval if a frame has many tiles."""
         return fastest
 
 

@@ -106,7 +106,7 @@ def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[TiledAxis]:
 
 
 def _whole_tiles(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> TiledAxis:
-    """Return a layer's input tiles along an axis, one per interval of windows; nothing is kept between tiles."""
+    """Return a `TiledAxis`: a layer's input tiles on an axis, one per interval of windows, with nothing kept."""
     spans = []
     for begin, end in intervals:
         first, last = layer.needed(axis, begin, end) if end > begin else (0, 0)

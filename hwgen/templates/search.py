@@ -89,7 +89,7 @@ class GroupSearch:
 
     @property
     def priced(self) -> list[Search]:
-        """Searches for the group's unroll factors that also charge for block RAM, one for each price of a block RAM."""
+        """List of searches for unroll factors that charge for block RAM as well, one per price of a block RAM."""
         return [search.part(self.begin, self.end) for search in self.task.priced]
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
@@ -154,7 +154,7 @@ class GroupSearch:
         return min(groups, key=lambda group: (self._interval(group), group.resources.dsp))
 
     def _searches(self, refusal: Refusal) -> Sequence[Search]:
-        """Return the searches for unroll factors to try after a refusal, which charge for block RAM if it ran out."""
+        """Return a sequence of searches for unroll factors to try after a refusal; they may charge for block RAM."""
         # If logic runs out, a price of block RAM changes nothing.
         return (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
 
@@ -281,7 +281,7 @@ class GroupSearch:
         return self._refuse(self.search.cheapest_of_all)
 
     def _lower_latency(self, fastest: Unrolling) -> Unrolling:
-        """Speed up layers with spare DSP slices, and return the unroll factors with the lowest latency found.
+        """Speed up layers with spare DSP slices; return the `Unrolling` (unroll factors) of lowest latency found.
 
         Faster layers shorten fills and drains.
         Starting at several intervals, the layer whose speed-up has the best estimated gain is made faster, again and
@@ -355,7 +355,7 @@ class GroupSearch:
         return self.search.works
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return a plan per layer for given unroll factors, with line buffers and FIFOs larger than needed."""
+        """Return a tuple of layers' plans for given unroll factors, with line buffers and FIFOs that are ample."""
         network = self.network
         multipliers = [
             self.task.multipliers[layer.name] if unroll.macs_per_dsp is None else multiplier_of(unroll.macs_per_dsp)
@@ -399,7 +399,7 @@ class GroupSearch:
         return group.slowest_cycles if interval is None else interval
 
     def _low_interval_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
-        """Return layers' plans with width converters before FIFOs if the interval gets shorter, else ``None``.
+        """Return a tuple of layers' plans with width converters before FIFOs if the interval falls, or ``None``.
 
         ``interval`` is the interval, in cycles, without such converters.
         """
@@ -440,7 +440,7 @@ class GroupSearch:
 def climb(
     search: Search, windows: list[Window], unrolling: Unrolling, budget: float, floor: int
 ) -> tuple[float, Unrolling]:
-    """Return (estimated latency, unroll factors) after speeding layers up one by one, the largest gain first.
+    """Return a pair (estimated latency, unroll factors) after speeding layers up one by one, largest gain first.
 
     Each step makes one layer faster, the one that saves the most latency per DSP slice. The steps end if no slices are
     left, or no layer saves enough (`MIN_GAIN`).

@@ -117,7 +117,7 @@ class Stage(ABC, Generic[Kind]):
         return 1 if self.channelwise else self.op.groups
 
     def multiplier(self, wanted: Multiplier) -> Multiplier:
-        """Return the kind of multiplier of the layer: ``wanted``, or its fallback if that can't compute the layer."""
+        """Return the layer's kind of `Multiplier`: ``wanted``, or its fallback if that can't compute the layer."""
         return PLAIN
 
     def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
@@ -256,7 +256,7 @@ class Stage(ABC, Generic[Kind]):
 
     @abstractmethod
     def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
-        """Return the configuration of the layer's hardware, between its input streams and the streams to its readers.
+        """Return the `LayerConfig` of the layer's hardware, between its input streams and its readers' streams.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class WindowStage(Stage[Kind]):
         """
 
     def window(self, plan: LayerPlan, source: BeatFormat) -> LineBufferConfig:
-        """Return the configuration of the line buffer that sends windows to the layer's arithmetic."""
+        """Return the `LineBufferConfig` of the line buffer that sends windows to the layer's arithmetic."""
         op = self.op
         return LineBufferConfig(
             device=self.device,
@@ -379,7 +379,7 @@ def channel_fields(
 
 
 def rule_fields(op: Op, rule: Requantisation) -> dict[str, Any]:
-    """Return keyword arguments of a requantiser's configuration, whether its parameters are loaded or not."""
+    """Return a dict of keyword arguments of a requantiser's configuration, with loaded parameters or not."""
     return {
         "significand": tuple(rule.significand.tolist()),
         "shift": tuple(np.minimum(rule.shift, MAX_SHIFT).tolist() if op.loaded else rule.shift.tolist()),
@@ -390,5 +390,5 @@ def rule_fields(op: Op, rule: Requantisation) -> dict[str, Any]:
 
 
 def requantiser(op: Op, rule: Requantisation, channels: dict[str, Any], fraction: int = 0) -> RequantiseConfig:
-    """Return a requantiser's configuration for ``rule``; ``channels`` has lanes, beats, bias and other fields."""
+    """Return the `RequantiseConfig` for ``rule``; ``channels`` has lanes, beats, bias and other fields."""
     return RequantiseConfig(**channels, **rule_fields(op, rule), float32=rule.float32, fraction=fraction)

@@ -321,7 +321,7 @@ class ConvStage(WindowStage[ops.Conv]):
 def _loaded_requantiser(
     op: ops.Op, rule: Rule | None, channels: dict[str, Any], fraction: int = 0
 ) -> LoadedRequantiseConfig:
-    """Return the configuration of a requantiser whose biases, factors and shifts are loaded at run time.
+    """Return the `LoadedRequantiseConfig` whose biases, factors and shifts are loaded at run time.
 
     Raises
     ------
@@ -417,7 +417,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
     def _finish(
         self, compute: SumConfig | FloatSumConfig, unit: int, offset: int, lanes: int, beats: Beats
     ) -> ThresholdConfig:
-        """Return the configuration of thresholds that turn sums, each worth ``unit * (sum - offset)``, into outputs."""
+        """Return the `ThresholdConfig` that turns sums, each worth ``unit * (sum - offset)``, into outputs."""
         op, (low_sum, high_sum), counts = self.op, compute.sum_range, self._counts
 
         def outputs(sums: np.ndarray, count: int) -> np.ndarray:
@@ -567,7 +567,7 @@ IN_TILES: dict[type[ops.Op], type[Stage[Any]]] = {
 def stage_of(
     op: ops.Op, device: Device = DEFAULT, stages: Mapping[type[ops.Op], type[Stage[Any]]] = STAGES
 ) -> Stage[Any]:
-    """Return the planner's model (stage) of a layer on a device family, found by the layer's class in ``stages``.
+    """Return the planner's `Stage` (model) of a layer on a device family, found by its class in ``stages``.
 
     Raises
     ------

@@ -158,7 +158,7 @@ class Task:
         return StagePrices(self._stages, self.goal.multipliers, self.multipliers, self.goal.in_luts)
 
     def budget(self, luts: int) -> Budget:
-        """Return limits for a search of unroll factors, the goal's DSP slices and ``luts`` LUTs, with a slice's price.
+        """Return a `Budget` for a search of unroll factors: the goal's DSP slices, ``luts`` LUTs, a slice's price.
 
         With the objective ``dsp`` slices are minimised, and LUTs only among equal numbers of slices.
         """
@@ -194,11 +194,11 @@ class Task:
 
     @cached_property
     def priced(self) -> list[Search]:
-        """Searches for all layers' unroll factors whose cost includes block RAM, one per price in `BRAM_PRICES`."""
+        """List of searches for layers' unroll factors whose cost includes block RAM, one per `BRAM_PRICES`."""
         return self.price(self.works, self._copies)
 
     def price(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None) -> list[Search]:
-        """Return searches for unroll factors whose cost is DSP slices plus block RAM, one per price in `BRAM_PRICES`.
+        """Return a list of searches for unroll factors by DSP slices plus block RAM, one per price in `BRAM_PRICES`.
 
         Parameters
         ----------

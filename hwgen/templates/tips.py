@@ -78,14 +78,14 @@ class PyramidWork:
         return max(ceil_div(int(counts.sum()), int(counts.max())) for counts in (self.windows, self.beats))
 
     def inside(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """Return a layer's work in a frame of ``pyramids`` pyramids (tiles), all of full size, as inside the map.
+        """Return a layer's `LayerWork` in a frame of ``pyramids`` tiles, all of full size, as inside the map.
 
         Layers that are balanced by this work have equal speed inside the map.
         """
         return self._work_of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
 
     def in_all(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """Return a layer's work in ``pyramids`` full-size pyramids (tiles), but at least the work in the whole frame.
+        """Return a layer's `LayerWork` in ``pyramids`` full-size tiles, but at least the work in the whole frame.
 
         Many pyramids of a small map are at its border, and layers are then better balanced over the whole frame.
         """

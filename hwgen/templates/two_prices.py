@@ -89,7 +89,7 @@ class Prices(ABC):
 
     @abstractmethod
     def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:
-        """Return the parts of a layer's cost in slices and LUTs, rounded to integers; unroll factors can be arrays."""
+        """Return `Terms` of a layer's cost in DSP slices and LUTs, as integers; unroll factors can be arrays."""
 
 
 class _Table(FactorTable):
@@ -127,7 +127,7 @@ class _Table(FactorTable):
         self._fronts: dict[bytes, FactorFront] = {}
 
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
-        """Return the Pareto front (DSP slices, LUTs) of choices within these cycles per frame and input beats."""
+        """Return a `FactorFront` (DSP slices, LUTs) of choices within these cycles per frame and input beats."""
         usable = (self.cycles <= max_cycles) & (self.beats <= max_beats)
         first = np.zeros(len(usable), bool)
         for in_class in self._classes:
@@ -139,7 +139,7 @@ class _Table(FactorTable):
         return self._fronts[key]
 
     def _choices_front(self, choices: np.ndarray) -> FactorFront:
-        """Return the Pareto front (DSP slices, LUTs) of given choices, over all divisions of their channels."""
+        """Return a `FactorFront` (DSP slices, LUTs) of given choices, over all divisions of their channels."""
         fewest = self._fewest_units[choices]
         counts = self._max_units[choices] - fewest + 1
         entry = np.repeat(np.arange(len(choices)), counts)
@@ -158,7 +158,7 @@ class _Table(FactorTable):
         return FactorFront(slices[kept], luts[kept], choice[kept], lut_lanes[kept])
 
     def division(self, unroll: Unroll) -> FactorFront:
-        """Return the Pareto front (DSP slices, LUTs) of all divisions of products at given unroll factors."""
+        """Return a `FactorFront` (DSP slices, LUTs) of all divisions of products at given unroll factors."""
         chosen = (self.tn == unroll.tn) & (self.tm == unroll.tm) & (self.tk == unroll.tk)
         return self._choices_front(np.flatnonzero(chosen))
 
@@ -291,7 +291,7 @@ class StagePrices(Prices):
         return per_lane, luts + extra + memory * unroll.tm
 
     def _lut_products(self, work: LayerWork, depth: np.ndarray, is_padded: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return arrays, by choice: LUTs per product, and whether a memory of ``depth`` words stores its weight.
+        """Return a pair of arrays, by choice: LUTs per product, and if a memory of ``depth`` words stores its weight.
 
         ``is_padded`` is true for choices whose memories store a weight of 0 as well (`Stage.is_padded`).
         """
@@ -321,7 +321,7 @@ class StagePrices(Prices):
 
 
 def best_packing(stage: Stage[Any]) -> Multiplier:
-    """Return the kind of DSP multiplier with the most products per slice for a layer; the first of equals."""
+    """Return the DSP `Multiplier` with the most products per DSP slice for a layer; the first of equals."""
     kinds = [stage.multiplier(multiplier) for multiplier in MULTIPLIERS.values()]
     return max(kinds, key=lambda multiplier: multiplier.lanes * multiplier.pixels / max(multiplier.slices, 1))
 

@@ -110,7 +110,7 @@ class _Options(factor_paths.FactorTable):
 
 
 def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return arrays of candidate ``Tn``, ``Tm`` and ``Tk``, each the smallest that gives its number of passes."""
+    """Return a triple of arrays: candidate ``Tn``, ``Tm``, ``Tk``, each the smallest for its number of passes."""
     by_folds: dict[int, int] = {}
     for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
@@ -235,7 +235,7 @@ class Search:
         """Index of the interval that `fastest_within` last returned, by part (begin, end)."""
 
     def part(self, begin: int, end: int) -> Search:
-        """Return the search over only layers ``begin`` to ``end - 1`` of a group; both searches share their caches."""
+        """Return a `Search` over only layers ``begin`` to ``end - 1`` of a group, which shares this one's caches."""
         other = copy(self)
         other._begin, other._end = begin, end
         for name in ("works", "intervals", "layer_order", "_steps", "_layer_fronts"):
@@ -250,12 +250,12 @@ class Search:
         return other
 
     def limited(self, slices: float) -> Search:
-        """Return a copy of this search with a budget: ``slices`` DSP slices, or the only other resource that counts."""
+        """Return a `Search` with a budget: ``slices`` DSP slices, or the only other resource that counts."""
         return self.under(replace(self.budget, slices=slices))
 
     @cached_property
     def works(self) -> tuple[LayerWork, ...]:
-        """Sizes and order of computation (`LayerWork`) of each layer; first maybe a copy of the group's input."""
+        """Tuple of each layer's sizes and order (`LayerWork`); first maybe a copy of the group's input."""
         front = self._copies.get(self._begin)
         return (*(() if front is None else (front,)), *self._all[self._begin : self._end])
 
@@ -293,7 +293,7 @@ class Search:
         return self._tables[key]
 
     def first_layer_front(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return two arrays for a first layer: possible cycles per frame, and the lowest cost within each."""
+        """Return a pair of arrays for a first layer: possible cycles per frame, and the lowest cost within each."""
         return self._cost_front(self._all[index], first=True)
 
     def _cost_front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -307,7 +307,7 @@ class Search:
 
     @cached_property
     def _steps(self) -> list[factor_paths.PixelStates]:
-        """Edges between states (pixels per cycle of unread maps) at each step of the search, for any interval."""
+        """List of edges between states (pixels per cycle of unread maps) per search step, for any interval."""
         states: tuple[factor_paths.Pixels, ...] = ((),)
         steps = []
         for step in self.layer_order.steps:
@@ -329,7 +329,7 @@ class Search:
         return graph if graph.min_cost(self.budget.weights) < inf else None
 
     def cheapest(self, max_cycles: int) -> Unrolling | None:
-        """Return the cheapest unroll factors with an interval up to ``max_cycles`` within the budgets, or ``None``.
+        """Return the cheapest `Unrolling` within the budgets and ``max_cycles`` per frame, or ``None``.
 
         Cost is the price of slices and LUTs by the `Budget`.
         """
@@ -350,7 +350,7 @@ class Search:
         return unrolling
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval (at least ``floor`` cycles) within the budgets and its cheapest factors.
+        """Return a pair: shortest interval, at least ``floor`` cycles, in the budgets, and its factors, or ``None``.
 
         Return ``None`` if no interval is within the budgets.
         """
@@ -376,7 +376,7 @@ class Search:
         return graph is not None and factor_paths.feasible(graph, self.budget)[0] is not None
 
     def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval, at least ``floor`` cycles, whose cheapest unroll factors fit, and the factors.
+        """Return a pair: shortest interval, at least ``floor`` cycles, whose factors fit, and these, or ``None``.
 
         Return ``None`` if no interval's factors fit. ``fits`` must not turn false as the interval grows.
         """
@@ -393,7 +393,7 @@ class Search:
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
     def _factors_at(self, index: int) -> tuple[int, Unrolling] | None:
-        """Return the interval at an index of `intervals` and its cheapest factors; ``None`` past the end."""
+        """Return a pair: the interval at an index of `intervals`, and its cheapest factors; ``None`` past the end."""
         if index == len(self.intervals):
             return None
         unrolling = self.cheapest(self.intervals[index])
@@ -408,7 +408,7 @@ class Search:
         return self._unrolling(graph, graph.best(factor_paths.CostWeights(factor_paths.ROUNDING, 1)))
 
     def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
-        """Return unroll factors with the cheapest division of products between slices and LUTs, or ``None``.
+        """Return an `Unrolling` with the cheapest division of products between DSP slices and LUTs, or ``None``.
 
         Return ``None`` if no division is within the budgets.
         """

@@ -236,7 +236,7 @@ class LayerWork:
 
     @classmethod
     def of(cls, op: Op, chain: int = CHAIN, **more: Any) -> LayerWork:
-        """Return a layer's work in one frame, with sizes from ``op`` and any other fields from ``more``."""
+        """Return a `LayerWork`: a layer's work in one frame, by sizes from ``op`` and other fields from ``more``."""
         known = {
             "name": op.name,
             "channels": op.channels,

@@ -69,7 +69,7 @@ def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | Non
 
 
 def examine() -> list[Tool]:
-    """Return a `Tool`, with its installed version, for each program and package that hwgen can use, required first."""
+    """Return a list of a `Tool`, with version, for each program and package that hwgen can use, required first."""
 
     def package(name: str, needed_for: str, *, required: bool) -> Tool:
         version = _package(name)

@@ -42,7 +42,7 @@ class LogicPath:
     end: str
 
     def as_dict(self) -> dict[str, float | str]:
-        """Return the critical path as a JSON object for ``hwgen synth --json``: delay in ns, start and end."""
+        """Return the critical path as a dict for ``hwgen synth --json``: delay in ns, start and end."""
         return {"delay_ns": self.delay, "from": self.start, "to": self.end}
 
 
@@ -71,7 +71,7 @@ _NET = re.compile(r"^ {11}(\S.*)$")
 
 
 def parse(text: str, device: Device = DEFAULT) -> dict[str, LogicPath]:
-    """Return the critical path of each module, by the module's name, from the output of Yosys' command ``sta``.
+    """Return a dict of each module's critical path by module name, from the output of Yosys' command ``sta``.
 
     A module without a path is left out. ``sta`` prints a path from its end to its start. The line of each step has the
     time and the cell with its pins, and the line below names the net at the cell's input.

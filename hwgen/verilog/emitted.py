@@ -108,7 +108,7 @@ def engine_files(config: EngineConfig, device: Device = DEFAULT) -> dict[str, by
 
 
 def write(config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False) -> list[Path]:
-    """Write the Verilog and memory files of an accelerator into a folder, created if missing; return their paths.
+    """Write an accelerator's Verilog and memory files into a folder, created if missing; return a list of paths.
 
     The parameters are the same as for `files`. Unchanged files keep their time.
 

@@ -95,7 +95,7 @@ class Expressions:
     # Signals
 
     def operand(self, sig: Sig, width: int | None = None) -> ExpressionText:
-        """Return a netlist signal as the text of a Verilog operand, zero-extended to ``width`` bits."""
+        """Return `ExpressionText`: a netlist signal as a Verilog operand, zero-extended to ``width`` bits."""
         missing = 0 if width is None else width - width_of(sig)
         if is_const(sig):
             return ExpressionText(const(value_of(sig), max(width_of(sig) + missing, 1)))
@@ -123,7 +123,7 @@ class Expressions:
         return texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
 
     def condition(self, sig: Sig, patterns: tuple[str, ...]) -> ExpressionText:
-        """Return Verilog text: true if a signal matches one of several patterns of ``0``, ``1`` and ``-`` (any bit)."""
+        """Return `ExpressionText`: true if a signal matches one of several patterns of ``0``, ``1``, ``-`` (any)."""
         matches = [self._matches(sig, pattern) for pattern in patterns]
         if len(matches) == 1:
             return matches[0]
@@ -189,7 +189,7 @@ class Expressions:
         return self._choice(node) if isinstance(node, Multiplexer) else self.operand(node)
 
     def _choice_condition(self, choice: Multiplexer) -> ExpressionText | None:
-        """Return a one-bit multiplexer as a Verilog condition without ``?``; ``None`` if it needs one."""
+        """Return `ExpressionText` of a one-bit multiplexer as a condition without ``?``; ``None`` if it needs one."""
         nodes = [node for *_, node in choice.arms if not isinstance(node, Multiplexer) and width_of(node) == 1]
         if len(nodes) < len(choice.arms) or isinstance(choice.other, Multiplexer):
             return None
@@ -243,7 +243,7 @@ class Expressions:
         return f"$signed({self.operand(sig).text})"
 
     def _operator_text(self, cell: Cell, *, alone: bool = False) -> ExpressionText | None:
-        """Return an operator as Verilog text that is right in any context; ``None`` if operands need sign extension.
+        """Return `ExpressionText` of an operator, right in any context; ``None`` if operands need sign extension.
 
         With ``alone`` the expression is the whole right side of an assignment. Verilog then extends the operands of a
         sum by one bit, and the operands of a product to the width of the result.

@@ -104,7 +104,7 @@ class SeparateModule:
 def faces(
     design: Design, known: Mapping[str, Elaboratable], separate: Mapping[str, SeparateModule] | None = None
 ) -> dict[str, Face]:
-    """Return the `Face` (Verilog name, ports and comments) of each module in a design, by RTLIL name or cell type.
+    """Return a dict by RTLIL name or cell type of each module's `Face` (Verilog name, ports and comments).
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ def _array(shape: Any) -> str:
 
 
 def _head(name: str, component: Elaboratable | None) -> list[str]:
-    """Return the comment lines above a Verilog module: its component's first sentence, parameters, latency in cycles.
+    """Return a list of comment lines above a Verilog module: its component's first sentence, parameters, latency.
 
     A layer is described by its operation and sizes (`Layer.about`), another component by its first sentence.
     """

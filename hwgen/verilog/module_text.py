@@ -180,7 +180,7 @@ class ModuleText:
             self.names[wire] = self._new_name(name)
 
     def _members(self) -> dict[str, str]:
-        """Return Verilog names, ``INSTANCE__PORT``, of wires that are connected to instances, by RTLIL name."""
+        """Return a dict by RTLIL name of the Verilog names (``INSTANCE__PORT``) of wires at instances."""
         members: dict[str, str] = {}
         for cell in self._net.instances:
             outputs = self._net.outputs[cell.name]
@@ -714,7 +714,7 @@ def _function(
 
 
 def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return two lists of wire names: all wires, each after the wires it reads, and the wires that break cycles.
+    """Return a pair of lists of wires: all, each after the wires it reads, and those that break cycles.
 
     A cycle of wires is possible without a cycle of bits. A wire that breaks a cycle must be declared early.
     """

@@ -48,7 +48,7 @@ def is_partial(wire: str) -> bool:
 
 
 def carried_parts(design: Design) -> dict[str, dict[str, list[SignalPart]]]:
-    """Return, by module and by RTLIL name of each unnamed port, the list of parts of signals that the port carries.
+    """Return a dict by module, then unnamed port (RTLIL name), of the list of signal parts that the port carries.
 
     A port has the same RTLIL name in all modules that it passes.
     """

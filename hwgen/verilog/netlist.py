@@ -460,7 +460,7 @@ def _decided(cell: Cell) -> bool | None:
 
 
 def simpler(cell: Cell) -> Cell:
-    """Return an equivalent netlist operator of a simpler type, ``$pos`` for a plain wire, or the operator itself.
+    """Return an equivalent netlist `Cell` of a simpler type, ``$pos`` for a plain wire, or the cell itself.
 
     ``$pos`` stands for a plain wire.
     """

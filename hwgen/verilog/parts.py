@@ -64,7 +64,7 @@ def written(
     device: Device,
     tick: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Written]:
-    """Return a design's `Part` modules (submodules with cached Verilog) by cell type, written now if not in the cache.
+    """Return a dict by cell type of a design's `Part` modules (with cached Verilog), written now if not cached.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ _MODULES = "modules.json"
 
 
 def _modelled_files(component: Modelled[Any], device: Device) -> dict[str, bytes]:
-    """Return one JSON file (bytes by name): Verilog of a component with a simulation model, and its primitives'."""
+    """Return a dict with a JSON file (bytes by name): Verilog of a component with a simulation model and primitives."""
     platform = PrimitivePlatform(device)
     circuit, model = (form(component, make(), platform)[1].lines() for make in (component.circuit, component.model))
     text = "\n".join(["`ifdef SYNTHESIS", *circuit, "`else", *model, "`endif"])

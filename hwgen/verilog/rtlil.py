@@ -215,7 +215,7 @@ class _Reader:
         raise ValueError(f"no RTLIL of a cell: {cell_type} {name}")
 
     def _body(self, *ends: str) -> tuple[Body, str]:
-        """Read RTLIL statements up to a line whose first word is in ``ends``; return the statements and this line."""
+        """Read RTLIL statements up to a line that begins with a word in ``ends``; return a pair: them, and the line."""
         body: list[Assign | Switch] = []
         for line in self._words():
             word, _, rest = line.partition(" ")

@@ -50,7 +50,7 @@ class _DeferredPool:
         shared: Sequence[Any],
         report_left: Callable[[int], None],
     ) -> list[T]:
-        """Return the tasks' results, run in the pool; ``report_left`` gets the number of tasks left after each."""
+        """Return a list of the tasks' results, run in the pool; ``report_left`` gets the number of tasks left."""
         left = itertools.count(len(tasks) - 1, -1)
         try:
             if self._pool is None:
@@ -110,7 +110,7 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
 def spread(
     function: Callable[..., T], tasks: Sequence[Any], *, shared: Sequence[Any] = (), what: str = "", unit: str = "task"
 ) -> list[T]:
-    """Return the results of ``function(*shared, task)`` in order, run here at first, then in a pool if it takes long.
+    """Return a list of ``function(*shared, task)`` results in order, run here first, then in a pool if slow.
 
     The pool is opened by `beside`.
 

@@ -117,7 +117,7 @@ class JobPart:
     @classmethod
     @cache
     def offsets(cls, variant: Variant | bool = Variant.ONE_CORE) -> tuple[tuple[Field[Any], int, int], ...]:
-        """Return (field, bit offset, width in bits) of every field that the part has in a job format, in order."""
+        """Return a tuple of (field, bit offset, width in bits) of all fields of the part in a job format, in order."""
         offset, offsets = 0, []
         for item in fields(cls):
             width = item.metadata["widths"][variant]
@@ -499,7 +499,7 @@ def job_bytes(engine: EngineConfig) -> int:
 
 @cache
 def field_offsets(variant: Variant | bool = Variant.ONE_CORE) -> dict[str, tuple[int, int]]:
-    """Return the bit offset in the job, and the width in bits, of every field of an engine's job, by ``part.name``."""
+    """Return a dict by ``part.name`` of every field of an engine's job: (bit offset in the job, width in bits)."""
     offsets, first = {}, 0
     for name, part in PARTS.items():
         for item, offset, width in part.offsets(variant):
@@ -565,7 +565,7 @@ class Access:
         return min(begin for begin, _ in found), max(end for _, end in found)
 
     def _team_span(self, job: Job, team: int, blocks: int, rows: int, words: int) -> tuple[int, int] | None:
-        """Return the byte addresses where accesses of a team (group of cores) begin and end; ``None`` without rows."""
+        """Return a pair: byte addresses at which a team's (group of cores') accesses begin and end, or ``None``."""
         first, end = 0, rows
         if height := self._value(job, self.height, 0):
             top = self._value(job, self.top) + team * self._value(job, self.advance)
@@ -587,7 +587,7 @@ class Access:
 
 
 def accesses(engine: EngineConfig) -> tuple[Access, ...]:
-    """Return the memory regions that a job of the engine accesses: input map, weights, parameters and results."""
+    """Return a tuple of the memory regions that an engine job accesses: input map, weights, parameters, results."""
     word_bytes = WORD_BITS // 8
     loaded: dict[str, Any] = {}
     stored: dict[str, Any] = {}

@@ -244,7 +244,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
     def _elaborate_first_lane(
         self, m: Module, burst: data.View, target: Any, address: Signal, bank: Signal
     ) -> tuple[Value, Value, Value]:
-        """Return buffer address and bank of a row's first bus beat, which may begin before the row's first word.
+        """Return a triple: buffer address and bank of a row's first bus beat, which may begin before its first word.
 
         ``address`` and ``bank`` belong to the row's first word. The second result says whether the beat's first lane is
         in the word before the returned address.

@@ -109,7 +109,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return m
 
     def _elaborate_reads(self, m: Module) -> tuple[Value, Signal]:
-        """Add the burst reader, and drive ``answers`` except its words; return a busy flag and the row to read."""
+        """Add the burst reader, and drive ``answers`` except its words; return a pair: busy flag and row to read."""
         answer, bits = self.answers.payload, self.config.engine.row_engine.lane_bits
         left = Signal(range(MAX_BEATS + 1), name="reads_left")
         row = Signal(self.config.row_bits, name="read_row", reset_less=True)
@@ -141,7 +141,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return Cat((~first | (lane >= begin)) & (~last | (end == 0) | (lane < end)) for lane in range(engine.bus_words))
 
     def _elaborate_writes(self, m: Module) -> tuple[Value, Signal, Signal]:
-        """Add the burst writer; return a busy flag, the written beat's index, and a row's write enables by word."""
+        """Add the burst writer; return a triple: busy flag, written beat's index, a row's write enables by word."""
         engine = self.config.engine
         bits = engine.row_engine.lane_bits - engine.lane_bits  # of a beat's index in its row
         layout = data.StructLayout({"beat": self.config.row_bits + bits, "done": 1, "empty": 1})

@@ -42,7 +42,7 @@ def obligations(config: MapMemoryConfig, site: Site) -> list[Obligation]:
 
 
 def _read_lines(config: MapMemoryConfig) -> list[str]:
-    """Return observer lines (Verilog) that track a read burst: ``left`` beats remain, ``index`` is the current one."""
+    """Return a list of observer lines (Verilog) that track a read burst: ``left`` beats, current one ``index``."""
     rows = config.engine.row_engine
     fields, run = read_layout(rows), request_layout(rows)
     run_base = fields["run"].offset

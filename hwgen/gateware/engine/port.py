@@ -130,7 +130,7 @@ def written_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
-    """Return the widths in bits of the memory port's FIFO entries for outstanding read bursts and write bursts."""
+    """Return a pair: widths in bits of the memory port's FIFO entries for outstanding read and write bursts."""
     return _read_entry_layout(config).size, _WRITE_ENTRY.size
 
 

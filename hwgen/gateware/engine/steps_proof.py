@@ -22,7 +22,7 @@ _FLAGS = ("resume", "zero", "tap", "row", "block", "group", "fold", "job")
 
 
 def job_queue(width: int, begins: str) -> list[str]:
-    """Return observer lines (Verilog) that keep a unit's waiting job (``pending``) and current job (``present``).
+    """Return a list of observer lines (Verilog) with a unit's waiting job (``pending``) and current job (``present``).
 
     ``pending`` was accepted and has not begun, and ``has_pending`` says whether there is one. ``present`` began last.
 
@@ -54,7 +54,7 @@ def obligations(config: StepSequencerConfig, site: Site) -> list[Obligation]:
 
 
 def _slot_lines(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
-    """Return observer lines (Verilog) that count the slots (stored sums) in use, and assumptions on their release."""
+    """Return a pair: observer lines (Verilog) that count slots (stored sums) in use; assumptions on their release."""
     return balance("used", engine.slots + 1, "slot_open", "release_"), {
         "a slot that is released is in use": "!release_ | (used != 0)"
     }

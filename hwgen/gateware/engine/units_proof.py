@@ -96,12 +96,12 @@ def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
 
 
 def unit_parts(unit: Unit) -> dict[str, Any]:
-    """Return, by instance name, the configuration of a unit's only component with proofs, its burst generator."""
+    """Return a dict by instance name: the configuration of a unit's only component with proofs, the burst generator."""
     return {"bursts": BurstUnitConfig(unit.engine)}
 
 
 def kept_streams(unit: Unit, site: Site, without: str = "") -> list[Obligation]:
-    """Return the obligations of a unit's output streams (stable until accepted), with its instances left intact."""
+    """Return a list of obligations: a unit's output streams are stable until accepted; its instances are kept."""
     kept = tuple(site.module.instances)
     return [replace(rule, keeps=kept) for rule in streams.of_streams(unit, site, without)]
 

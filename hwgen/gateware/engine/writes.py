@@ -129,7 +129,7 @@ class WriteSide:
 
 
 def write_side(config: EngineConfig, banks: int, words: int, alignment: int = 1) -> WriteSide:
-    """Return the write-port parameters of a buffer with ``banks`` banks of ``words`` words in each engine core."""
+    """Return the `WriteSide` (write-port parameters) of a buffer of ``banks`` banks with ``words`` words per core."""
     return WriteSide(lanes=config.bus_words, banks=banks, words=words, alignment=alignment, cores=config.cores)
 
 
@@ -150,7 +150,7 @@ def banked_writes(m: Module, side: WriteSide, port: Any) -> list[BankWrite]:
 
 
 def _bank_write(m: Module, side: WriteSide, port: Any, bank: int, registers: tuple[Any, Signal, Signal]) -> BankWrite:
-    """Return one bank's write: registers select its word of the bus beat (lane), multiplexers word and address."""
+    """Return a `BankWrite`: registers select a bank's word of the bus beat (lane), multiplexers word and address."""
     beat, (words, address, behind) = port.payload, registers
     lanes = side.lanes_of(bank)
     hits = {lane: beat.bank == (bank - lane) % side.banks for lane in lanes}

@@ -28,7 +28,7 @@ def words_of(layers: Sequence[Any]) -> list[int]:
 
 
 def fields_of(config: Any) -> dict[str, str]:
-    """Return all fields of a layer's configuration as texts, by path, such as ``compute.window.pad_value``."""
+    """Return a dict by path, such as ``compute.window.pad_value``, of a layer configuration's fields as texts."""
     return dict(_fields(config, ""))
 
 
@@ -45,7 +45,7 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dict[str, str]]:
-    """Return a description of a design's hardware without loaded weights: by layer name, configuration texts by path.
+    """Return a dict by layer name, then path, of configuration texts: a design's hardware without loaded weights.
 
     The entry ``""`` describes the connections of the layers.
     """

@@ -89,7 +89,7 @@ class LoadedMemory(OnDevice):
                 rest >>= PART_BITS
 
     def joined(self, words: Sequence[int]) -> tuple[int, ...]:
-        """Return the memory's contents, as unsigned integers, put together from the load words that `cut` yields."""
+        """Return a tuple of the memory's contents, unsigned integers, joined from the load words that `cut` yields."""
         starts = range(0, self.words, self.word_parts)
         return tuple(
             sum(part << (PART_BITS * index) for index, part in enumerate(words[start : start + self.word_parts]))

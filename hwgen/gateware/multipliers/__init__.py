@@ -100,7 +100,7 @@ def multiplier_for(name: int | str, multiplier_slice: MultiplierSlice) -> Multip
 
 
 def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:
-    """Return the kind of multiplier whose activation format a layer uses: the first with an offset, else the first.
+    """Return the kind of `Multiplier` whose activation format a layer uses: the first with an offset, else the first.
 
     All kinds of a layer's multipliers read the same operands. Without an offset, the first kind decides.
     """
@@ -108,7 +108,7 @@ def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:
 
 
 def lut_multiplier_of(operands: Operands, constant_steps: int | None) -> LutMultiplier:
-    """Return the first multiplier in `LUT_MULTIPLIERS` that can compute products of the given operands.
+    """Return the first `LutMultiplier` in `LUT_MULTIPLIERS` that can compute products of the given operands.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ class _Number:
         return -(-self.bits // 2)
 
     def part(self, first: int, last: int) -> tuple[int, int]:
-        """Return the smallest and largest number that the operand's Booth digits ``first`` to ``last`` can form."""
+        """Return a pair: smallest and largest number that the Booth digits ``first`` to ``last`` can form."""
         if last < first:
             return 0, 0
         # The lowest digit also adds the upper bit of the digit below.
@@ -317,7 +317,7 @@ class _Layout:
 
     @cached_property
     def groups(self) -> list[tuple[int, int, _Group]]:
-        """Groups of terms that share chains of Booth rows, as (index of first term, its position in cycles, group)."""
+        """List of term groups that share chains of Booth rows: (first term's index, its position in cycles, group)."""
         positions = [position for position, count in enumerate(self.dots.terms) for _ in range(count)]
         groups = []
         for first in range(0, len(positions), self.group):
@@ -332,7 +332,7 @@ class _Layout:
         return ((start, chain) for _, start, group in self.groups for chain in group.chains)
 
     def _graph(self, sums: Sequence[tuple[int, int]]) -> AdderGraph:
-        """Return the adder trees that sum the chains of some output channels, from width and bias of each sum."""
+        """Return an `AdderGraph` that sums the chains of some output channels, from each sum's width and bias."""
         chains = list(self._chains)
         operands = [Operand(chain.low, chain.high, start + chain.end) for start, chain in chains]
         graph = AdderGraph(self.dots.device, operands * len(sums))
@@ -403,7 +403,7 @@ class _Layout:
     def add_to(
         self, m: Module, activations: Sequence[Value], weights: Sequence[Sequence[Value]], names: Sequence[str]
     ) -> list[Signal]:
-        """Add the Booth multiplier of all output channels to a module; return the registered sum of each channel."""
+        """Add the Booth multiplier of all output channels; return a list: the registered sum of each channel."""
         own_names = [f"{name}_weight" for name in names]
         by_channel: list[list[Value]] = []
         channels = list(zip(weights, own_names, strict=True))
@@ -425,7 +425,7 @@ class _Layout:
         return self._graph(self._sums).add_to(m, sums, names[0], names)
 
     def _delay_multiplicands(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[int, Value]]:
-        """Add delay lines for the terms' multiplicands; return, per term, a dict from delay in cycles to value."""
+        """Add delay lines for the terms' multiplicands; return a list of dicts, per term, from delay to value."""
         return [
             _add_delay_line(m, operands[first + term], delays, f"{name}_{first + term}")
             for first, _, group in self.groups
@@ -433,7 +433,7 @@ class _Layout:
         ]
 
     def _delay_digits(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[tuple[int, int], Value]]:
-        """Add delay lines for the terms' encoded operands; return, per term, a dict from (bit, delay) to bit value."""
+        """Add delay lines for the terms' encoded operands; return a list of dicts, per term, by (bit, delay)."""
         terms = []
         for first, _, group in self.groups:
             for term, by_delays in enumerate(group.encoded_delays, start=first):
@@ -504,7 +504,7 @@ def _delay_steps(delays: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _add_delay_line(m: Module, value: Value, delays: Iterable[int], name: str) -> dict[int, Value]:
-    """Add a delay line of registers to a module, and return the value at each of the given delays, in cycles."""
+    """Add a delay line of registers to a module; return a dict by delay (cycles), for the given delays."""
     taps = {0: value}
     for delay, length in _delay_steps(delays):
         value = taps[delay] = delayed_apart(m, f"{name}_cycle_{delay}", value, length)
@@ -540,6 +540,6 @@ def _layouts(dots: DotProducts) -> Iterator[_Layout]:
 
 @lru_cache(maxsize=1 << 10)
 def _best_layout(dots: DotProducts) -> _Layout:
-    """Return the arrangement of Booth rows with the fewest LUTs, among the `CANDIDATES` best ones by estimate."""
+    """Return the `_Layout` of Booth rows with the fewest LUTs, among the `CANDIDATES` best ones by estimate."""
     candidates = sorted(_layouts(dots), key=lambda layout: layout.rough_cost)[:CANDIDATES]
     return min(candidates, key=lambda layout: (_weighted_luts(layout.cost), layout.latency))

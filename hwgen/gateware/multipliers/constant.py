@@ -66,7 +66,7 @@ class ConstantMultiplier(LutMultiplier):
 
 @lru_cache(maxsize=64)
 def _graph(dots: DotProducts) -> AdderGraph:
-    """Return the graph of adders that computes all output channels' dot products with constant weights."""
+    """Return an `AdderGraph` that computes all output channels' dot products with constant weights."""
     assert dots.constants is not None
     low, high = dots.operand_range
     graph = AdderGraph(

@@ -141,7 +141,7 @@ class LutMultiplier(Multiplier):
         step: Value,
         names: Sequence[str],
     ) -> list[Signal]:
-        """Add the circuit of the dot products to a module, and return the registered sum of each output channel.
+        """Add the circuit of the dot products to a module; return a list: each output channel's registered sum.
 
         Parameters
         ----------

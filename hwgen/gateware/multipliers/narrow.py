@@ -95,7 +95,7 @@ class NarrowMultiplier(LutMultiplier):
         return cost
 
     def _circuit(self, dots: DotProducts) -> _Circuit:
-        """Return the circuit of dot products by two's complement weights: one row per pair of terms and weight bit."""
+        """Return the `_Circuit` of dot products by two's complement weights: a row per pair of terms and weight bit."""
         return _circuit(replace(dots, constants=None), dots.weight_bits, is_binary=False)
 
 
@@ -219,7 +219,7 @@ class _Circuit:
 
     @cached_property
     def pairs(self) -> tuple[_Pair, ...]:
-        """Pairs of terms, ordered by their operands' cycle: of one position, or the odd terms of two positions."""
+        """Tuple of pairs of terms, by their operands' cycle: of one position, or the odd terms of two positions."""
         pairs, single = [], None
         for position, count in enumerate(self.dots.terms):
             terms = [(position, index) for index in range(count)]
@@ -345,7 +345,7 @@ class _Circuit:
     # Circuit
 
     def add_to(self, m: Module, activations: Terms, weights: Sequence[Terms], names: Sequence[str]) -> list[Signal]:
-        """Add the circuit of the dot products to a module; return the registered sum of each output channel.
+        """Add the circuit of the dot products to a module; return a list: each output channel's registered sum.
 
         Parameters
         ----------
@@ -383,7 +383,7 @@ class _Circuit:
         return self.graph.add_to(m, operands, prefix, names)
 
     def _elaborate_data(self, m: Module, pair: int, values: list[Value], prefix: str) -> dict[int, list[Value]]:
-        """Add delay lines for the values a pair selects among; return lists of values by the cycle that reads them."""
+        """Add delay lines for the values a pair selects among; return a dict of lists by the cycle that reads them."""
         data, ready = {}, self.pairs[pair].cycle
         for cycle in self.data_cycles[pair]:
             names = [f"{prefix}_pair_{pair}_{index}_cycle_{cycle}" for index in range(len(values))]

@@ -96,7 +96,7 @@ class PackedFields(Multiplier):
         return operands.weight_bits + (self.upper_bits(operands) if self.lanes == 2 else 0)
 
     def stored(self, weights: np.ndarray, operands: Operands) -> np.ndarray:
-        """Return two output channels' weights packed in memory words; the upper is one less if the lower is negative.
+        """Return an array of words that pack two channels' weights; the upper is one less if the lower is negative.
 
         The upper field is ``((w1 << lane_shift) + w0) >> lane_shift``.
         """

@@ -215,7 +215,7 @@ class _Tables:
                 yield _Field(channel, shift + first, tuple(products.tolist()))
 
     def add_to(self, m: Module, activations: Terms, step: Value, names: Sequence[str]) -> list[Signal]:
-        """Add the product tables and the adders to a module, and return the registered sum of each output channel."""
+        """Add the product tables and the adders to a module; return a list: each output channel's registered sum."""
         chosen = [step[: counter_bits(self._steps)]]
         for position in range(1, self._positions):
             chosen.append(delayed(m, f"{names[0]}_step_{position}", chosen[-1], 1))

@@ -151,7 +151,7 @@ def _step_loops(config: PyramidBufferConfig) -> window_proof.Counts:
 
 
 def _reader_lines(config: PyramidBufferConfig) -> list[str]:
-    """Return observer lines (Verilog) that count the steps of all tiles, and delay the flag of a tile's last step."""
+    """Return a list of observer lines (Verilog) that count all tiles' steps, and delay a tile's last-step flag."""
     released = stages("release", 1, "tile_ends", config.release_delay - 1, resets=True)
     return [*window_proof.steps(_step_loops(config), config.latency), "wire tile_ends = row_0_ends;", *released]
 
@@ -223,7 +223,7 @@ def _writer_lines(config: PyramidBufferConfig) -> list[str]:
 
 
 def _positions(config: PyramidBufferConfig, stage: int, tap: int) -> tuple[str, str]:
-    """Return the Verilog expressions of a tap's row and column in its tile, for the step in a pipeline stage."""
+    """Return a pair of Verilog expressions: a tap's row and column in its tile, for the step in a stage."""
     window = config.window
     offsets = [taps[tap] if tap < len(taps) else (0, 0) for taps in window.patches.step_taps]
     row = choice(f"tap_fold_{stage}", [i * window.dilation[0] for i, _ in offsets])

@@ -30,7 +30,7 @@ class WindowUnit:
 
 
 def layer_parts(layer: PyramidLayerConfig) -> dict[str, Any]:
-    """Return, by instance name, the configurations of a tiled layer's window generator and other components."""
+    """Return a dict by instance name of a tiled layer's window generator and other component configurations."""
     return {"window": WindowUnit(layer)} | {
         name: part for name, part in layer.components.items() if name not in layer.walk
     }

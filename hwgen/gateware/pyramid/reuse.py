@@ -419,7 +419,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Add the memory of columns kept for the next tile (right band); return it and `_Band.connect` arguments.
+        """Add the memory of columns kept for the next tile (right band); return a pair: it, `_Band.connect` arguments.
 
         The band stores the kept columns of each new row of a pyramid, the first column first. The arguments are its
         addresses and write condition.
@@ -440,7 +440,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Add the memory of rows kept for the next row of tiles (bottom band); return it and `connect` arguments.
+        """Add the memory of rows kept for the next tiles (bottom band); return a pair: it, and `connect` arguments.
 
         The band stores the kept rows in the map's full width, the first row first. The arguments are its addresses and
         write condition.

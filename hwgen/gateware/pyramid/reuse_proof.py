@@ -152,7 +152,7 @@ def _move_lines(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[
 
 
 def _first_read(config: PyramidReuseBufferConfig) -> tuple[tuple[int, int, int], bool]:
-    """Return (row, column, fold) of the first kept beat to leave the buffer, and whether there is a kept beat.
+    """Return a pair: (row, column, fold) of the first kept beat to leave the buffer, and if there is a kept beat.
 
     If none is kept, the numbers belong to the first beat that leaves.
     """
@@ -515,7 +515,7 @@ class BandFacts(WindowFacts):
         """Add invariants of the flags that forward beats in flight; return a function from stage to conditions."""
 
         def hits(stage: int) -> list[str]:
-            """Return the conditions that a beat 1, 2 .. stages further on writes the word that ``stage`` reads."""
+            """Return a list of conditions that a beat 1, 2 .. stages further on writes the word ``stage`` reads."""
             writers = range(stage + 1, min(stage + IN_FLIGHT, self.stages[-1]) + 1) if self._is_near else ()
             return [
                 f"(has_{writer} & {name}_stores_{writer} & ({address('write', writer)} == {address('read', stage)}))"

@@ -148,7 +148,7 @@ class TiledAxis:
 
     @cached_property
     def walked(self) -> tuple[Span, ...]:
-        """Ranges (`Span`) of the successive input tiles that have at least one convolution window, on this axis."""
+        """Tuple of ranges (`Span`) of successive input tiles with at least one convolution window, on this axis."""
         return tuple(span for span in self.spans if span.windows)
 
     def used(self, span: Span) -> range:
@@ -159,7 +159,7 @@ class TiledAxis:
         return range(max(span.begin, self.origin(span)) if span.windows else span.end, span.end)
 
     def cut(self, pixels: int) -> tuple[Cut, ...]:
-        """Return each input tile's range of rows (or columns) as a `Cut`, divided into beats of ``pixels`` pixels.
+        """Return a tuple: each input tile's range of rows (or columns) as a `Cut`, in beats of ``pixels`` pixels.
 
         The new pixels of a span begin with a beat.
 

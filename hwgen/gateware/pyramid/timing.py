@@ -107,7 +107,7 @@ def walk_tiles(
     write_delay: int,
     release_delay: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the earliest cycles of a tile buffer: fill begins, fill ends, reads end, as lists over tiles.
+    """Return three lists over tiles: the earliest cycles in which a tile buffer's fill begins, ends, and reads end.
 
     Parameters
     ----------

@@ -61,13 +61,13 @@ class BiasedSums(ScalingPart):
 
     @property
     def reads(self) -> dict[str, int]:
-        """Cycles from a beat of accumulators to the entries of the tables ``bias`` and ``left``, by table name."""
+        """Dictionary by table (``bias``, ``left``): cycles from a beat of accumulators to the table's entry."""
         left = {"left": self.cycles - self.recipe.clamp - 1} if any(self.recipe.left) else {}
         return {"bias": 1 + self.parameters.tables_in_block_ram, **left}
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Entries of the tables ``bias`` and ``left`` (shift), by name and lane: an integer per beat of a pixel."""
+        """Dictionary by table (``bias``, ``left`` shift) and lane: a tuple with an integer per beat of a pixel."""
         biases = [bias + self._contained_offset for bias in self.parameters.bias]
         return {"bias": self.parameters.table(biases), "left": self.parameters.table(self.recipe.left)}
 
@@ -133,7 +133,7 @@ class BiasedSums(ScalingPart):
         return operands
 
     def _add_sums(self, m: Module, accumulators: list[Value], biases: list[Value], delay: int) -> list[Value]:
-        """Add adders of all lanes' accumulators and biases; return the sums, delayed by ``delay`` extra cycles."""
+        """Add adders of all lanes' accumulators and biases; return a list of sums, ``delay`` extra cycles later."""
         fraction, sums = self.parameters.fraction, []
         for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True)):
             value = delayed(m, f"accumulator_{lane}_delayed", accumulator, delay)
@@ -142,7 +142,7 @@ class BiasedSums(ScalingPart):
         return registers(m, f"sum_{delay}" if delay else "sum", sums, signed(self.bits))
 
     def _add_rounding(self, m: Module, values: Sequence[Value]) -> list[Value]:
-        """Add the rounding of all lanes' sums to 24 significant bits, ties to even; return the sums 2 cycles later.
+        """Add the rounding of all lanes' sums to 24 significant bits, ties to even; return a list, 2 cycles later.
 
         At most `SumRanges.rounded_bits` bits are dropped. To drop ``j`` bits, half of their range minus one is added,
         plus the lowest kept bit.

@@ -52,7 +52,7 @@ class Recipe:
 
     @property
     def steps(self) -> list[tuple[int, int]]:
-        """Index pairs of the 17-bit pieces of sum and factor that each DSP slice multiplies, in cascade order."""
+        """List of index pairs in cascade order: the 17-bit pieces of sum and factor that each DSP slice multiplies."""
         if not self.split_factor:
             return [(piece, 0) for piece in range(self.pieces)]
         pieces = product(range(self.operand_pieces), range(self.pieces // self.operand_pieces))

@@ -99,7 +99,7 @@ class TapPatches:
 
     @cached_property
     def used_columns(self) -> Sequence[int]:
-        """Offsets of the image columns with taps among a cycle's ``read_columns``; synthesis removes the others."""
+        """Sequence of offsets of the image columns with taps among ``read_columns``; synthesis drops the others."""
         lefts = range(0, self.pixels * self.stride, self.stride)
         return sorted({left + column for left in lefts for column in self.columns})
 

@@ -144,7 +144,7 @@ def _adaptive_pool(at: Rewriter, node: onnx.NodeProto) -> Made:
 def _gathers(
     at: Rewriter, source: str, sizes: Sequence[int], chosen: Sequence[Sequence[int]], output: str
 ) -> list[onnx.NodeProto]:
-    """Return Gather nodes that select the rows and columns ``chosen`` from a map; an index past the end reads 0."""
+    """Return a list of Gather nodes that select rows and columns ``chosen``; an index past the end reads 0."""
     nodes, names = list[onnx.NodeProto](), [source, at.unused(f"{output}_rows"), output]
     if any(size in indices for size, indices in zip(sizes, chosen, strict=True)):
         names[0] = at.unused(f"{output}_padded")

@@ -124,7 +124,7 @@ def refuse_uncounted(build: Builder, node: onnx.NodeProto, geometry: Geometry) -
 
 
 def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, geometry: Geometry) -> AccumulatorState:
-    """Append layers that sum a function of the current map; return its mean as convolution sums (importer state).
+    """Append layers that sum a function of the current map; return an `AccumulatorState`: the mean as sums.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def as_sums(state: Joined) -> AccumulatorState | None:
-    """Return an average as a convolution's sums (importer state); ``None`` if it is none, or a MaxPool follows."""
+    """Return an average as an `AccumulatorState`; ``None`` if it is not one, or a MaxPool follows."""
     if state.sums is None or state.pools:
         return None
     sums = state.sums()
@@ -384,7 +384,7 @@ def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
 
 
 def geometry_of(build: Builder, node: onnx.NodeProto) -> Geometry:
-    """Return an average pool's window over the current map and its output size; set the builder's layout to it."""
+    """Return the `Geometry` (window, output size) of an average pool over the current map; set the layout to it."""
     here = build.map
     if node.op_type.startswith("Reduce") or "Global" in node.op_type:
         build.view = build.whole_maps(node)

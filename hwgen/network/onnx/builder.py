@@ -150,7 +150,7 @@ class Builder:
             labelled.scale = scale if labelled.scale is None else labelled.scale
 
     def maps_of_one_type(self) -> list[Map]:
-        """Return the current map and the maps before it that layers derive it from without a new integer type."""
+        """Return a list of the current map and maps before it that lead to it without a new integer type."""
         maps, step = [self.map], self.source
         while step is not None and step.kind.keeps_type:
             maps.append(step.input)
@@ -250,7 +250,7 @@ class Builder:
     def addend(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, *, first: bool
     ) -> Addend | None:
-        """Return an Add's quantised constant as one integer per channel; ``None`` for several scales or other types.
+        """Return an Add's quantised constant as an `Addend`; ``None`` for several scales or other types.
 
         ``first``: whether the constant is the first operand.
         """
@@ -299,7 +299,7 @@ class Builder:
         return source_map
 
     def computing_layer(self) -> PendingLayer | None:
-        """Return the layer that computed the current map's integers; ``None`` if they are the model's input.
+        """Return the `PendingLayer` that computed the current map's integers; ``None`` if they are the input.
 
         Layers that only select are skipped.
         """
@@ -325,7 +325,7 @@ class Builder:
         return name
 
     def _convolution(self, sums: AccumulatorState, output: Map) -> PendingLayer:
-        """Return an unfinished convolution layer with the output map ``output``, not yet requantised."""
+        """Return a `PendingLayer`: a convolution with the output map ``output``, not yet requantised."""
         self._count_weights(sums.node, sums.weights.size)
         step = PendingLayer(self._unique_name(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
         step.groups, step.fraction = sums.groups, sums.fraction
@@ -661,7 +661,7 @@ class Builder:
             self.state.moved |= node.op_type not in _DROPPED
 
     def spatial_axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Put the current map's channels in order; return the map axis (1 rows, 2 columns) of each other dimension.
+        """Put the current map's channels in order; return a tuple: each other dimension's map axis (1 rows, 2 columns).
 
         Channels in another order than the map's are reordered by a selection layer.
 
@@ -819,7 +819,7 @@ class Builder:
         return AccumulatorState(node, window, weights, bias, x_scale, kernels.scale, kernels.type, size, groups=groups)
 
     def _padded(self, node: onnx.NodeProto, window: Window, value: int | None) -> Window:
-        """Return ``window`` with the previous Pad layer's padding merged in, if that layer pads by ``value``.
+        """Return the `Window` with the previous Pad layer's padding merged in, if that layer pads by ``value``.
 
         The Pad's input then becomes the current map.
         """

@@ -189,7 +189,7 @@ class Constants:
             self.arrays[node.output[0]] = sizes
 
     def _quantisation(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return values, scale and zero point (arrays) of a QuantizeLinear or DequantizeLinear of a constant."""
+        """Return a triple of arrays: values, scale, zero point of a Quantize- or DequantizeLinear of a constant."""
         if node.input[0] not in self.arrays:
             raise self.refusal(node, f"takes {node.input[0]!r}, already dequantised")
         values = self.arrays[node.input[0]]
@@ -221,7 +221,7 @@ class Constants:
     # Scales and zero points.
 
     def scale_and_zero(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Return a node's constant scale (float32), input ``first``, and zero point, the next input, as arrays.
+        """Return a pair of arrays: a node's constant scale (float32), input ``first``, and zero point, the next input.
 
         ``default``: type of the zero point, if the node has none.
         """
@@ -277,7 +277,7 @@ class Constants:
         return self.read(node, index, what).astype(np.float64) if constant is None else constant.real()
 
     def per_tensor(self, node: onnx.NodeProto, first: int, default: np.dtype) -> Quantisation:
-        """Return a feature map's scale, zero point and type, from a node's inputs ``first`` and ``first + 1``."""
+        """Return a map's `Quantisation` (scale, zero point, type), from a node's inputs ``first``, ``first + 1``."""
         scale, zero = self.scale_and_zero(node, first, default)
         if scale.size != 1 or zero.size != 1:
             raise self.refusal(
@@ -292,7 +292,7 @@ class Constants:
     def weights(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int
     ) -> QuantisedWeights:
-        """Return a layer's integer weights minus their zero point; their output channels are along ``axis``."""
+        """Return a layer's `QuantisedWeights`, minus their zero point; their output channels are along ``axis``."""
         if values.dtype not in TYPES:
             raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
         if values.ndim < 2:
@@ -318,7 +318,7 @@ class Constants:
         return QuantisedWeights(weights, scale.reshape(-1), TYPES[values.dtype])
 
     def float_weights(self, node: onnx.NodeProto, axis: int) -> QuantisedWeights:
-        """Return the weights of a node that computes in floats: its input 1, a DequantizeLinear's output."""
+        """Return the `QuantisedWeights` of a node that computes in floats: input 1, a DequantizeLinear's output."""
         constant = self.quantised.get(node.input[1])
         if constant is None:
             form = "float" if node.input[1] in self.arrays else "computed"

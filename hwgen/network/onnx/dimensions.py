@@ -43,7 +43,7 @@ class _Tensor:
         return array.tolist()
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return the ``axes`` of the node that reads the tensor, as sorted indices of dimensions, the batch included.
+        """Return a list of the reader's ``axes``: sorted dimension indices, with the batch; ``None`` if it has none.
 
         The batch can be among them if it has one frame. The result is ``None`` if the node names no axes.
 

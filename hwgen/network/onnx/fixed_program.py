@@ -147,7 +147,7 @@ class FixedPointProgram:
         self.result = self._known[id(formula)]
 
     def _operand(self, step: Applied, operand: Operand) -> FixedValue | np.ndarray | str:
-        """Return an operand as a program value, or a constant's real values; "" if the operand is left out."""
+        """Return a `FixedValue`, or an array for a constant operand, or "" if the operand is left out."""
         if isinstance(operand, ConstantOperand):
             # Bounds of a Clip can be infinite.
             if not (np.isfinite(operand.reals).all() or step.node.op_type == "Clip"):
@@ -176,7 +176,7 @@ class FixedPointProgram:
         return self.add(Table(operands=(index,), low=raw.low, table=np.rint(reals).astype(np.int64)), raw.fraction, raw)
 
     def add(self, step: Operation, fraction: int, *operands: FixedValue) -> FixedValue:
-        """Append an operation on these operands; return its result, which has ``fraction`` fraction bits."""
+        """Append an operation on these operands; return a `FixedValue` with ``fraction`` fraction bits."""
         low, high = step.range(*((value.low, value.high) for value in operands))
         self.steps.append(step)
         return FixedValue(len(self.inputs) + len(self.steps) - 1, operands[0].mantissa, fraction, low, high)
@@ -188,7 +188,7 @@ class FixedPointProgram:
         return self.add(Shift(operands=(value.index,), shift=value.fraction - fraction), fraction, value)
 
     def lowered(self, value: FixedValue, bits: int) -> FixedValue:
-        """Return a value rounded so that it fits ``bits`` bits, with fewer fraction bits if it was wider."""
+        """Return a `FixedValue` rounded to fit ``bits`` bits, with fewer fraction bits if it was wider."""
         more = signed_bits(value.low, value.high) - bits
         if more > 0 and self.is_exact:
             raise ConfigError("exact values must have fewer bits")
@@ -255,7 +255,7 @@ class FixedPointProgram:
         return self.add(step, first.fraction, first, second)
 
     def bounded(self, value: FixedValue, low: float, high: float) -> FixedValue:
-        """Append a clip of a value to the range from ``low`` to ``high``, if it can leave it; return the result."""
+        """Append a clip of a value to ``low`` to ``high``, if it can leave that range; return a `FixedValue`."""
         if self.is_exact:
             ends = np.array([end for end in (low, high) if math.isfinite(end)])
             value = self.shifted(value, max(value.fraction, _exact_fraction(ends)))
@@ -287,7 +287,7 @@ class FixedPointProgram:
         raise ConfigError("is too steep or too long for polynomials")
 
     def _fitted(self, value: FixedValue, level: _RampedFunction) -> tuple[int, Curve] | None:
-        """Return fraction bits of a curve's operand, and the curve (piecewise polynomial); ``None`` if none fits.
+        """Return a pair: fraction bits of a curve's operand, and the `Curve` (polynomials); ``None`` if none fits.
 
         The polynomials are constant at both ends.
         """
@@ -408,7 +408,7 @@ def _sub(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.n
 
 
 def _mul(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
-    """Append a Mul of two values, or a Mul or Div of a value by a constant, to a program, and return the result."""
+    """Append a Mul of two values, or a Mul or Div by a constant, to a program; return a `FixedValue`."""
     (first, *others), constants = _split_operands(operands)
     if others:
         return program.times(first, others[0])
@@ -430,7 +430,7 @@ def _extreme(program: FixedPointProgram, step: Applied, *operands: FixedValue | 
 
 
 def _clip(program: FixedPointProgram, step: Applied, value: FixedValue, *bounds: np.ndarray | str) -> FixedValue:
-    """Append a Clip or Relu, with bounds from inputs or attributes, to a program, and return the result."""
+    """Append a Clip or Relu, with bounds from inputs or attributes, to a program; return a `FixedValue`."""
     if step.node.op_type == "Relu":
         return program.bounded(value, 0, math.inf)
     ends = [attribute(step.node, "min", -math.inf), attribute(step.node, "max", math.inf)]
@@ -442,7 +442,7 @@ def _clip(program: FixedPointProgram, step: Applied, value: FixedValue, *bounds:
 def _leaky(
     program: FixedPointProgram, step: Applied, value: FixedValue, slopes: np.ndarray | None = None
 ) -> FixedValue:
-    """Append a LeakyRelu or PRelu to a program: negative values are multiplied by a slope; return the result."""
+    """Append a LeakyRelu or PRelu to a program (slope for negative values); return a `FixedValue`: the result."""
     if slopes is None:
         slopes = np.array([np.float32(attribute(step.node, "alpha", 0.01))], np.float64)
     if (slopes >= 0).all() and (slopes <= 1).all():
@@ -452,7 +452,7 @@ def _leaky(
 
 
 def _hard_sigmoid(program: FixedPointProgram, step: Applied, value: FixedValue) -> FixedValue:
-    """Append a HardSigmoid, or a HardSwish (the value times its HardSigmoid), to a program; return the result."""
+    """Append a HardSigmoid, or a HardSwish (value times HardSigmoid), to a program; return a `FixedValue`."""
     is_swish = step.node.op_type == "HardSwish"
     alpha, beta = (1 / 6, 0.5) if is_swish else (attribute(step.node, "alpha", 0.2), attribute(step.node, "beta", 0.5))
     sloping = program.scaled(value, np.array([np.float32(alpha)], np.float64), 1.0)
@@ -475,7 +475,7 @@ def _normalise(program: FixedPointProgram, step: Applied, value: FixedValue, *pa
 
 
 def _curve(program: FixedPointProgram, step: Applied, *operands: FixedValue | np.ndarray) -> FixedValue:
-    """Append any other function of one value, with single-number constants, to a program, and return the result."""
+    """Append any other function of one value, with single-number constants, to a program; return a `FixedValue`."""
     (value,), constants = _split_operands(operands)
     if any(constant.size > 1 for constant in constants):
         raise ConfigError("must take constants of one number, not of one per channel")

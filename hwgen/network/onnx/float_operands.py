@@ -149,7 +149,7 @@ class _OperandRewrite:
         return None if result.input == node.input else [*made, result]
 
     def _quantiser_pair(self, name: str, label: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-        """Return two new nodes: a QuantizeLinear of a tensor with the parameters of ``label``, and its inverse."""
+        """Return a pair of new nodes: a QuantizeLinear with the parameters of ``label``, and its inverse."""
         integers, real = self._at.unused(f"{name}_integers"), self._at.unused(f"{name}_quantised")
         quantiser = copied(label)
         quantiser.name, quantiser.input[0], quantiser.output[0] = integers, name, integers

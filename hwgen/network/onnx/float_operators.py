@@ -161,7 +161,7 @@ def _formula(build: Builder, node: onnx.NodeProto, tensor: str) -> Applied | Lea
 
 
 def _join_result(build: Builder, state: Joined) -> Applied:
-    """Return an operator on several dequantised maps, with the Relus and Clips after it, as an expression."""
+    """Return an `Applied` expression: an operator on several dequantised maps, with the Relus and Clips after it."""
     operands = []
     for value in state.operands:
         assert isinstance(value.state, Reals)
@@ -218,7 +218,7 @@ def _emit_sums(build: Builder, state: AccumulatorState, step: float) -> None:
 
 
 def _interval(build: Builder, sums: AccumulatorState, scale: np.float32) -> tuple[int, int, int]:
-    """Return (lowest, highest) sum of a convolution in steps of ``scale``, and its accumulators' largest magnitude."""
+    """Return a triple: lowest and highest sum of a convolution in steps of ``scale``, largest accumulator magnitude."""
     lowest, highest = build.range()
     zero = build.map.zero_point or 0
     below, above = min(lowest - zero, 0), max(highest - zero, 0)
@@ -270,7 +270,7 @@ def _is_exact(formula: Applied | Leaf) -> bool:
 
 
 def _program(build: Builder, formula: Applied | Leaf, unit: float, *, exact: bool) -> FixedPointProgram:
-    """Return the fixed-point program of an expression: an exact one if asked for and possible, or a rounding one."""
+    """Return the `FixedPointProgram` of an expression: an exact one if asked for and possible, or a rounding one."""
     if exact:
         try:
             return FixedPointProgram(build.constants, formula, build.units, unit, is_exact=True)

@@ -68,7 +68,7 @@ def work(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> int:
 
 
 def _magnitudes(node: onnx.NodeProto) -> list[int]:
-    """Return the square of each integer in an ONNX node's attributes, as factors of a bound on its computing steps.
+    """Return a list of squares of the integers in an ONNX node's attributes, factors of a bound on its computing steps.
 
     These are lengths and windows, in two dimensions.
     """
@@ -204,7 +204,7 @@ class _Folding:
     # Constants that ONNX Runtime computes.
 
     def _evaluated(self, node: onnx.NodeProto, operands: Sequence[TensorProto]) -> dict[str, TensorProto]:
-        """Compute a node from constant ``operands``; return its outputs by name, or none if a size is unknown."""
+        """Compute a node from constant ``operands``; return a dict of outputs by name, empty if a size is unknown."""
         outputs = [name for name in node.output if name]
         values = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
         imports = [entry for entry in self._model.opset_import if entry.domain in DOMAINS]
@@ -415,7 +415,7 @@ def _bytes(value: onnx.ValueInfoProto) -> int | None:
 
 
 def _axis(indices: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """Return the only axis along which ``indices`` differ, with the indices along it; ``None`` if several."""
+    """Return a pair: the only axis along which ``indices`` differ, and the indices along it; ``None`` if several."""
     for axis in range(indices.ndim):
         entries = np.moveaxis(indices, axis, 0).reshape(indices.shape[axis], -1)
         if entries.size and (entries == entries[:, :1]).all():

@@ -76,7 +76,7 @@ class Function:
         return np.clip(self._tabulate((scale, zero, integer_type)).astype(np.int64), *integer_type.ends)
 
     def _tabulate(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
-        """Return ONNX Runtime's table of the function for each integer of the map, quantised if ``result`` is given.
+        """Return an array: ONNX Runtime's outputs of the function per integer of the map, quantised if ``result`` is.
 
         ``result`` is the output's scale, zero point and type.
         """

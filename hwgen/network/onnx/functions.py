@@ -258,7 +258,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """Return the gain and offset per channel that a node applies to the builder's current map; ``None`` if none."""
+    """Return the `Affine` (gain and offset per channel) that a node applies to the current map; ``None`` if none."""
     if node.op_type not in AFFINE or not any(build.constants.holds(name) for name in node.input):
         return None
     try:
@@ -316,7 +316,7 @@ def fold_before(build: Builder, sums: AccumulatorState, operand: Reals, first: A
 
 
 def first_reals(sums: AccumulatorState) -> Affine:
-    """Return the gain and offset per output channel that turn a convolution's accumulators into real numbers."""
+    """Return the `Affine` (gain and offset per output channel) from a convolution's accumulators to real numbers."""
     steps = (sums.x_scale * sums.w_scale).astype(np.float64)  # float32 numbers: the units of the bias
     own = Affine(sums.unit, sums.bias * steps + sums.residue)
     return own if sums.affine is None else sums.affine.after(own)
@@ -333,7 +333,7 @@ def refuse_pool_of_arithmetic(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def settled(build: Builder, sums: AccumulatorState, scale: np.float32, close: float = _CLOSE) -> AccumulatorState:
-    """Return a convolution's sums (importer state) with folded arithmetic put into integer weights, bias and factor.
+    """Return the `AccumulatorState` of a convolution with folded arithmetic put into integer weights, bias and factor.
 
     The bias gets as many fraction bits as the output's step asks for. Sums without folded arithmetic are returned as
     they are, if ONNX Runtime rounds their bias, too.
@@ -382,7 +382,7 @@ def settled(build: Builder, sums: AccumulatorState, scale: np.float32, close: fl
 
 
 def _compared(build: Builder, sums: AccumulatorState, scale: np.float32) -> AccumulatorState:
-    """Return a convolution's sums (importer state) to be compared with a threshold, signed so that outputs rise.
+    """Return an `AccumulatorState`: sums to be compared with a threshold, signed so that outputs rise.
 
     The factor makes any two neighbouring sums saturate to different outputs. The bias represents the threshold and is
     found when the bounds of the outputs are known (`hwgen.network.onnx.levels`).

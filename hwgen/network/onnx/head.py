@@ -24,7 +24,7 @@ _QUANTISING = {"DequantizeLinear", "QuantizeLinear"}
 
 
 def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None, dict[str, tuple[str, str]]]:
-    """Split a model at its first QuantizeLinears; return the rest, the head for the host, and the removed nodes.
+    """Split a model at its first QuantizeLinears; return a triple: the rest, the head or ``None``, the removed nodes.
 
     The inputs of the result are the tensors that these quantisers read. A model without operators before them, or with
     some that the host can't run, is returned unchanged. The mapping holds the verdict on each removed node, and the
@@ -116,7 +116,7 @@ def _find_head(graph: GraphIndex) -> tuple[list[onnx.NodeProto], list[str]]:
 
 
 def _declared_inputs(graph: GraphIndex, names: Sequence[str]) -> list[onnx.ValueInfoProto] | None:
-    """Return tensors as declared model inputs with types and shapes; ``None`` if a type or size is unknown."""
+    """Return a list of tensors declared as model inputs with types and shapes; ``None`` if one is unknown."""
     values = []
     for name in names:
         tensor = graph.shapes.of(name)

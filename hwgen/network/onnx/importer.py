@@ -116,7 +116,7 @@ _NAMED = 4
 
 
 def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions) -> Network:
-    """Return a quantised ONNX model, up to the tensors of the option ``until``, as a network called ``name``.
+    """Return the `Network` called ``name`` of a quantised ONNX model, up to the tensors of the option ``until``.
 
     The host runs the rest of the model.
 
@@ -173,7 +173,7 @@ def _part_warning(whole: ImportWalk, part: ModelPart) -> str:
 
 
 def _last_maps(whole: ImportWalk) -> Sequence[str]:
-    """Return the names of the tensors where the hardware ends if it stops before the first unsupported operators."""
+    """Return a sequence of tensor names: the hardware's ends if it stops before the first unsupported operators."""
     tensors = rest_after(whole, whole.maps()).maps
     if not tensors:
         raise ModelError(f"{whole.where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
@@ -183,7 +183,7 @@ def _last_maps(whole: ImportWalk) -> Sequence[str]:
 def _walk_to(
     checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk
 ) -> tuple[ImportWalk, Mapping[str, Value]]:
-    """Return the import of a model up to tensors ``until``, and its maps by name; refuse tensors without a layer.
+    """Return a pair: a model's import up to tensors ``until``, and a dict of its maps; refuse tensors without a layer.
 
     ``whole`` is the walk through the whole model.
     """
@@ -281,7 +281,7 @@ def _check_names(graph: GraphIndex, where: str, tensors: Sequence[str]) -> None:
 
 
 def _end_refusal(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) -> ModelError:
-    """Return the error that says why the hardware can't end at a tensor, and proposes the nearest tensors for it."""
+    """Return the ModelError that says why the hardware can't end at a tensor, and proposes the nearest tensors."""
     good = {name for name, value in {**whole.maps(), **before}.items() if value.source is not None}
     graph = whole.graph
 
@@ -301,7 +301,7 @@ def _end_refusal(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) ->
 
 
 def _nearest(start: str, edges: Callable[[str], Iterable[str]], good: Collection[str]) -> list[str]:
-    """Return the first tensor names among ``good`` on each path through the graph from the tensor ``start``."""
+    """Return a list: the first tensor names among ``good`` on each path through the graph from ``start``."""
     nearest, seen, waiting = [], {start}, [start]
     while waiting and len(nearest) < _NAMED:
         for name in edges(waiting.pop(0)):

@@ -51,7 +51,7 @@ class GraphIndex:
         )
 
     def constant(self, tensor: str) -> np.ndarray | None:
-        """Return the values of an initialiser or a Constant node, perhaps after Identity; ``None`` for others."""
+        """Return the array of an initialiser or a Constant node, perhaps after Identity; ``None`` for others."""
         if tensor not in self._arrays:
             initialiser, node = self.initialisers.get(tensor), self.producers.get(tensor)
             if initialiser is not None:
@@ -73,7 +73,7 @@ class GraphIndex:
         return self.before(self.outputs)
 
     def before(self, tensors: Iterable[str], ends: Collection[str] = ()) -> list[onnx.NodeProto]:
-        """Return ``tensors``' producers and all nodes that those depend on, without going past the tensors ``ends``."""
+        """Return a list of ``tensors``' producers and all nodes those depend on, not past the tensors ``ends``."""
         return self.in_order(self.backwards(tensors, ends))
 
     def in_order(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
@@ -100,7 +100,7 @@ class GraphIndex:
         return found
 
     def with_nodes(self, nodes: Iterable[onnx.NodeProto], made: Iterable[onnx.TensorProto] = ()) -> GraphIndex:
-        """Return the index of a copy of the model with the nodes ``nodes``, and with ``made`` as added initialisers."""
+        """Return the `GraphIndex` of a copy of the model with nodes ``nodes``, and added initialisers ``made``."""
         model = copied(self.model)
         del model.graph.node[:]
         model.graph.node.extend(nodes)

@@ -63,7 +63,7 @@ class Shapes:
         self._walks: dict[int, BatchShapes] = {}
 
     def of(self, name: str) -> InferredTensor:
-        """Return a tensor's element type and shape, as far as known, with 0 for sizes that depend on a symbolic batch.
+        """Return an `InferredTensor`: element type and shape, as far as known; 0 for sizes set by a symbolic batch.
 
         A size is 0 where it depends on a symbolic batch.
         """
@@ -87,7 +87,7 @@ class Shapes:
         return np.where(is_batch, BATCH, first) if (is_batch | (first == second)).all() else None
 
     def for_batch(self, count: int) -> BatchShapes:
-        """Return the types and shapes for a batch of ``count`` frames; a batch fixed by the model stays as it is."""
+        """Return `BatchShapes`: types and shapes for a batch of ``count`` frames; a fixed batch stays as it is."""
         count = count if self._is_symbolic else 0
         if count not in self._walks:
             self._walks[count] = BatchShapes(self._model, count)

@@ -85,7 +85,7 @@ def input_view(
 def _layout_after(
     constants: Constants, node: onnx.NodeProto, view: View, batch: int | None, shape: Sequence[int] | None
 ) -> View | None:
-    """Return a node's output layout on the input's map, from its input's layout ``view``; ``None`` if unknown.
+    """Return the `View` (layout) of a node's output on the input's map, from the input's ``view``, or ``None``.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def _layout_after(
 
 
 def _fit_layout(view: View, shape: Sequence[int]) -> View | None:
-    """Return the layout ``view`` with dimensions cut or extended to ``shape``; ``None`` unless they are whole axes."""
+    """Return the `View` (layout) ``view`` with dimensions cut or extended to ``shape``; ``None`` unless whole axes."""
     if len(shape) != len(view.dims) or min(shape, default=0) < 1:
         return None
     sizes, dims = list(view.sizes), list(view.dims)

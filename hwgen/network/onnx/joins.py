@@ -82,7 +82,7 @@ def _join(build: Builder, node: onnx.NodeProto, layer: type[Join], operands: Seq
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
-    """Return the inputs of a node that combines maps, or refuse it unless all are plain DequantizeLinear outputs."""
+    """Return a list of a joining node's inputs, or refuse it unless all are plain DequantizeLinear outputs."""
     if len(build.operands) != len(node.input):
         raise build.refusal(node, "must take feature maps only, no constants")
     for value in build.operands:
@@ -110,7 +110,7 @@ def _what_gives_floats(state: State) -> str:
 
 
 def _with_open_blocks(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
-    """Return a join's operands in one layout: if layouts differ, layers that undo space-to-depth blocks are added."""
+    """Return a list of a join's operands in one layout; if layouts differ, layers that undo blocks are added."""
     views = {value.view for value in operands}
     if len(views) == 1 or not any(view.in_blocks for view in views):
         return operands
@@ -183,7 +183,7 @@ def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]
 
 
 def bounds(clips: Sequence[tuple[float, float]], output: Map) -> tuple[int, int]:
-    """Return the (lowest, highest) output integer after Relus and Clips with bounds ``clips`` and a quantiser.
+    """Return a pair: lowest and highest output integer after Relus and Clips with bounds ``clips`` and a quantiser.
 
     Quantising keeps the order, so a Relu before it equals bounds after it.
     """

@@ -174,7 +174,7 @@ class RuntimeLayers:
 
 
 def _convolution(network: Network, name: str) -> Conv:
-    """Return the convolution that computes a layer's integers: the layer itself, or the one whose results it moves."""
+    """Return the `Conv` that computes a layer's integers: the layer itself, or the one whose results it moves."""
     edges = {layer.name: (layer, taken) for layer, taken in zip(network.layers, network.edges, strict=True)}
     layer, taken = edges[name]
     while not isinstance(layer, Conv):

@@ -230,7 +230,7 @@ class Ledger:
         return tuple(operators)
 
     def _verdict(self, node: onnx.NodeProto, needed: Collection[int], folded: Collection[int]) -> tuple[str, str, str]:
-        """Return a node's verdict (built, folded, host, unsupported), reason, and hint; empty texts if none."""
+        """Return a triple: a node's verdict (built, folded, host, unsupported), reason and hint; empty if none."""
         key = id(node)
         if error := self._refused.get(key):
             why = error.why if isinstance(error, RefusalError | OtherNetworkError) else str(error)

@@ -77,7 +77,7 @@ def _bisect_first_bases(
 def _search_exceptions(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each first base with an output below ``left``, and bit masks of later bases where it is not below.
+    """Return a pair of arrays: first bases with an output below ``left``, and bit masks of later ones that aren't.
 
     Bit ``i`` of a mask is set if the output is not below ``left`` at the ``i``-th base after the first one.
     """

@@ -216,7 +216,7 @@ _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
 
 
 def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str, int]]:
-    """Return the name and size in bits of each constant weight tensor of a multiplying node; a float counts 8 bits."""
+    """Return a list of (name, bits) of each constant weight tensor of a multiplying node; a float counts 8 bits."""
     constants, producers, found = graph.initialisers, graph.producers, []
     for index in range(len(node.input)) if node.op_type == "Einsum" else traits_of(node).operands[1:] or (1,):
         name = node.input[index] if index < len(node.input) else ""

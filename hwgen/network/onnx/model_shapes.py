@@ -53,7 +53,7 @@ def _light_folder() -> Path | None:
 
 @cache
 def light_names() -> tuple[str, ...]:
-    """Return the names of the onnx package's ``light`` test models, which have no weights, such as ``light_vgg19``.
+    """Return a tuple of names of the onnx package's ``light`` test models without weights, as ``light_vgg19``.
 
     They are published graphs. Each constant has its shape, and one number as the value of all its elements.
     """
@@ -62,7 +62,7 @@ def light_names() -> tuple[str, ...]:
 
 
 def light(name: str, *, dense: bool = False) -> Network:
-    """Return a linear part of an onnx test model, such as ``light_resnet50:part3``, as a network without weights.
+    """Return the `Network`, without weights, of a linear part of an onnx test model, as ``light_resnet50:part3``.
 
     ``light_resnet50`` is its first part. The bits of activations and weights can follow (``,int16``); the shapes are
     the same.
@@ -95,7 +95,7 @@ def light_model(base: str) -> onnx.ModelProto:
 
 
 def read(path: Path, *, dense: bool = False) -> Network:
-    """Read the model in the file ``path``; return its first chain of convolutions and pools as a weightless network.
+    """Read the model in ``path``; return a `Network`: its first chain of convolutions and pools, without weights.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
 
 
 def whole(path: Path) -> Network:
-    """Read the model in the file ``path``, and return its layers, with branches, as a network without weights.
+    """Read the model in the file ``path``; return a `Network` of its layers, with branches but without weights.
 
     The result is the first linear part if the graph is a chain, or contains an operator that is not known here.
 
@@ -135,7 +135,7 @@ def whole_of(model: onnx.ModelProto, name: str) -> Network:
 
 
 def _load_network(graph: _Graph, name: str) -> Network:
-    """Return a model's layers as a network: with branches if all are known layers, otherwise its first chain only."""
+    """Return the `Network` of a model: with branches if all layers are known, otherwise its first chain only."""
     network = graph.joined(name)
     return _part(graph, name, 1, False) if network is None or network.is_chain else network
 
@@ -193,7 +193,7 @@ class _Graph:
         self._pools = 0
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """Return a tensor's shape with the batch, 0 where a size is not known; empty if not even the rank is known."""
+        """Return a tensor's shape (a tuple) with the batch, 0 for unknown sizes; empty if the rank is unknown."""
         return self.index.shapes.of(tensor).shape or ()
 
     def linear_parts(self) -> list[_Part]:
@@ -271,7 +271,7 @@ class _Graph:
         return self._dense and node.op_type in PRODUCTS and self._matrix_sizes(node)[:1] == (prod(shape[1:]),)
 
     def _matrix_sizes(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Return a matrix product node's numbers of inputs and outputs; empty unless its matrix is a constant.
+        """Return a pair (tuple) of a matrix product's numbers of inputs and outputs; empty for a matrix not constant.
 
         The result is empty as well if the other operand is a constant, or the size of the matrix is not known.
         """
@@ -286,7 +286,7 @@ class _Graph:
         return weights[::-1] if attribute(node, "transB", 0) else weights
 
     def _fully_connected_layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op:
-        """Return a fully connected ONNX node as a layer without weights: a convolution over the whole map."""
+        """Return an `Op` without weights for a fully connected ONNX node: a convolution over the whole map."""
         return Conv.shaped(
             name=_name(node, node.input[PRODUCTS[node.op_type]]),
             channels=shape[1],
@@ -405,7 +405,7 @@ def _map(shape: tuple[int, ...]) -> FeatureMap | None:
 
 
 def _join_layer(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]) -> Op | None:
-    """Return an ONNX node without a window, such as a sum, as a layer; ``None`` if there is none for these maps."""
+    """Return the `Op` (layer) of an ONNX node without a window, such as a sum; ``None`` if none for these maps."""
     name = _name(node, node.output[0])
     after = _map(result)
     if after is None:

@@ -185,7 +185,7 @@ def _matmul(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the state of a convolution's float input: a dequantised map, with constant arithmetic at most."""
+    """Return the `Reals` of a convolution's float input: a dequantised map, with constant arithmetic at most."""
     state = build.state
     return state if isinstance(state, Reals) and state.arithmetic is not None else plain_operand(build, node)
 
@@ -203,7 +203,7 @@ def _set_convolution(build: Builder, sums: AccumulatorState, bias: Bias) -> None
 
 
 def _general_product(build: Builder, node: onnx.NodeProto) -> tuple[bool, np.float32, np.float32]:
-    """Return a Gemm's ``transB``, ``alpha`` and ``beta``, and transpose the current value if ``transA`` is set.
+    """Return a triple: a Gemm's ``transB``, ``alpha`` and ``beta``; transpose the current value if ``transA`` is set.
 
     Without a bias, ``beta`` is 1.
     """

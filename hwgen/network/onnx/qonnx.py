@@ -153,7 +153,7 @@ class _Label(NamedTuple):
 
 
 def _label(at: Rewriter, node: onnx.NodeProto) -> _Label:
-    """Return a Quant node's parameters (scale, zero point, rounding, type), or refuse the node if they are invalid."""
+    """Return the `_Label` of a Quant node (scale, zero point, rounding, type); refuse the node if it is invalid."""
     scale, zero = _scale(at, node), _parameter(at, node, 2, "zero point").astype(np.float64)
     bits = _parameter(at, node, 3, "bitwidth").astype(np.float64)
     if not (zero == np.rint(zero)).all() or np.abs(zero).max() >= 1 << 31:
@@ -354,7 +354,7 @@ def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends:
 def _window_weights(
     at: Rewriter, node: onnx.NodeProto, shape: tuple[int, ...], scale: float, truncation: Truncation
 ) -> tuple[str, onnx.NodeProto]:
-    """Return a constant's name and its DequantizeLinear: weights of a convolution that sums a Trunc's windows."""
+    """Return a pair: name and DequantizeLinear of the weights of a convolution that sums a Trunc's windows."""
     names = [
         _keep(at, node, "ones", np.ones(shape, np.int8)),
         _keep(at, node, "weight", np.array(truncation.weight * (truncation.scale / np.float32(scale)))),
@@ -364,7 +364,7 @@ def _window_weights(
 
 
 def _quantised(graph: GraphIndex, node: onnx.NodeProto | None) -> tuple[float, int, int] | None:
-    """Return a map's scale, lowest and highest integer, from its DequantizeLinear with zero point 0, or ``None``."""
+    """Return a triple: scale, lowest, highest integer of a map with a DequantizeLinear of zero point 0, or ``None``."""
     if node is None or node.op_type != "DequantizeLinear" or len(node.input) < 3:
         return None
     before, scale, zero = graph.producers.get(node.input[0]), *map(graph.constant, node.input[1:])

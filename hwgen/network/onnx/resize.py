@@ -55,7 +55,7 @@ class _Resizing:
     neutral: np.ndarray
 
     def by_axis(self, axes: tuple[int, ...]) -> dict[int, float]:
-        """Return the scale or size of each map axis; ``axes``: map axes of the dimensions after the channels."""
+        """Return a dict by map axis of scales or sizes; ``axes``: map axes of the dimensions after the channels."""
         return {axis: self.values[2 + index] for index, axis in enumerate(axes)}
 
 
@@ -270,7 +270,7 @@ def _emit(
 
 
 def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _Resizing:
-    """Return a Resize node's scales or sizes for each dimension of its tensor; refuse a change of other axes.
+    """Return a `_Resizing`: a Resize node's scales or sizes by tensor dimension; refuse a change of other axes.
 
     ``axes``: map axes of the tensor's dimensions after the channels.
     """
@@ -302,7 +302,7 @@ def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _R
 
 
 def _sizes_by_dimension(build: Builder, node: onnx.NodeProto, listed: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return each dimension's scale or size: from ``listed`` for a Resize node's ``axes``, otherwise from ``others``.
+    """Return an array by dimension of scales or sizes: ``listed`` for a Resize node's ``axes``, otherwise ``others``.
 
     ``listed`` has an entry per axis, ``others`` an entry per dimension. Without ``axes``, ``listed`` is the result.
     """

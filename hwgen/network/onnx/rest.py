@@ -85,7 +85,7 @@ def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
 
 
 def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
-    """Return the state of importing a model's nodes up to the hardware's end, and whether the host joins outputs.
+    """Return a pair: the import of a model's nodes up to the hardware's end, and whether the host joins outputs.
 
     The host joins tensors if nothing else is an obstacle, and none of its nodes is meant for integers (`may_join`).
     """
@@ -130,7 +130,7 @@ def _may_join(walk: ImportWalk, rest: Rest, sums: Collection[str]) -> bool:
 
 
 def auto_part(walk: ImportWalk) -> tuple[ModelPart | None, str]:
-    """Return the part that ``--until auto`` builds of a model (or ``None``), and a reason (text, maybe empty).
+    """Return a pair: the part that ``--until auto`` builds of a model, or ``None``, and a reason (maybe empty).
 
     The text says why ONNX Runtime can't run the rest of the nodes, if that is the reason.
     """

@@ -99,7 +99,7 @@ class Rewriter:
         self._stays: set[str] = set()
 
     def apply(self, rules: Sequence[Rewrite]) -> GraphIndex:
-        """Apply rules in their order, repeatedly until none of them changes the graph; return the graph."""
+        """Apply rules in order, repeatedly until none changes the graph; return the graph as a `GraphIndex`."""
         for _ in range(_MAX_ROUNDS):
             changes = [self._pass(each) for each in rules]
             if not any(changes):

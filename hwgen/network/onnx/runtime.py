@@ -161,7 +161,7 @@ def _declared(value: onnx.ValueInfoProto) -> TensorInfo:
 
 
 def _optimised(model: onnx.ModelProto) -> _Session | None:
-    """Return a model's nodes, inputs and outputs in ONNX Runtime's optimised session; ``None`` if it can't load."""
+    """Return the `_Session` of a model optimised by ONNX Runtime: nodes, inputs, outputs; ``None`` if it can't load."""
     import onnxruntime
 
     options = session_options(optimised=True)

@@ -451,7 +451,7 @@ def _emit_channels(build: Builder, node: onnx.NodeProto, index: Sequence[int | N
 
 
 def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int, int], Sequence[int | None], View]:
-    """Return a Pad node's padding (top, left, bottom, right), its channels, and the layout of the padded tensor.
+    """Return a triple: a Pad node's padding (top, left, bottom, right), channels, and the padded tensor's layout.
 
     The channels are indices of the current map's channels, and ``None`` for each channel that is padding.
     """
@@ -479,7 +479,7 @@ def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int,
 
 
 def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tuple[int, int]) -> list[int | None]:
-    """Return a Pad's output channels: the indices ``order``, with ``None`` for each padding channel around them.
+    """Return a list of a Pad's output channels: the indices ``order``, and ``None`` for each padding channel.
 
     Negative numbers leave channels out. A channel that is padding is ``None``.
     """

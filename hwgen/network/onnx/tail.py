@@ -62,7 +62,7 @@ class Tail:
 def _tail_after(
     graph: GraphIndex, sources: Collection[str], nodes: Iterable[onnx.NodeProto], integers: Collection[str]
 ) -> Tail | None:
-    """Return those nodes of ``nodes`` that follow the tensors ``sources``; ``None`` if the host shouldn't run all.
+    """Return the `Tail` of those ``nodes`` that follow the tensors ``sources``; ``None`` if the host shouldn't run all.
 
     The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
     QuantizeLinear in another position than these: after Softmax, or after operators that move values in a manner that
@@ -110,7 +110,7 @@ def _rearranges(graph: GraphIndex, node: onnx.NodeProto) -> bool:
 def host_input(
     value: Value, name: str, batch: int | None, unused: Callable[[str], str]
 ) -> tuple[onnx.ValueInfoProto, list[onnx.NodeProto]]:
-    """Return the input of a host model for the integers ``name`` of a map, and nodes that convert that input.
+    """Return a pair: the input of a host model for the integers ``name`` of a map, and nodes that convert it.
 
     Each row of the input is a frame. Integers of ONNX types below 8 bits are passed in bytes. A batch can have any
     number of frames if ``batch`` is ``None``.
@@ -151,7 +151,7 @@ def reals_of(
 def _dequantised(
     state: Reals, name: str, tensor: str, view: View, readers: Sequence[onnx.NodeProto], unused: Callable[[str], str]
 ) -> list[onnx.NodeProto]:
-    """Return ONNX nodes that convert the hardware's integers to floats, as the DequantizeLinear of ``state`` does.
+    """Return a list of nodes that convert the hardware's integers to floats, as ``state``'s DequantizeLinear does.
 
     If ONNX Runtime computes the nodes after the DequantizeLinear in floats, other nodes replace the DequantizeLinear:
     directly after a DequantizeLinear, ONNX Runtime would choose integer kernels.

@@ -79,7 +79,7 @@ class Phases:
     def _skipping(
         cls, first: int, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int
     ) -> Phases:
-        """Return one axis of a transposed convolution split into phases that begin ``first`` outputs before output 0.
+        """Return the `Phases` of one axis of a transposed convolution, beginning ``first`` outputs before output 0.
 
         If padding would become negative, the phases begin some rounds of phases earlier.
         """
@@ -217,7 +217,7 @@ def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Seque
 
 
 def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights of one convolution for all phases of a ConvTranspose, and each output's channel in the node.
+    """Return a pair of arrays: weights of one convolution for all phases, and each output's channel in the node.
 
     The second array has, for each channel of the convolution, the node's output channel. The weights are ``(channels,
     C // groups, Kh, Kw)``; the phases of a group are neighbours.

@@ -459,7 +459,7 @@ class AccumulatorState:
         return np.broadcast_to(np.float64(self.x_scale) * self.w_scale.astype(np.float64), len(self.weights))
 
     def of_channels(self, values: np.ndarray) -> np.ndarray:
-        """Return the entry of ``values``, one per output-map channel, for each channel of the accumulators."""
+        """Return an array of the entries of ``values``, one per output-map channel, by accumulator channel."""
         return values if self.opened is None else values[self.opened.channels]
 
 

@@ -82,12 +82,12 @@ class View:
 
     @classmethod
     def of(cls, sizes: tuple[int, int, int], axes: Sequence[Sequence[int]]) -> View:
-        """Return the layout of a tensor whose dimensions are whole map axes: ``[[1], [2], [0]]`` is (N, H, W, C)."""
+        """Return the `View` of a tensor whose dimensions are whole map axes: ``[[1], [2], [0]]`` is (N, H, W, C)."""
         return cls(sizes, tuple(tuple(Atom(axis, sizes[axis]) for axis in dim) for dim in axes))
 
     @classmethod
     def channels_first(cls, sizes: tuple[int, int, int], axes: Sequence[int] = (ROWS, COLUMNS)) -> View:
-        """Return the layout of a tensor whose first dimension is the channels, followed by the map axes ``axes``."""
+        """Return the `View` of a tensor whose first dimension is the channels, followed by the map axes ``axes``."""
         return cls.of(sizes, [[CHANNELS], *([axis] for axis in axes)])
 
     @property
@@ -102,7 +102,7 @@ class View:
 
     @property
     def all_dims(self) -> tuple[Atoms, ...]:
-        """Axis parts (`Atom`) of each dimension of the tensor, with an empty first entry for a batch dimension."""
+        """Tuple of the axis parts (`Atom`) of each tensor dimension, first an empty one for a batch dimension."""
         return self.dims if self.holds_batch else ((), *self.dims)
 
     @property
@@ -181,7 +181,7 @@ class View:
         return self.with_dims(dims)
 
     def transpose(self, order: Sequence[int]) -> View:
-        """Return the layout with all dimensions, batch included, permuted by ``order`` as in NumPy's transpose."""
+        """Return the `View` with all dimensions, batch included, permuted by ``order`` as in NumPy's transpose."""
         return self.with_dims([self.all_dims[position] for position in order])
 
     def squeeze(self, positions: Sequence[int]) -> View:
@@ -216,7 +216,7 @@ class View:
         return Layout(map=self.sizes, factors=tuple(atom.size for atom in factors), order=order, shape=self.shape)
 
     def channel_order(self) -> np.ndarray | None:
-        """Return the map channel at each index of the first dimension; ``None`` unless it holds just all channels.
+        """Return an array: the map channel at each index of the first dimension; ``None`` unless it holds just them.
 
         The result is ``None`` unless the first dimension consists of all channels and of nothing else. A channel
         shuffle changes only this order of a plain view.
@@ -249,7 +249,7 @@ class View:
         return by_atom.transpose(outermost_first).reshape(self.sizes[CHANNELS])
 
     def spatial_axes(self) -> tuple[int, ...] | None:
-        """Return the map axis (rows or columns) of each dimension after the first; ``None`` unless all are whole axes.
+        """Return a tuple: each later dimension's map axis (row or column); ``None`` unless all are whole axes.
 
         The result is ``None`` if one of these dimensions is not a whole axis, or an axis is missing. A dimension of
         size 1 can be any axis of size 1.
@@ -273,7 +273,7 @@ class View:
         return self.depth_to_space() is not None or self.space_to_depth() is not None
 
     def depth_to_space(self) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """Return channel order and block size of a DepthToSpace from this layout to a map ``(C, H, W)``; else ``None``.
+        """Return a pair: channel order and block size of a DepthToSpace from this layout to ``(C, H, W)``; or ``None``.
 
         After the rows, and after the columns, a dimension then holds factors of the channels. The result is the map
         channel of each channel of the layer's input, and the rows and columns of a block; ``None`` if no such layer
@@ -291,7 +291,7 @@ class View:
         return None if order is None else (order, (_size(inner[0]), _size(inner[1])))
 
     def space_to_depth(self) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """Return channel order and block size of a SpaceToDepth from this layout to a map ``(C, H, W)``; else ``None``.
+        """Return a pair: channel order and block size of a SpaceToDepth from this layout to ``(C, H, W)``; or ``None``.
 
         The first dimension then holds all channels, and the inner factors of rows and columns. The result is the
         channel of the layer's output that each channel of the tensor is, and the rows and columns of a block; ``None``
@@ -320,7 +320,7 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
 
     def reduced(self, positions: Sequence[int], *, keeps: bool) -> View | None:
-        """Return the layout after averaging each channel over the dimensions ``positions``; ``None`` if they don't fit.
+        """Return the `View` after averaging channels over the dimensions ``positions``; ``None`` if they don't fit.
 
         The dimensions at the indices ``positions`` must hold all rows and columns, and no channel. Averaged dimensions
         stay with the size 1 if the operator ``keeps`` them.
@@ -357,7 +357,7 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
     def with_channels(self, channels: int, dimension: int) -> View | None:
-        """Return the layout of a concatenation along ``dimension`` with ``channels`` channels; ``None`` if impossible.
+        """Return the `View` of a concatenation along ``dimension`` with ``channels`` channels, or ``None``.
 
         The result is ``None`` unless the channels are the outermost factor of this dimension.
         """
@@ -371,7 +371,7 @@ class View:
         return View((channels, *self.sizes[1:]), tuple(dims))
 
     def onto(self, axes: Sequence[int]) -> View:
-        """Return this map's layout as a tensor on another map whose axes ``axes`` are this layout's dimensions.
+        """Return a `View`: this map as a tensor on another map whose axes ``axes`` are this layout's dimensions.
 
         ``axes``: the axis of the other map for each dimension of this view.
         """

@@ -180,7 +180,7 @@ class ImportWalk:
             return constants, [node for node in self.graph.needed if id(node) in kept or self.ledger.is_refused(node)]
 
     def _not_folded(self) -> dict[str, onnx.NodeProto]:
-        """Return the tensors that depend only on constants but are not folded, each with the node that is the cause."""
+        """Return a dict of tensors that depend only on constants but are not folded, each with the node to blame."""
         depending = self.graph.with_dependents(self.graph.inputs)
         causes: dict[str, onnx.NodeProto] = {}
         for node in self._nodes:
@@ -552,7 +552,7 @@ class ImportWalk:
         return maps
 
     def sums(self) -> dict[str, Value]:
-        """Return what is known (`Value`) of each convolution's float sums that no layer quantises, by tensor name."""
+        """Return a dict by tensor name: what is known (`Value`) of convolutions' float sums that no layer quantises."""
         return {
             tensor: value
             for tensor, value in self.values.items()
@@ -585,7 +585,7 @@ class ImportWalk:
             steps = left
 
     def layers(self) -> tuple[Op, ...]:
-        """Finish each layer of the model that can be built, independently of others, and return the finished layers.
+        """Finish each layer of the model that can be built, independently of others; return a tuple of the layers.
 
         A layer whose configuration contradicts itself is refused.
         """
@@ -599,7 +599,7 @@ class ImportWalk:
         return tuple(layers)
 
     def _macs(self) -> dict[int, int | None]:
-        """Return the multiply-accumulates per frame, by node ``id``, of the nodes that outputs and inputs depend on.
+        """Return a dict by node ``id`` of multiply-adds per frame, for nodes that outputs and inputs depend on.
 
         The keys are the nodes' ``id``. The count is ``None`` if it is not known.
         """
@@ -722,7 +722,7 @@ def _network(
 
 
 def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
-    """Return a model input with the bounds that the model clips it to, or marked as not read by the hardware.
+    """Return the `InputEnd` of a model input with the bounds the model clips it to, or marked as not read.
 
     ``taken``: map of the input; ``None`` if the hardware doesn't read the input.
     """
@@ -777,7 +777,7 @@ def _gives_floats(build: Builder) -> bool:
 def _hardware_end(
     build: Builder, ends: TailSearch, tail: Tail, output: str, tensor: str, *, rows: bool
 ) -> tuple[OutputEnd, PendingLayer]:
-    """Return ``tensor`` as the hardware's output for a model output, with the host's nodes after it, and its layer.
+    """Return a pair: the hardware's `OutputEnd` at ``tensor`` with the host's nodes after it, and its layer.
 
     ``rows``: whether each row of the output is a frame.
     """
@@ -805,7 +805,7 @@ def _hardware_end(
 
 
 def _layout(view: View) -> Layout | None:
-    """Return the permutation between a tensor and its feature map; ``None`` if the tensor is in the map's order."""
+    """Return the `Layout` (permutation) between a tensor and its feature map; ``None`` if both have one order."""
     return None if view.in_order else view.layout
 
 

@@ -372,7 +372,7 @@ class Curve(Operation):
 
     @property
     def stages(self) -> tuple[Range, Range]:
-        """Ranges (minimum, maximum) of the slope ``c1 + (c2 * t >> segment_bits)`` and of the unshifted result."""
+        """Pair of ranges: of the slope ``c1 + (c2 * t >> segment_bits)``, and of the unshifted result."""
         position, (constant, linear, square) = (0, (1 << self.segment_bits) - 1), map(_range_of, self.coefficients)
         low, high = (end >> self.segment_bits for end in _products(square, position))
         slope = linear[0] + low, linear[1] + high

@@ -76,7 +76,7 @@ class Join(Op):
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
-        """Return placeholders for this layer class's constructor parameters, for a layer with only shapes known."""
+        """Return a dict of placeholder constructor parameters of this class, for a layer with only shapes known."""
         return {}
 
     @property
@@ -84,7 +84,7 @@ class Join(Op):
         return (self.input, *self.more)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return begin and end of the input rows (axis 0) or columns that the outputs ``begin`` to ``end`` read.
+        """Return a pair: begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read.
 
         An input of one pixel is always covered by that pixel.
         """
@@ -391,7 +391,7 @@ class Recoded(LabelledJoin):
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """Integers of each input map's type, ascending, requantised to the output's scale: one int64 table per map.
+        """Tuple of int64 arrays: each map's integers, ascending, requantised to the output's scale.
 
         Maps of more than `MAX_BITS` bits have no tables.
         """
@@ -407,7 +407,7 @@ class Recoded(LabelledJoin):
         return tuple(tables)
 
     def recoded(self, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Requantise the input maps to the output's scale and zero point, by `tables`, and return them as int64."""
+        """Requantise input maps by `tables` to the output's scale and zero point; return a list of int64 arrays."""
         integers = [values.astype(np.int64) for values in maps]
         if not self.tables:
             return integers

@@ -64,7 +64,7 @@ class Lookup(Op):
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Return the layer's constructor parameters for the narrower input type ``kind``, with a shorter table.
+        """Return a dict of constructor parameters for the narrower input type ``kind``, with a shorter table.
 
         The table keeps the entries for the values of this type.
         """

@@ -107,7 +107,7 @@ class Scale:
 
     @cached_property
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest sum under LRN's power, as float32 bits in two arrays, by input distance from zero point.
+        """Pair of arrays of float32 bits: lowest and highest sum under LRN's power, by distance from zero point.
 
         Both arrays are int64. The input is the middle of its window, so its term is part of the base.
         """

@@ -85,7 +85,7 @@ class Op(ABC):
     def shaped(
         cls, *, name: str, channels: int, outputs: int, height: int, width: int, window: Window, groups: int = 1
     ) -> Op:
-        """Return a layer with only its sizes known, for planning: with uint8 maps, and zeros for all weights.
+        """Return an `Op` with only its sizes known, for planning: with uint8 maps, and zeros for all weights.
 
         Parameters
         ----------
@@ -124,17 +124,17 @@ class Op(ABC):
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        """Return placeholders, by name, for this class's constructor parameters, if only a layer's sizes are known."""
+        """Return a dict of placeholder constructor parameters for this class, if only a layer's sizes are known."""
         return {}
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Return the layer's constructor parameters, made for input type ``before``, for the narrower type ``kind``."""
+        """Return a dict of constructor parameters, made for input type ``before``, for the narrower ``kind``."""
         return parameters
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        """Return the layer's constructor parameters changed so that it also clips outputs; ``None`` if impossible.
+        """Return a dict of constructor parameters so that the layer also clips outputs; ``None`` if impossible.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class Op(ABC):
         """
 
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """Return begin and end of the rows (axis 0) or columns inside the map that outputs ``begin`` to ``end`` read.
+        """Return a pair: begin and end of the map's rows (axis 0) or columns that ``begin`` to ``end`` read.
 
         Both intervals are half-open. Outputs whose windows are entirely in the padding need an empty interval.
         """
@@ -269,7 +269,7 @@ class Op(ABC):
         return min(max(first, 0), limit), min(max(last, 0), limit)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return begin and end of the rows (axis 0) or columns, with padding, that outputs ``begin`` to ``end`` read.
+        """Return a pair: begin and end of rows (axis 0) or columns, with padding, that ``begin`` to ``end`` read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included.
         """
@@ -290,5 +290,5 @@ class Op(ABC):
 
 
 def with_clipped_ends(parameters: dict[str, Any], low: int, high: int) -> dict[str, Any]:
-    """Return a layer's constructor parameters with the output bounds ``low`` and ``high`` clipped further."""
+    """Return a dict of a layer's constructor parameters with output bounds ``low`` and ``high`` clipped further."""
     return {**parameters, **{end: min(max(parameters[end], low), high) for end in ("low", "high")}}

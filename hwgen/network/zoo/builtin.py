@@ -47,7 +47,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(name: str) -> Network:
-    """Return the built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, imported from a model with random weights.
+    """Return the built-in `Network` ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, imported with random weights.
 
     The name can also be one of onnx's light models, or a linear part of one. The network ends with its last integer
     tensor.

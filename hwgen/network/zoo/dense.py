@@ -100,7 +100,7 @@ class DenseLayer:
 def quantised_layers(
     layers: Sequence[DenseLayer], features: np.ndarray, where: str, bits: int
 ) -> tuple[dict[str, np.ndarray], Ranges]:
-    """Quantise successive fully connected layers slice by slice, and return their integer constants and tensor ranges.
+    """Quantise successive dense layers slice by slice; return a pair: dict of integer constants, and tensor ranges.
 
     Parameters
     ----------

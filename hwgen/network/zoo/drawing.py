@@ -200,7 +200,7 @@ class Drawing:
 
 
 def _same_padding(size: list[int], kernel: tuple[int, int], stride: int) -> tuple[int, int, int, int]:
-    """Return the padding in pixels (top, left, bottom, right) for outputs of ``ceil(size / stride)`` (SAME_UPPER)."""
+    """Return four numbers of padding pixels (top, left, bottom, right) for ``ceil(size / stride)`` outputs."""
     whole = [max((-(-length // stride) - 1) * stride + k - length, 0) for length, k in zip(size, kernel, strict=True)]
     top, left = (total // 2 for total in whole)
     return top, left, whole[0] - top, whole[1] - left

@@ -55,7 +55,7 @@ def model(name: str) -> onnx.ModelProto:
 
 
 def weight_counts(name: str) -> list[tuple[str, int]]:
-    """Return (name, number of weights) of each convolution and matrix product of a ``light`` test model of onnx.
+    """Return a list of (name, number of weights) of a ``light`` onnx test model's convolutions and products.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def weight_counts(name: str) -> list[tuple[str, int]]:
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, int]]:
-    """Return, for each tensor of an ONNX graph, its first reader (past any Unsqueeze) and the reader's input index."""
+    """Return a dict by tensor: its first reader (past any Unsqueeze), and the reader's input index, as a pair."""
     readers: dict[str, tuple[onnx.NodeProto, int]] = {}
     for node in reversed(graph.node):
         for input_index, tensor in enumerate(node.input):

@@ -92,7 +92,7 @@ CLASSIFIER = (_dense("fc6", 4096), _dense("fc7", 4096), _dense("fc8", 1000, relu
 
 
 def _vgg(*blocks: int) -> tuple[Spec, ...]:
-    """Return VGG's layer table for the given numbers of 3x3 convolutions per block (Simonyan and Zisserman, 2015).
+    """Return a tuple: VGG's layer table for the given numbers of 3x3 convolutions per block (Simonyan, 2015).
 
     See their table 1.
     """
@@ -104,7 +104,7 @@ def _vgg(*blocks: int) -> tuple[Spec, ...]:
 
 
 def _alexnet(sets: int) -> tuple[Spec, ...]:
-    """Return AlexNet's layer table, whole with ``sets`` 2 (grouped convolutions), or one GPU's half with 1."""
+    """Return a tuple: AlexNet's layer table, whole with ``sets`` 2 (grouped), or one GPU's half with 1."""
     half = 2 // sets
     groups = sets
     return (
@@ -210,7 +210,7 @@ def base(name: str) -> str:
 
 
 def precision(name: str) -> tuple[str, int]:
-    """Split a built-in network's name at ``,int8`` or ``,int16``; return the part before it, and 8 or 16 (bits).
+    """Split a built-in network's name at ``,int8`` or ``,int16``; return a pair: the part before it, and 8 or 16.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def size(name: str, shape: tuple[int, int, int], *, prefix: bool = True) -> tupl
 
 
 def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
-    """Return the table rows and the input shape of the built-in chain ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``.
+    """Return a pair: table rows and input shape of the built-in chain ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``.
 
     With ``classifier``, the layers include the classifier.
 
@@ -266,7 +266,7 @@ def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tupl
 
 
 def unknown(name: str, known: Iterable[str]) -> ModelError:
-    """Return the error for a model name that is neither a file nor one of the ``known`` built-in networks."""
+    """Return the `ModelError` for a name that is neither a file nor one of the ``known`` built-in networks."""
     if name and Path(name).exists():
         hint = "this is a folder; " if Path(name).is_dir() else ""
         return ModelError(f"{name}: {hint}a model must be an .onnx file or a built-in network's name")

@@ -150,7 +150,7 @@ class RandomRuns:
         self._draw()
 
     def _sorted(self, drivers: Mapping[Any, str]) -> list[tuple[Rule, list[np.ndarray], np.ndarray, Any]]:
-        """Return the combinational cells in topological order, each as (rule, input rows, output rows, parameters)."""
+        """Return a list of combinational cells in topological order: (rule, input rows, output rows, parameters)."""
         logic = {name: cell for name, cell in self._cells.items() if cell["type"] in _LOGIC}
         before = {
             name: {
@@ -174,7 +174,7 @@ class RandomRuns:
         return order
 
     def _rows(self, bits: Sequence[Any]) -> np.ndarray:
-        """Return the row indices of bits in the table of values; each use of a bit without a value gets its own.
+        """Return an array of the row indices of bits in the value table; each use of a bit without value has its own.
 
         Each use of a bit without a value is a bit of its own.
         """

@@ -85,7 +85,7 @@ class Cone:
         return self._known[one, other]
 
     def unrolled(self, circuit: Circuit, roots: Sequence[tuple[int, int]]) -> list[int]:
-        """Return the values of a circuit's literals in given cycles, as this cone's literals over earlier inputs."""
+        """Return a list of a circuit's literals in given cycles, as this cone's literals over earlier inputs."""
         values: dict[tuple[int, int], int] = {}
         stack = [(literal >> 1, cycle) for literal, cycle in roots]
         while stack:
@@ -122,7 +122,7 @@ class Cone:
         return parts
 
     def simplified(self, literal: int) -> tuple[Cone, int]:
-        """Return a new logic cone of one literal (node or its inverse), less variables it implies, and the literal.
+        """Return a pair: a new logic cone of one literal (node or inverse) without implied variables, and the literal.
 
         Nodes are numbered in the order of a walk from the literal, so that cones of the same structure are equal.
         """
@@ -136,7 +136,7 @@ class Cone:
                 return cone, literal
 
     def _rebuilt(self, literal: int, fixed: Mapping[int, int]) -> tuple[Cone, int]:
-        """Return a new cone of one literal, and the literal in it, with the variables ``fixed`` constant."""
+        """Return a pair: a new cone of one literal, with the variables ``fixed`` constant, and the literal in it."""
         cone, values = Cone(), {node: TRUE ^ inverted for node, inverted in fixed.items()} | {0: FALSE}
         stack = [literal >> 1]
         while stack:

@@ -82,7 +82,7 @@ def circuit_of(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline:
 
 
 def refuted(engine: str, obligation: Obligation, wrapped: Wrapped, folder: Path, index: int) -> Verdict:
-    """Return the verdict ``refuted`` for the assertion with an index, which fails in cycle ``structure["cycles"]``."""
+    """Return the `Verdict` that the assertion with an index is refuted, in cycle ``structure["cycles"]``."""
     cycles = obligation.structure["cycles"]
     files = trace.files(obligation, wrapped, folder, cycles + 1)
     return Verdict("refuted", engine, f"in cycle {cycles}: {asserted_facts(wrapped, folder)[index]}", files=files)

@@ -66,12 +66,12 @@ class BitDependencies:
 
     @property
     def drivers(self) -> set[str]:
-        """Names of the ports that drive nets: the module's inputs, and instances' outputs (``INSTANCE.PORT``)."""
+        """Set of names of ports that drive nets: the module's inputs, and instances' outputs (``INSTANCE.PORT``)."""
         return (set(self._ports) - set(self._outputs)) | self._instance_ports("output")
 
     @property
     def sinks(self) -> set[str]:
-        """Names of the ports that nets drive: the module's outputs, and instances' inputs (``INSTANCE.PORT``)."""
+        """Set of names of ports that nets drive: the module's outputs, and instances' inputs (``INSTANCE.PORT``)."""
         return set(self._outputs) | self._instance_ports("input")
 
     def _instance_ports(self, direction: str) -> set[str]:

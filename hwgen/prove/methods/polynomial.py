@@ -181,7 +181,7 @@ def _range_of_terms(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) 
 
 
 def _two_sides(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> list[int] | None:
-    """Return the smaller of two sets of bits such that no term has two bits of one set; ``None`` if impossible.
+    """Return a list: the smaller of two sets of bits such that no term has two bits of one; ``None`` if impossible.
 
     Return ``None`` if there is no such division.
     """

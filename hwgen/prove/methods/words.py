@@ -267,7 +267,7 @@ class Words:
         return self._variables[key]
 
     def _number(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> Polynomial:
-        """Return the number that bits represent in a cycle as a polynomial; their words must be computed."""
+        """Return a `Polynomial`: the number that bits represent in a cycle; their words must be computed."""
         total: dict[Monomial, int] = {}
         for index, bit in enumerate(bits):
             weight = -ONE << index if signed and index == len(bits) - 1 else ONE << index
@@ -445,7 +445,7 @@ class Words:
     # Cells
 
     def _computed(self, word: Word) -> dict[bool, Reading]:
-        """Return a word as a number, two readings (polynomial, bounds): unsigned ``False``, signed ``True``."""
+        """Return a dict of a word's two readings (polynomial, bounds): unsigned ``False``, signed ``True``."""
         cell = self._cells[word.cell]
         cell_type, width = cell["type"], len(cell["connections"]["Y"])
         try:
@@ -462,7 +462,7 @@ class Words:
             return {}
 
     def _fitting(self, reading: Reading, width: int) -> dict[bool, Reading]:
-        """Return a ``width``-bit word's polynomial and bounds, once read as signed (key True) and once as unsigned.
+        """Return a dict of a ``width``-bit word's two readings (polynomial, bounds): signed ``True``, or unsigned.
 
         If the number lies in the range of such words, signed or unsigned, the word is the number. The number's
         bounds hold if its value is exact. An inexact value's polynomial has its own bounds, and so has the polynomial
@@ -489,7 +489,7 @@ class Words:
         return unknown
 
     def _calculated(self, cell: Mapping[str, Any], cycle: int) -> dict[bool, Reading]:
-        """Return an arithmetic cell's output as readings (polynomial, bounds), by signedness: signed ``True``.
+        """Return a dict of readings (polynomial, bounds) of an arithmetic cell's output: signed ``True``.
 
         Bits above the word's width don't matter, so that an operand as wide as the word can be read in either way.
         Several numbers then equal the word up to multiples of ``2**width``, and one of them may fit the word.
@@ -507,7 +507,7 @@ class Words:
         return min(fitting, key=lambda readings: any(reading.value.modulus for reading in readings.values()))
 
     def _result(self, cell_type: str, one: Reading, other: Reading = ZERO) -> Reading:
-        """Return an arithmetic cell's result (polynomial, bounds) before it is cut to the output's width."""
+        """Return the `Reading` (polynomial, bounds) of an arithmetic cell, before it is cut to the output's width."""
         if cell_type == "$mul":
             corners = [first * second for first in (one.low, one.high) for second in (other.low, other.high)]
             return Reading(_limit_polynomial(one.value.times(other.value)), min(corners), max(corners))
@@ -519,7 +519,7 @@ class Words:
         return Reading(self._replace_bits(one.value.plus(other.value)), one.low + other.low, one.high + other.high)
 
     def _exclusive_choices(self, name: str, cycle: int) -> list[Polynomial]:
-        """Return a multiplexer's selection bits as polynomials; at most one is 1 at a time, or it is an error.
+        """Return a list of a multiplexer's selection bits as polynomials; it is an error unless at most one is 1.
 
         Raises
         ------
@@ -536,7 +536,7 @@ class Words:
         return self._choices[name, cycle]
 
     def _selected(self, word: Word, *, signed: bool) -> Reading | None:
-        """Return a multiplexer's output as a number (polynomial, bounds); ``None`` if it doesn't fit its width."""
+        """Return the `Reading` (polynomial, bounds) of a multiplexer's output; ``None`` if it doesn't fit its width."""
         connections = self._cells[word.cell]["connections"]
         width, cycle = len(connections["Y"]), word.cycle
         options = [

@@ -81,7 +81,7 @@ def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np
 
 
 def accuracy(outputs: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Return JSON-like values: frames that hardware and golden model classify correctly, and a confusion matrix."""
+    """Return a dictionary: frames that hardware and golden model classify correctly, and a confusion matrix."""
     classified, golden = (predicted_classes(values, labels) for values in (outputs, expected))
     classes = outputs[0].size
     counts = np.zeros((classes, classes), dtype=np.int64)

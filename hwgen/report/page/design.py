@@ -87,7 +87,7 @@ def _network_summary(plan: Plan) -> str:
 
 
 def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
-    """Return pairs: the columns' meanings by name, and the consecutive groups whose plan tables have these columns."""
+    """Return a list of pairs: columns' meanings by name, and consecutive groups whose plan tables have them."""
     found = groupby(plan.groups, key=lambda group: legend.of(group.template.name)[0])
     return [(columns, list(groups)) for columns, groups in found]
 
@@ -97,7 +97,7 @@ def _layers(group: Group) -> list[tuple[LayerPlan, LayerConfig, Op]]:
 
 
 def _figures(plan: Plan) -> list[dict[str, str]]:
-    """Return the plan's main figures (rates, latency, traffic, use of the board) as dicts of name, value and text."""
+    """Return a list of the plan's main figures (rates, latency, traffic ..), dicts of name, value and text."""
     clock, used, board = plan.board.clock_mhz, plan.resources, plan.board
     figures = []
     if plan.interval and plan.frame_rate:
@@ -134,7 +134,7 @@ def _size(count: int) -> str:
 
 
 def _drawing(plan: Plan) -> dict[str, Any]:
-    """Return the network's drawing as JSON-like values: nodes and edges, with facts shown by a click on a node."""
+    """Return a dictionary of the network's drawing: nodes and edges, with facts shown by a click on a node."""
     network = plan.network
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, str]] = []
@@ -247,7 +247,7 @@ def _shape(source: FeatureMap) -> str:
 
 
 def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dict[str, Any]:
-    """Return the sizes and memory kinds of a layer's weights, line buffer and FIFOs, as JSON-like values."""
+    """Return a dictionary of the sizes and memory kinds of a layer's weights, line buffer and FIFOs."""
     memory = layer.compute.weight_memory
     weights = None
     if memory is not None:
@@ -271,7 +271,7 @@ def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dic
 
 
 def _roofline(plan: Plan) -> dict[str, Any]:
-    """Return the roofline chart's JSON-like values: peaks of board and plan, and points of groups and unfused layers.
+    """Return a dictionary for the roofline chart: peaks of board and plan, points of groups and unfused layers.
 
     The plan's peak is set by its multipliers, in DSP slices and in LUTs. The board's peak uses all its slices and, if
     the plan multiplies in LUTs, all its LUTs with as many products per LUT as in the plan.

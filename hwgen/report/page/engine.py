@@ -55,13 +55,13 @@ class EngineSections(Sections):
     bar = ("maps once", "Bytes of the maps that the layer reads and writes, if each map moved once")
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return (name, estimated resources) pairs: each component of the engine, and the logic between them."""
+        """Return a list of (name, estimated resources): each component of the engine, and the logic between."""
         design = engine_group(group).design
         components = [(design.titles[name], component.resources) for name, component in design.components.items()]
         return [*components, ("between the components", design.own)]
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return a dict per computed layer: bytes moved per frame by kind, and map bytes if each map moved once."""
+        """Return a list of dicts, per computed layer: bytes moved per frame by kind, and if each map moved once."""
         group = engine_group(plan.groups[0])
         batch = group.template.batch
         return [
@@ -79,7 +79,7 @@ class EngineSections(Sections):
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return roofline points as tuples: layer names, and their MACs, bytes and cycles in one run of the engine."""
+        """Return a list of roofline points: layer names, and their MACs, bytes and cycles in one engine run."""
         group = engine_group(group)
         figures = {layer_figures.layer.name: (layer_figures, step) for layer_figures, step in _computed(group)}
         points = []
@@ -100,7 +100,7 @@ class EngineSections(Sections):
         return float(template.engine.bus_bytes / template.memory.beat_cycles) * clock_mhz / 1000
 
     def engine(self, group: Group) -> dict[str, Any]:
-        """Return JSON-like values for the report page: on-chip buffers, off-chip data, and each layer's tile sizes."""
+        """Return a dictionary for the report page: on-chip buffers, off-chip data, and layers' tile sizes."""
         group = engine_group(group)
         schedule = group.schedule
         return {
@@ -112,7 +112,7 @@ class EngineSections(Sections):
         }
 
     def times(self, group: Group, bins: int) -> dict[str, Any]:
-        """Return one run's timeline in ``bins`` bins, JSON-like: states of the MAC array, memory port and layers."""
+        """Return a dictionary: one run's timeline in ``bins`` bins (states of MAC array, memory port, layers)."""
         group = engine_group(group)
         bands = group.bands
         edges = np.unique(np.linspace(0, group.cycles, bins + 1).astype(np.int64))
@@ -143,7 +143,7 @@ class EngineSections(Sections):
 
 
 def _computed(group: EngineGroup) -> list[tuple[Figures, FusedLayer]]:
-    """Return pairs, one per layer the engine computes: traffic and cycles, and the layer with others fused onto it."""
+    """Return a list of pairs per layer the engine computes: traffic and cycles, and it with layers fused onto it."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in fused_layers(group.network) if step.ops[0].name in own]
 

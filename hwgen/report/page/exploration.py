@@ -101,7 +101,7 @@ def _front_to_show(exploration: Exploration, key: str, plan: dict[str, Any] | No
 
 
 def _points(exploration: Exploration, key: str) -> list[dict[str, Any]]:
-    """Return a Pareto front's points as dicts: unscaled coordinates, whether the board has room, the design as text."""
+    """Return a list of dicts, a Pareto front's points: coordinates, if the board has room, the design as text."""
     limit, names = exploration.limit(key), [layer.name for layer in exploration.network.layers]
     return [
         {"x": x, "y": y, "fits": x <= limit, "text": _design(names, point)} for x, y, point in exploration.points(key)

@@ -103,7 +103,7 @@ def read(text: str, path: str) -> dict[str, Any]:
 
 
 def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
-    """Return a document (section values by name) plus the sections only an older page of the same design has.
+    """Return a dict by section: a document's values, plus sections only an older page of the same design has.
 
     Two pages are of the same design if their ``of`` agree. If one page has a plan but no weights, their ``plan`` must
     agree. A file that is not a page, or a page of another design, adds nothing.

@@ -52,7 +52,7 @@ class Sections:
     """Name and meaning of the second bar in the traffic chart, next to the bytes moved."""
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return (name, estimated resources) pairs: layers, input guards (frame length checks) and weight loader."""
+        """Return a list of (name, estimated resources) pairs: layers, input guards and weight loader."""
         guards = sum((guard.resources for guard in group.config.guards), Resources())
         name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
         loader = group.config.loader
@@ -63,14 +63,14 @@ class Sections:
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return roofline points as tuples, a layer each as if not fused: name, MACs, bytes, and cycles per frame.
+        """Return a list of roofline points, a layer each as if not fused: name, MACs, bytes, cycles per frame.
 
         ``cycles`` are the group's cycles per frame. The bytes are the layer's maps, if all moved off chip.
         """
         return [(node.name, node.macs, _unfused_bytes(node), cycles) for node in group.network.layers]
 
     def products(self, group: Group) -> Products:
-        """Return how many products a group's multipliers compute per cycle: the sum of its layers' unroll products."""
+        """Return `Products`: how many a group's multipliers compute per cycle, the sum over its layers."""
         layers = [plan for plan, node in zip(group.layers, group.network.layers, strict=True) if node.macs]
         return Products(
             total=sum(plan.tn * plan.tm * plan.tk * plan.tp for plan in layers),
@@ -78,7 +78,7 @@ class Sections:
         )
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return a dict per group: bytes moved off chip per frame, by kind, and the bytes with no layers fused."""
+        """Return a list of dicts, per group: off-chip bytes per frame by kind, and bytes with no layers fused."""
         loads = plan.placement.loads_weights
         return [
             {
@@ -90,7 +90,7 @@ class Sections:
         ]
 
     def engine(self, group: Group) -> dict[str, Any] | None:
-        """Return JSON-like values on an engine's buffers and tiles for the page; ``None`` for layers with streams."""
+        """Return a dictionary on an engine's buffers and tiles for the page; ``None`` for layers with streams."""
         return None
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float | None:
@@ -98,7 +98,7 @@ class Sections:
         return None
 
     def times(self, group: Group, bins: int) -> dict[str, Any] | None:
-        """Return the timeline in ``bins`` bins, JSON-like; ``None`` for the default one (layers with streams)."""
+        """Return a dictionary: the timeline in ``bins`` bins; ``None`` for the default (layers with streams)."""
         return None
 
 

@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def document(plan: Plan) -> dict[str, Any]:
-    """Return timeline values (JSON-like): what layers and FIFOs do per bin, in one frame and in frames in a row.
+    """Return a dictionary of timeline values: what layers and FIFOs do per bin, in one frame and in frames in a row.
 
     Each view has ``edges`` (cycles). For each layer it has the cycles in each state, in total and per bin. A bin is a
     byte of base64, 255 for all of its cycles. For each FIFO it has the largest number of beats in each bin.
@@ -48,7 +48,7 @@ def document(plan: Plan) -> dict[str, Any]:
 
 
 def _in_turn(plan: Plan, bins: int) -> dict[str, Any]:
-    """Return timeline values (JSON-like) for groups that run one after another, each for one frame at a time."""
+    """Return a dictionary of timeline values for groups that run one after another, for one frame at a time."""
     cycles = sum(group.frame_cycles for group in plan.groups)
     views = []
     for group in plan.groups:
@@ -117,7 +117,7 @@ def _fifo(config: AcceleratorConfig, link: Any) -> str:
 
 
 def _depths(group: Group, schedules: Timelines) -> list[dict[str, Any]]:
-    """Return a dict per FIFO: planned depth and peak fill, in beats (transfers), in the longest schedule."""
+    """Return a list of dicts, one per FIFO: planned depth and peak fill, in beats, in the longest schedule."""
     longest = schedules.steady if schedules.steady is not None else schedules.first
     if longest is None:
         return []

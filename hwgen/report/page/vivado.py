@@ -25,7 +25,7 @@ class StaleError(InputError):
 
 
 def document(folder: Path) -> dict[str, Any] | None:
-    """Return Vivado's results in a design's folder as JSON-like values; ``None`` if Vivado has not run there.
+    """Return a dictionary of Vivado's results in a design's folder; ``None`` if Vivado has not run there.
 
     Raises
     ------

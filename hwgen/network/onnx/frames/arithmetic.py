@@ -51,7 +51,7 @@ def _broadcast(operands: FrameOperands, indices: Sequence[int]) -> Frames:
 
 
 def _quantised(operands: FrameOperands) -> Frames:
-    """Return the axis of the batch's frames after a QuantizeLinear or DequantizeLinear: the same as in its input."""
+    """Return the `Frames` (axis of the batch's frames) after a QuantizeLinear or DequantizeLinear: its input's."""
     operands.check_constants()
     position = operands.check_axes([])
     for index in operands.present_inputs[1:]:
@@ -148,7 +148,7 @@ def _of_rows(*indices: int) -> Rule:
 
 
 def _pooled(operands: FrameOperands) -> Frames:
-    """Return the axis of the batch's frames after a max pool; refuse its second output, which indexes across frames."""
+    """Return the `Frames` (axis of the batch's frames) after a max pool; refuse its second output."""
     if len(operands.node.output) > 1 and operands.node.output[1]:
         raise MixedError(f"its second output counts in all frames; leave it out{HELP}")
     return operands.check_axes(range(2, MAX_AXES))
@@ -161,7 +161,7 @@ def _batch_normalised(operands: FrameOperands) -> Position | Sequence[Position]:
 
 
 def _recurrent(operands: FrameOperands) -> list[Frames]:
-    """Return, for each output of an RNN, GRU or LSTM with a batch axis, the axis that holds the batch's frames."""
+    """Return a list of `Frames`: the frames' axis in each output of an RNN, GRU or LSTM with a batch axis."""
     first = 0 if attribute(operands.node, "layout", 0) else 1
     with_states = [index for index in (0, 4, 5, 6) if operands.name(index)]
     operands.check_constants(with_states)
@@ -278,7 +278,7 @@ def _general_product(first: int, second: int, *, addend: int) -> Rule:
 
 
 def _einsum(operands: FrameOperands) -> Frames:
-    """Return the axis of the batch's frames after an Einsum, if one letter stands for them in all operands."""
+    """Return the `Frames` (axis of the batch's frames) after an Einsum with one letter for them in all operands."""
     equation = text(operands.node, "equation", "")
     terms, right = einsum_terms(equation, operands.rank)
     positions = []

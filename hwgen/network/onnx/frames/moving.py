@@ -85,7 +85,7 @@ def _flattened(operands: FrameOperands) -> Frames:
 
 
 def _reshaped(operands: FrameOperands) -> Frames:
-    """Return the axis of the batch's frames after a Reshape, or refuse one that divides a frame between dimensions.
+    """Return the `Frames` (axis of the batch's frames) after a Reshape; refuse one that divides a frame between axes.
 
     Raises
     ------
@@ -249,7 +249,7 @@ def _expanded(operands: FrameOperands) -> Frames:
 
 
 def _resized(operands: FrameOperands) -> Frames:
-    """Return the axis of the batch's frames after a Resize or Upsample, which must not resize the frames' axis."""
+    """Return the `Frames` (axis of the batch's frames) after a Resize or Upsample, which must not resize that axis."""
     position, node = operands.data_position(), operands.node
     if text(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize":
         raise MixedError(f"crops and resizes at once; crop with a Slice{HELP}")

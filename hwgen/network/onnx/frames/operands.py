@@ -71,7 +71,7 @@ class Tensors:
             self._values[name] = values
 
     def of(self, name: str) -> Sequence[np.ndarray] | None:
-        """Return the values of a tensor, one array for each batch size in `counts`; ``None`` if they are not known."""
+        """Return a sequence of a tensor's values, one array per batch size in `counts`; ``None`` if not known."""
         if name in self._values or name not in self._constants:
             return self._values.get(name)
         array = self._constants[name]
@@ -203,7 +203,7 @@ class FrameOperands:
         return len(self.shape(index))
 
     def sizes(self, index: int) -> tuple[int, ...] | None:
-        """Return the shape of an input with 1 in place of the frames; ``None`` if another size is not known."""
+        """Return an input's shape (a tuple) with 1 in place of the frames; ``None`` if another size is unknown."""
         position = self.frames(index)
         shape = list(self.shape(index))
         if position is not None:
