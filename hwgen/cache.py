@@ -50,7 +50,7 @@ object files. Simulators are linked from the object files of components (``objec
 _LIST = "entry.json"
 _LOCK = ".lock-"
 _UNFINISHED = (".build-", ".made-", ".broken-", ".gone-")
-"""Name prefixes of the temporary folders where cache entries are prepared, or removed."""
+"""Tuple of name prefixes of the temporary folders where cache entries are prepared, or removed."""
 _OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
 
 

@@ -43,7 +43,7 @@ _GUARDIAN = "read -r _; kill -KILL 0"
 _DIGITS = 24
 """Number of hexadecimal digits at the end of a temporary folder's name; versions of hwgen without locks used 16."""
 _programs: dict[subprocess.Popen[Any], _Program] = {}
-"""Running external programs, each with its waiting thread and its process group."""
+"""Dictionary of running external programs, each with its waiting thread and its process group."""
 _folders: set[Path] = set()
 
 

@@ -47,7 +47,7 @@ _ENTRIES: Mapping[str, Entry] = MappingProxyType(
     }
 )
 SIMULATORS = tuple(_ENTRIES)
-"""Names of all simulators that hwgen can run, the default first."""
+"""Tuple of names of all simulators that hwgen can run, the default first."""
 DEFAULT = "verilator"
 """Name of the default simulator, the fastest one."""
 

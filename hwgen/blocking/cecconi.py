@@ -38,7 +38,7 @@ SIDES = {"rows": "Y", "columns": "X", "inputs": "C", "outputs": "K"}
 """Loop dimension of each of a tile's four sizes, by the size's name in Cecconi's paper."""
 
 ORDERS = tuple("".join(order) for order in permutations("skz"))
-"""All orders of the tile loops ``s`` (pixels), ``k`` (input channels) and ``z`` (output channels), inner to outer.
+"""Tuple of all orders, inner to outer, of the tile loops ``s`` (pixels), ``k`` (input), ``z`` (output channels).
 
 The paper's order is ``zks``.
 """

@@ -19,7 +19,7 @@ WORD_BYTES = 2
 """Size of a word in the energy model, in bytes (16 bits, as in Yang's paper)."""
 
 WIDTHS = (64, 128, 256, 512)
-"""Word widths of on-chip memories in the energy table, in bits: its columns."""
+"""Tuple of word widths of on-chip memories in the energy table, in bits: its columns."""
 
 DRAM = 320.0
 """Energy of a DRAM access, in pJ per 16 bits."""

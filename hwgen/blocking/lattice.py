@@ -184,7 +184,7 @@ class Lattice:
 
 
 RAGGED = ("X", "Y", "C", "K")
-"""Loop dimensions whose blocks may leave a remainder in ragged searches: all but the window's.
+"""Tuple of loop dimensions whose blocks may leave a remainder in ragged searches: all but the window's.
 
 Blocks of the window always divide it.
 """

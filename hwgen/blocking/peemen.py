@@ -21,10 +21,10 @@ from hwgen.errors import PlanError
 from hwgen.network import shapes
 
 LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
-"""Loop dimension (`DIMS`) of each loop letter in Peemen's paper: ``r``, ``q``, ``m``, ``n``, ``k``, ``l``."""
+"""Dictionary from each loop letter in Peemen's paper to its loop dimension (`DIMS`): ``r``, ``q``, ``m``, .."""
 
 MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-"""Buffer sizes, in words, with results printed in Peemen's paper (Table I)."""
+"""Tuple of buffer sizes, in words, with results printed in Peemen's paper (Table I)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from hwgen.blocking.search import search
 from hwgen.errors import PlanError
 
 CORE = {"C": 16, "K": 16}
-"""Numbers of input and output channels that DianNao's datapath computes at once."""
+"""Dictionary of the numbers of input and output channels that DianNao's datapath computes at once."""
 
 LAYERS = {
     "Conv1": (256, 256, 256, 384, 11, 11),
@@ -32,7 +32,7 @@ LAYERS = {
 """Benchmark convolutions of Yang's Table 4, as X, Y, C, K, Fw, Fh (output size, channels, window)."""
 
 BASELINE_X = {"Conv1": 8, "Conv2": 5, "Conv3": 8, "Conv4": 8, "Conv5": 7}
-"""Block width in output columns of DianNao's own loop order, for each benchmark layer.
+"""Dictionary by benchmark layer of the block width in output columns in DianNao's own loop order.
 
 The paper does not state these widths. Each is a divisor of X near 8.
 """

@@ -62,7 +62,7 @@ class SliceTerm:
 
     @property
     def operand_bits(self) -> tuple[int, int]:
-        """Pair: widths in bits, narrower first, that the slice's two operands have as signed numbers."""
+        """Pair: widths in bits, narrower first, that the DSP slice's two operands have as signed."""
         narrow, wide = sorted((self.activation.signed_bits, self.weight.signed_bits))
         return narrow, wide
 
@@ -73,7 +73,7 @@ class SliceChains(ABC):
     @property
     @abstractmethod
     def accumulates(self) -> bool:
-        """Whether a slice can add three terms: a product, the previous slice's sum, and its own last sum."""
+        """Whether a DSP slice can add three terms: a product, the previous slice's sum, and its own last sum."""
 
     @abstractmethod
     def fits(self, term: SliceTerm, sum_bits: int) -> bool:

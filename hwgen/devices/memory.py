@@ -51,7 +51,7 @@ class UltraRam:
 
 
 RAMS = ("lut", "block", "ultra")
-"""Kinds of RAM that a writable memory can be in: LUT RAM, block RAM, and UltraRAM, which not all devices have."""
+"""Tuple of kinds of RAM for writable memories: LUT RAM, block RAM, and UltraRAM, which not all devices have."""
 
 URAM288 = UltraRam(bits=72, words=4096, min_fill=1 / 32)
 """UltraRAM of UltraScale+ (UG573), with 4,096 words of 72 bits. A memory that fills a 32nd of it needs half a block RAM

@@ -40,7 +40,7 @@ Milliseconds are at the plan's clock, and bytes are moved off chip.
 """
 
 GOALS = ("interval_ms", "latency_ms", "dsp", "bram36", "lut", "ff", "map_bytes")
-"""Names of the sweep table's columns that can be objectives, which its Pareto front minimises."""
+"""Tuple of names of the sweep table's columns that can be objectives, which its Pareto front minimises."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ SETTINGS = {
     "session.disable_double_qdq_remover": "1",
     "session.qdq_matmulnbits_accuracy_level": "1",
 }
-"""ONNX Runtime session settings that make its results equal hwgen's in every bit (docs/reference/numbers.md).
+"""Dictionary of ONNX Runtime session settings that make its results equal hwgen's in every bit.
 
 With them, the results after the hardware do not depend on earlier operators that a session can't see.
 """

@@ -42,9 +42,9 @@ DEFAULT_MULTIPLIERS = AUTO
 LUT_SHARE = 0.8
 """Share of a device's LUTs that a plan with products in LUTs may use by default, to keep the design routable."""
 BUS_BITS = (32, 64, 128, 256, 512)
-"""Permitted widths of an engine's memory port in bits; the default is the board's."""
+"""Tuple of permitted widths of an engine's memory port in bits; the default is the board's."""
 REQUANTISERS = (8, 16, 32)
-"""Permitted numbers of requantiser lanes (sums per cycle) in an engine's core."""
+"""Tuple of permitted numbers of requantiser lanes (sums per cycle) in an engine's core."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ class Placement(ABC):
     """Base class of a plan's groups placed on a board, on separate or shared hardware: resources, cycles per frame."""
 
     groups: tuple[Group, ...]
-    """Fusion groups (layers run overlapped on chip) of the plan, in the network's order."""
+    """Tuple of fusion groups (layers run overlapped on chip) of the plan, in the network's order."""
     board: Board
     """Board that the plan is for."""
 
@@ -291,7 +291,7 @@ class Plan:
 
     @property
     def frame_rate(self) -> float | None:
-        """Frames per second at the board's clock, by the largest of the `bounds`; ``None`` without an interval."""
+        """Frames per second at the board's clock, by the largest of the `bounds` (cycles); ``None`` without one."""
         return self.board.clock_mhz * 1e6 / max(self.bounds.values()) if self.bounds else None
 
     @property

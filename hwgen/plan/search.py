@@ -294,7 +294,7 @@ class InTurnSearch:
         return self._plan_spans([self.task.aiming(dsp=max(int(self.task.goal.dsp * r / sum(roots)), 1)) for r in roots])
 
     def _plan_within_slices(self, dsp: int) -> Plan | Refusal:
-        """Return the plan of the fusion groups in turn if each group may use ``dsp`` slices, or a refusal.
+        """Return a `Plan` of fusion groups in turn, if each may use ``dsp`` DSP slices, or a `Refusal`.
 
         With the objective ``dsp``, each group is as fast as these slices allow.
         """
@@ -313,7 +313,7 @@ class InTurnSearch:
         return plan_of(self.task, tuple(groups), self.notes)
 
     def _exceeds_interval(self, plan: Plan) -> bool:
-        """Return whether a plan's interval exceeds the goal's maximum interval."""
+        """Return whether a plan's interval (cycles per frame) exceeds the goal's maximum interval."""
         limit = self.task.goal.interval
         return limit is not None and plan.interval is not None and plan.interval > limit
 

@@ -101,7 +101,7 @@ def _figures_by_layer(schedule: ProgramSchedule, run: EngineCycles) -> dict[str,
 
 ARRAY, PORT = "array", "port"
 _UNITS = {"work": LOAD, "buffer": FETCH, "room": STORE}
-"""State of the memory port in the timeline, mapped to the engine unit that uses it: load, fetch, store."""
+"""Dictionary from a state of the memory port in the timeline to the engine unit: load, fetch, store."""
 
 
 @dataclass(frozen=True)

@@ -235,11 +235,11 @@ class Emitter:
     frames: int = 1
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    """Index of each engine job's pass (run of a layer through the array)."""
+    """List, by engine job, of the index of the job's pass (run of a layer through the array)."""
     job_frames: list[int] = field(default_factory=list)
-    """Frame index that each engine job computes; the number of frames for jobs that compute all frames."""
+    """List, by engine job, of its frame's index; the number of frames if it computes all frames."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
-    """Groups of passes (runs of layers through the array) whose jobs alternate, as tuples of pass indices."""
+    """List of groups of passes (runs of layers through the array) whose jobs alternate, as tuples of pass indices."""
 
     def __post_init__(self) -> None:
         engine, room = self.engine, self.room

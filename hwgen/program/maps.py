@@ -222,7 +222,7 @@ class Batch:
     by_layer: bool = False
     together: frozenset[str] = frozenset()
     layers: frozenset[str] = frozenset()
-    """Names of all layers that are computed for all frames at once, fused layers included."""
+    """Set of names of all layers that are computed for all frames at once, fused layers included."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -494,7 +494,7 @@ class _LayerRule:
     in_parts: Callable[[Any], bool] = lambda op: False
     """Function that tells whether each of a layer's passes computes only some of the output's pixels."""
     never_before: tuple[type[Op], ...] = ()
-    """Layer types that can't be fused onto the output of a layer of this type."""
+    """Tuple of layer types that can't be fused onto the output of a layer of this type."""
     fuse: Callable[[Pass, Any, Sequence[str]], Pass] | None = None
     """Function that fuses a layer of this type onto a pass; ``None`` if the type always has its own passes."""
     fusible: Callable[[Sequence[Op], Any], bool] = lambda before, op: True

@@ -12,10 +12,10 @@ HEAD = (
     *("layer", "kind", "output", "values"),
     *("ORT/golden", "largest", "hardware/golden", "largest", "first difference"),
 )
-"""Titles of the columns in the table of a comparison."""
+"""Tuple of titles of the columns in the table of a comparison."""
 
 LEFT = (0, 1, 8)
-"""Indices of the comparison table's left-aligned columns, which hold words."""
+"""Tuple of indices of the comparison table's left-aligned columns, which hold words."""
 
 
 class ComparisonValues(Protocol):

@@ -24,7 +24,7 @@ UNDER_TABLE = (
     "Per cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. Per layer: DSP, LUT.",
     "rows: in the line buffer. FIFO: beats x bits. cycles: per frame. busy: share of the slowest layer's cycles.",
 )
-"""Lines below a plan's table with the meanings in `COLUMNS` in brief."""
+"""Tuple of lines below a plan's table with the meanings in `COLUMNS` in brief."""
 
 OWN: Mapping[str, Mapping[str, str]] = {
     ENGINE: {

@@ -71,7 +71,7 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Line-buffer rows and FIFO depths of an accelerator's layers, with the latency and interval that they reach.
+    """Line-buffer rows and FIFO depths of an accelerator's layers, with latency and interval (cycles) they reach.
 
     Attributes
     ----------

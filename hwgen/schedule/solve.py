@@ -628,7 +628,7 @@ def with_few_rows(config: AcceleratorConfig, frames: int | None, compute: Callab
 
 
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
-    """Return the number of frames that a schedule must cover until the interval between frames has settled.
+    """Return the number of frames that a schedule must cover until the cycles between frames have settled.
 
     After that many frames the beats in flight have been replaced twice, and three more frames follow. By then a loop of
     credits that loses part of a cycle per round shows it. The beats in flight are estimated from ``cycles`` of a few

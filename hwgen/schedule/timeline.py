@@ -107,7 +107,7 @@ class Timeline:
         return self.window(0, int(self._schedule.frame_ends[0]) + 1, bins)
 
     def steady(self, bins: int) -> TimelineWindow | None:
-        """Return the `TimelineWindow` of one interval in the steady state, or ``None`` if none is steady.
+        """Return the `TimelineWindow` of one steady interval (cycles between frames), or ``None`` if none is steady.
 
         The interval ends where the first layer has finished its last frame, so that all layers are at work.
         """

@@ -174,7 +174,7 @@ class Run:
 
     @property
     def steady(self) -> bool:
-        """Whether the last two intervals between frames are equal. True for fewer than 3 frames."""
+        """Whether the last two intervals (cycles) between frames are equal. True for fewer than 3 frames."""
         ends = self.frame_ends
         return len(ends) < 3 or ends[-1] - ends[-2] == ends[-2] - ends[-3]
 

@@ -24,7 +24,7 @@ LOAD = "weights.hex"
 """Name of the test bench's file with the 32-bit words of the weights that are loaded at run time."""
 _TEMPLATES = PackageLoader("hwgen.simulate", ".")
 _LOAD_PORTS = ("weights__payload", "weights__valid")
-"""Names of the input ports that carry the words of weights loaded at run time."""
+"""Tuple of names of the input ports that carry the words of weights loaded at run time."""
 
 
 def stimulus(index: int, count: int) -> str:

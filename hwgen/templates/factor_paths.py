@@ -140,9 +140,9 @@ class FactorTable(ABC):
 
     tp: int
     cycles: np.ndarray
-    """Cycles per frame to compute all output pixels, for each choice of unroll factors in the table."""
+    """Array, by choice of unroll factors in the table: cycles per frame to compute all output pixels."""
     beat_counts: np.ndarray
-    """Distinct numbers of input beats per group of neighbouring pixels in the table, ascending."""
+    """Array of distinct numbers of input beats per group of neighbouring pixels, ascending."""
 
     @abstractmethod
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
@@ -191,7 +191,7 @@ class Budget:
 
     @property
     def searched(self) -> Budget:
-        """Budget for the cheapest factors: without a slice limit if LUTs are unlimited, as the cheapest then fit."""
+        """Budget for the cheapest factors: no limit on DSP slices if LUTs are unlimited, as all fit."""
         return replace(self, slices=inf) if self.is_single else self
 
     @property
@@ -211,9 +211,9 @@ class FactorFront:
     slices: np.ndarray
     luts: np.ndarray
     choices: np.ndarray
-    """Index in the layer's `FactorTable` of each point's unroll factors."""
+    """Array, by point: index in the layer's `FactorTable` of its unroll factors."""
     lut_lanes: np.ndarray
-    """Number of output channels, for each point, whose products are computed in LUTs."""
+    """Array, by point: number of output channels whose products are computed in LUTs."""
 
 
 def pareto(slices: np.ndarray, luts: np.ndarray) -> np.ndarray:
@@ -285,13 +285,13 @@ class CostWeights:
     limit: float = np.inf
 
     def of(self, slices: Any, luts: Any) -> Any:
-        """Return the weighted cost of numbers of slices and LUTs, which can be arrays."""
+        """Return the weighted cost of numbers of DSP slices and LUTs, which can be arrays."""
         return self.slices * slices + self.luts * luts
 
 
 @dataclass(frozen=True)
 class FactorPath:
-    """Solution: for each layer, an edge and a point of its Pareto front; and the total slices and LUTs."""
+    """Solution: for each layer, an edge and a point of its Pareto front; and the total DSP slices, LUTs."""
 
     points: tuple[tuple[int, int], ...]
     slices: int
@@ -299,7 +299,7 @@ class FactorPath:
 
 
 class FactorGraph:
-    """Graph of a search for one interval, a level per layer; a path chooses all layers' unroll factors."""
+    """Graph of a search for one interval (cycles per frame), a level per layer; a path chooses unroll factors."""
 
     def __init__(self, levels: Sequence[FactorLevel]):
         self.levels = levels
@@ -396,7 +396,7 @@ class FactorGraph:
 
 @dataclass(frozen=True)
 class _Labels:
-    """Partial paths (labels) that end in one state, as arrays: total slices, total LUTs, and last step.
+    """Partial paths (labels) that end in one state, as arrays: DSP slices, LUTs, and last step.
 
     An origin has three indices: previous label, edge, and point of the edge's front.
     """
@@ -440,7 +440,7 @@ class _Labels:
 
 @dataclass(frozen=True)
 class PixelStates:
-    """Edges between states (`Pixels`) of one step of the search, the same for all intervals.
+    """Edges between states (`Pixels`) of one step of the search, the same for all cycles per frame.
 
     Parameters
     ----------
@@ -550,7 +550,7 @@ def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, lis
 
 
 def bound(budget: Budget, slices: float, luts: float) -> CostWeights:
-    """Return weights of slices and LUTs (`CostWeights`) whose limit is the budget's weighted sum."""
+    """Return weights of DSP slices and LUTs (`CostWeights`) whose limit is the budget's weighted sum."""
     limit = slices * budget.slices + luts * budget.luts
     return CostWeights(slices, luts, limit * (1 + ROUNDING))
 

@@ -81,7 +81,7 @@ class MixedSearch(GroupSearch):
         return self._cheaper(self._faster(group, min_other))
 
     def _cheaper(self, group: Group) -> Group:
-        """Return a fusion `Group` of the same interval that is clearly cheaper as configured, or ``group`` if none is.
+        """Return a fusion `Group` of equal cycles per frame that is clearly cheaper as configured, or else ``group``.
 
         By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore configured.
         """
@@ -210,7 +210,7 @@ class MixedSearch(GroupSearch):
         )
 
     def _too_slow(self, limit: int, in_slices: Refusal) -> Refusal:
-        """Return a `Refusal` with the shortest possible interval if products use LUTs."""
+        """Return a `Refusal` with the shortest possible interval (cycles per frame) if products use LUTs."""
         fastest = replace(self, task=self.task.aiming(objective="interval", interval=None)).best()
         if isinstance(fastest, Refusal):
             return in_slices
@@ -220,7 +220,7 @@ class MixedSearch(GroupSearch):
         )
 
     def fewest_luts_refusal(self, refusal: Refusal) -> Refusal:
-        """Return the `Refusal` of the unroll factors with the fewest LUTs, or of the shortest interval, or ``refusal``.
+        """Return the `Refusal` of the unroll factors with fewest LUTs, or fewest cycles per frame, or ``refusal``.
 
         Its number of LUTs is about the smallest that suffices for the group. If the group fits, its interval is too
         long.

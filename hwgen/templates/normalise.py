@@ -166,7 +166,7 @@ class _Guesses:
     """Number of factors in the LRN's table, one for each value of the scale's leading bits."""
     magnitude: np.ndarray
     leading: np.ndarray
-    """Leading bits of the scale, which select a factor, for each pair of a magnitude and leading bits."""
+    """Array of leading bits of the scale, which select a factor, per pair of a magnitude and leading bits."""
     low: np.ndarray
     high: np.ndarray
 

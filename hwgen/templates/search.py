@@ -186,14 +186,14 @@ class GroupSearch:
         return self.task.board
 
     def best_factors(self) -> Unrolling | Refusal:
-        """Return the unroll factors with the shortest interval within the DSP slices, or a refusal.
+        """Return the `Unrolling` of fewest cycles per frame within the DSP slices, or a `Refusal`.
 
         With the objective ``dsp``, return the factors with the fewest slices.
         """
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def first_that_fits(self, search: Search) -> Group | None:
-        """Return the first `Group` that fits, over intervals and their cheapest unroll factors, or ``None``.
+        """Return the first `Group` that fits, over intervals (cycles) and their cheapest factors, or ``None``.
 
         Block RAM need not fall as the interval grows. Intervals are therefore tried one after the other, 2 to 25 %
         apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
@@ -212,7 +212,7 @@ class GroupSearch:
         return None
 
     def _tried_intervals(self, search: Search) -> list[int]:
-        """Return a list of intervals (cycles) that `first_that_fits` tries, in order; empty if slices don't suffice."""
+        """Return a list of intervals (cycles) that `first_that_fits` tries; empty if DSP slices don't suffice."""
         goal = self.goal
         fewest = goal.objective == "dsp"
         fastest = search.fastest(lambda unrolling: self._slices(unrolling) <= goal.dsp, self._floor)
@@ -311,7 +311,7 @@ class GroupSearch:
         return [unrolling for _, unrolling in climbed]
 
     def _slower_unrollings(self, search: Search, fastest: Unrolling, count: int) -> Iterator[Unrolling]:
-        """Yield ``fastest``, then unroll factors with up to 1.2 times its interval, which leave more spare slices."""
+        """Yield ``fastest``, then unroll factors with up to 1.2 times its interval, which leave DSP slices."""
         yield fastest
         cycles = interval(search.works, fastest.unrolls)
         slower = [max_cycles for max_cycles in search.intervals if cycles < max_cycles <= 1.2 * cycles]

@@ -261,7 +261,7 @@ class StagePrices(Prices):
         return of_pixel - rule if unroll.tp == 1 else unroll.tp * np.maximum(of_pixel - rule, 0)
 
     def weighted(self, work: LayerWork, unroll: Unroll, slice_weight: float, lut_weight: float) -> Any:
-        """Return the lowest weighted cost of a layer with all products in slices, or all in LUTs."""
+        """Return the lowest weighted cost of a layer with all products in DSP slices, or all in LUTs."""
         costs = []
         for form in self.forms(work):
             terms = self.terms(work, unroll, form)

@@ -1,4 +1,4 @@
-"""Exact search for unroll factors of a fusion group's layers, with the shortest interval that the resources allow.
+"""Exact search for unroll factors of a fusion group's layers, with the fewest cycles per frame that resources allow.
 
 Each layer has its own hardware. The interval is therefore the slowest layer's, and the resources add up. Neighbours are
 coupled in one point only: a layer reads as many pixels per beat as the previous layer computes per cycle. For a given
@@ -84,10 +84,10 @@ class _Options(factor_paths.FactorTable):
     tk: np.ndarray
     cost: np.ndarray
     luts: np.ndarray
-    """Estimated LUTs (`rough_luts`) of each choice of unroll factors."""
+    """Array, by choice of unroll factors: estimated LUTs (`rough_luts`)."""
     cycles: np.ndarray
     beats: np.ndarray
-    """Number of input beats with all channels of a group of neighbouring pixels, for each choice of unroll factors."""
+    """Array, by choice of unroll factors: input beats with all channels of a group of neighbouring pixels."""
 
     @cached_property
     def beat_counts(self) -> np.ndarray:
@@ -232,7 +232,7 @@ class Search:
         self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
         self._unrollings: dict[tuple[int, int, int, factor_paths.Budget], Unrolling | None] = {}
         self._last_fastest: dict[tuple[int, int], int] = {}
-        """Index of the interval that `fastest_within` last returned, by part (begin, end)."""
+        """Dictionary by part (begin, end): index of the interval (cycles) that `fastest_within` last returned."""
 
     def part(self, begin: int, end: int) -> Search:
         """Return a `Search` over only layers ``begin`` to ``end - 1`` of a group, which shares this one's caches."""
@@ -307,7 +307,7 @@ class Search:
 
     @cached_property
     def _steps(self) -> list[factor_paths.PixelStates]:
-        """List of edges between states (pixels per cycle of unread maps) per search step, for any interval."""
+        """List of edges between states (pixels per cycle of unread maps) per search step, for any cycle limit."""
         states: tuple[factor_paths.Pixels, ...] = ((),)
         steps = []
         for step in self.layer_order.steps:
@@ -393,7 +393,7 @@ class Search:
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
     def _factors_at(self, index: int) -> tuple[int, Unrolling] | None:
-        """Return a pair: the interval at an index of `intervals`, and its cheapest factors; ``None`` past the end."""
+        """Return a pair: cycles per frame at an index of `intervals`, and the cheapest factors, or ``None``."""
         if index == len(self.intervals):
             return None
         unrolling = self.cheapest(self.intervals[index])

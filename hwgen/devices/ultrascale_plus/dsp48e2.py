@@ -115,7 +115,7 @@ class Dsp48e2Chains(SliceChains):
 
 
 def _signed_operand(port: str, operand: SliceOperand) -> str:
-    """Return the Verilog expression of a slice operand, as a signed number."""
+    """Return the Verilog expression of a DSP slice's operand, as a signed number."""
     return f"$signed({port})" if operand.signed else f"$signed({{1'b0, {port}}})"
 
 

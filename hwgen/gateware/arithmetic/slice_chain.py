@@ -70,7 +70,7 @@ class SliceChainConfig:
 
     @property
     def latency(self) -> int:
-        """Cycles from the first slice's operands, after their registers, to the chain's sum."""
+        """Cycles from the first DSP slice's operands, after their registers, to the chain's sum."""
         return len(self.terms) + 1
 
     def count(self, cost: Cost) -> None:
@@ -136,11 +136,11 @@ class SliceChain(Primitive[SliceChainConfig]):
         super().__init__(config, {**ports, "sum": Out(config.result)})
 
     def activation(self, index: int) -> Signal:
-        """Return the input port of a slice's activation, as a signal."""
+        """Return the input port of a DSP slice's activation, as a signal."""
         return getattr(self, f"activation_{index}")
 
     def weight(self, index: int) -> Signal:
-        """Return the input port of a slice's weight, as a signal."""
+        """Return the input port of a DSP slice's weight, as a signal."""
         return getattr(self, f"weight_{index}")
 
     @property
@@ -174,5 +174,5 @@ class SliceChain(Primitive[SliceChainConfig]):
 
 
 def _shape(operand: SliceOperand) -> Shape:
-    """Return the Amaranth shape of a slice's operand."""
+    """Return the Amaranth shape of a DSP slice's operand."""
     return Shape(operand.bits, operand.signed)

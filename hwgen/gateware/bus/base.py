@@ -59,9 +59,9 @@ class BusShellConfig(ForDevice):
     circuit: ClassVar[str]
     """Name of the wrapped circuit in its instance and in texts: ``accelerator`` or ``engine``."""
     inputs: Sequence[BusStream]
-    """Descriptions of the AXI4-Streams that carry frames to the wrapped circuit; none for an engine."""
+    """Sequence of descriptions of the AXI4-Streams that carry frames to the wrapped circuit; none for an engine."""
     outputs: Sequence[BusStream]
-    """Descriptions of the AXI4-Streams that carry frames from the wrapped circuit; none for an engine."""
+    """Sequence of descriptions of the AXI4-Streams that carry frames from the wrapped circuit; none for an engine."""
     build_hash: int
     """Build hash of the design, which a register holds: a 64-bit digest of the Verilog and the memory files."""
 

@@ -297,7 +297,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return operands
 
     def _elaborate_weights(self, m: Module, delay: int) -> tuple[list[list[Signal]], list[list[Signal]]]:
-        """Register the weights; return them for slices (by map pair, position) and for LUTs (by map, position).
+        """Register the weights; return a pair of them: for DSP slices (by map pair, position), and for LUTs (by map).
 
         They are zero without a step, so that sums do not change. Packed weights are ``delay`` cycles late.
         """

@@ -66,7 +66,7 @@ LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (
     NarrowMultiplier(),
     BoothMultiplier(),
 )
-"""Instances of all multipliers in LUTs; the first that can compute a layer's products is used."""
+"""Tuple of instances of all multipliers in LUTs; the first that can compute a layer's products is used."""
 
 
 def multiplier_of(name: int | str) -> Multiplier:

@@ -21,7 +21,7 @@ class DspSlice(Multiplier):
     name = 1
 
     def check(self, demand: Demand) -> None:
-        """Accept every convolution, because one product per slice supports operands of any width."""
+        """Accept every convolution, because one product per DSP slice supports operands of any width."""
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
         half = 1 << (weight_bits - 1)

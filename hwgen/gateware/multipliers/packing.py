@@ -40,15 +40,15 @@ class PackedFields(Multiplier):
 
     carries = True
     lane_shift: ClassVar[int] = 0
-    """Distance between the fields of two weights in a slice's result, in bits."""
+    """Distance between the fields of two weights in a DSP slice's result, in bits."""
     pixel_shift: ClassVar[int] = 0
-    """Distance between the fields of two activations in a slice's result, in bits."""
+    """Distance between the fields of two activations in a DSP slice's result, in bits."""
     max_units: ClassVar[int]
     """Maximum number of DSP slices in a chain, for operands of any width."""
 
     @property
     def field(self) -> int:
-        """Distance between the lowest bits of neighbouring product fields in a slice's result, in bits."""
+        """Distance between the lowest bits of neighbouring product fields in a DSP slice's result, in bits."""
         return self.pixel_shift or self.lane_shift
 
     @property

@@ -45,12 +45,12 @@ class QuadDspSlice(PackedFields):
 
     @property
     def pixel_pair(self) -> PixelPair:
-        """Multiplier of one output channel by two pixels per slice of the same width, with 8-bit operands."""
+        """Multiplier of one output channel by two pixels per DSP slice of the same width, with 8-bit operands."""
         return PixelPair()
 
     @property
     def one_lane(self) -> Multiplier:
-        """Multiplier of one output channel by two pixels per slice, at this multiplier's ``pixel_shift``."""
+        """Multiplier of one output channel by two pixels per DSP slice, at this multiplier's ``pixel_shift``."""
         return _OneLane()
 
     @property
@@ -105,7 +105,7 @@ class QuadDspSlice(PackedFields):
 
 @dataclass(frozen=True)
 class _OneLane(QuadDspSlice):
-    """Multiplier of one output channel by two pixels per slice, for the last of an odd number of channels."""
+    """Multiplier of one output channel by two pixels per DSP slice, for the last of an odd number of channels."""
 
     lanes = 1
     lane_shift = 0

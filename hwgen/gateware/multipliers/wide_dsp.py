@@ -32,7 +32,7 @@ WIDE_BITS = 27
 
 @dataclass(frozen=True)
 class WidePair(PackedDspSlice):
-    """Multiplier that uses each 27-bit slice for two products of 8-bit operands, for two neighbouring output channels.
+    """Multiplier that uses each 27-bit DSP slice for two products of 8-bit operands, for two output channels.
 
     A chain sums 16 products: ``16 * 127 * 128 < 2**18``.
     """
@@ -55,7 +55,7 @@ class WidePair(PackedDspSlice):
 
 @dataclass(frozen=True)
 class FullPair(PackedDspSlice):
-    """Multiplier of two 8-bit products per 27-bit slice, for two output channels, with weights down to -128.
+    """Multiplier of two 8-bit products per 27-bit DSP slice, for two output channels, with weights down to -128.
 
     The two output channels are neighbours and share the activation. A chain sums seven products: ``7 * 128 * 128 <
     2**17``.
@@ -77,7 +77,7 @@ class FullPair(PackedDspSlice):
 
 @dataclass(frozen=True)
 class WidePixelPair(PixelPair):
-    """Multiplier that uses each 27-bit slice for two products of 8-bit operands, for two neighbouring output pixels.
+    """Multiplier that uses each 27-bit DSP slice for two products of 8-bit operands, for two neighbouring pixels.
 
     A chain sums eight products of 8-bit operands: ``8 * 127 * 128 < 2**17``.
     """
@@ -99,7 +99,7 @@ class WidePixelPair(PixelPair):
 
 @dataclass(frozen=True)
 class FullPixelPair(PixelPair):
-    """Multiplier of two 8-bit products per 27-bit slice, for two output pixels, with weights down to -128.
+    """Multiplier of two 8-bit products per 27-bit DSP slice, for two output pixels, with weights down to -128.
 
     The two output pixels are neighbours and share the weight. A chain sums seven products: ``7 * 128 * 128 < 2**17``.
     """
@@ -119,7 +119,7 @@ class FullPixelPair(PixelPair):
 
 @dataclass(frozen=True)
 class WideQuad(QuadDspSlice):
-    """Multiplier that uses each 27-bit slice for four products of 4-bit operands: two output channels by two pixels.
+    """Multiplier that uses each 27-bit DSP slice for four products of 4-bit operands: two channels by two pixels.
 
     A chain sums eight products of 4-bit operands: ``8 * 8 * 15 < 2**10``.
     """
@@ -147,7 +147,7 @@ class WideQuad(QuadDspSlice):
 
 @dataclass(frozen=True)
 class _WideOneLane(WideQuad):
-    """Multiplier of one output channel by two pixels per 27-bit slice, for the last of an odd number of channels."""
+    """Multiplier of one output channel by two pixels per 27-bit DSP slice, for the last of an odd number."""
 
     lanes = 1
     lane_shift = 0

@@ -106,7 +106,7 @@ class BiasedSums(ScalingPart):
         cost.ff += values * (sum(stages) - stages[-1] * in_slices)
 
     def add_to(self, m: Module, beats: Beats, values: Sequence[Value]) -> list[list[Value]]:
-        """Add the sums of a beat's accumulators and biases; return scaling operands as lists by slice and lane.
+        """Add the sums of a beat's accumulators and biases; return nested lists of operands by DSP slice and lane.
 
         A slice's operands are valid one cycle after the previous slice's in the cascade, the first ones after `cycles`.
         """

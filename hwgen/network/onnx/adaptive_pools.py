@@ -23,12 +23,12 @@ from hwgen.network.onnx.infer import BATCHES, Shape
 from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 
 _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
-"""Names of ONNX operators that PyTorch's exporter emits to read one pixel of each window of an adaptive pool."""
+"""Set of names of ONNX operators that PyTorch's exporter emits to read one pixel of each window of an adaptive pool."""
 _MAX_SIDE = 1024
 """Maximum total rows, and columns, of an adaptive pool's windows after repeating pixels to make all windows equal."""
 
 _PAIR = _QUANTISE, _DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
-"""QuantizeLinear and DequantizeLinear, which change no value after a DequantizeLinear of equal scale and zero point."""
+"""Pair of ops, QuantizeLinear and DequantizeLinear, that change no value after an equal DequantizeLinear."""
 _MAX_DIVISORS = 16
 """Maximum number of pixel groups, with one divisor each, that a Div by per-pixel constants is split into."""
 _EXACT = 1 << 24
@@ -206,4 +206,4 @@ def _divisors_of_pixels(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 RULES = (_adaptive_pool, _picked_pixels, _divisors_of_pixels)
-"""Rewrite rules that turn an exported adaptive pool into Gathers, average pools and divisions by one number."""
+"""Tuple of rewrite rules that turn exported adaptive pools into Gathers, average pools and divisions by a number."""

@@ -197,7 +197,7 @@ def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> Window:
 
 
 _FACTORS = (2.0**-32, 256.0)
-"""Range of requantisation factors (x_scale / (y_scale * pixels)) that ONNX Runtime's global average pool accepts.
+"""Pair: range of requantisation factors (x_scale / (y_scale * pixels)) that ONNX Runtime's pool accepts.
 
 The upper end is excluded.
 """

@@ -48,14 +48,14 @@ from hwgen.network.rescale import add_constant, fit_table, rule_of
 _SLACK = float(np.finfo(np.float32).eps)
 """Maximum float32 distance of a Clip's bounds from its quantiser's range such that ONNX Runtime drops the Clip."""
 _RELU = (0.0, math.inf)
-"""Bounds of a Relu, which ONNX Runtime drops only if the quantiser's range begins at 0."""
+"""Pair: bounds of a Relu, which ONNX Runtime drops only if the quantiser's range begins at 0."""
 _MAX_OFF = 0.01
 """Maximum relative difference between a bias's scale and the accumulators' scale that gives no warning."""
 _FLOATS = "; ONNX Runtime computes this operator in float32, so scales must be nearer to 1"
 """End of error messages about scales that take numbers out of the range of float32."""
 _FLOAT32, _INT32 = np.finfo(np.float32), np.iinfo(np.int32)
 _DROPPED = {"Dropout", "Expand", "Identity"}
-"""Names of ONNX operators that compute nothing, and that ONNX Runtime removes."""
+"""Set of names of ONNX operators that compute nothing, and that ONNX Runtime removes."""
 _LARGEST_TABLE = 1 << 27
 """Maximum number of entries in a table of a function's values for every integer of every channel.
 
@@ -84,13 +84,13 @@ class Builder:
         The layer must not change either if other nodes read a map that the current map is selected from.
         """
         self.operands: list[Value] = []
-        """Values of all tensors that the current node reads, the builder's current value first."""
+        """List of values of all tensors that the current node reads, the builder's current value first."""
         self.results: list[Value] = []
-        """Values of all outputs of the current node (unused ones included) if it has several outputs."""
+        """List of values of all outputs of the current node (unused ones included) if it has several outputs."""
         self.warnings: list[str] = []
-        """Warnings about parts of the ONNX model that can be built, but are hardly intended."""
+        """List of warnings about parts of the ONNX model that can be built, but are hardly intended."""
         self.float_layers: list[FloatLayer] = []
-        """Layers that ONNX Runtime computes in float32, each with the bound on its error."""
+        """List of layers that ONNX Runtime computes in float32, each with the bound on its error."""
         self.units: Mapping[str, float] = {}
         """Maximum step of fixed-point numbers that may stand for a float tensor without quantiser, by tensor name."""
         self.aligned: dict[tuple[int, float], Value] = {}
@@ -105,7 +105,7 @@ class Builder:
         See `hwgen.network.onnx.walk.FoldedModel`.
         """
         self.merged: list[tuple[PendingLayer, onnx.NodeProto]] = []
-        """Pad and selection layers that a later node's layer includes, each paired with that node.
+        """List of pad and selection layers that a later node's layer includes, each paired with that node.
 
         They are dropped if no other layer reads them.
         """

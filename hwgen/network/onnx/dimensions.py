@@ -20,7 +20,7 @@ from hwgen.network.onnx.infer import BATCH
 from hwgen.network.onnx.views import View
 
 _FLOATS = {"Flatten", "Tile"}
-"""Names of ONNX operators on dimensions past which ONNX Runtime moves no quantiser, so that they move floats."""
+"""Set of names of ONNX operators on dimensions past which ONNX Runtime moves no quantiser, so that they move floats."""
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ LARGEST_FILE = (1 << 31) - 1
 """Maximum size of an ONNX file, in bytes: protobuf accepts no more."""
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Quant", "IntQuant", "BipolarQuant"}
-"""Names of the ONNX operators that only a quantised model contains."""
+"""Set of names of the ONNX operators that only a quantised model contains."""
 DOMAINS = {"", "ai.onnx", "com.microsoft"}
-"""Domains of ONNX operators that hwgen knows."""
+"""Set of domains of ONNX operators that hwgen knows."""
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
-"""Suffixes that quantiser tools add to the names of nodes and tensors; `title` removes them."""
+"""Tuple of suffixes that quantiser tools add to the names of nodes and tensors; `title` removes them."""
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -242,7 +242,7 @@ def with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 DEFAULT_DOMAINS = {"", "ai.onnx"}
-"""Names of the domain of ONNX's own operators; ONNX Runtime ignores functions of a model in this domain."""
+"""Set of names of the domain of ONNX's own operators; ONNX Runtime ignores functions of a model in this domain."""
 _RUNTIME_DOMAIN = "com.microsoft"
 """Domain of ONNX Runtime's own operators, which take precedence over functions of the same name."""
 _Name = tuple[str, str]

@@ -124,7 +124,7 @@ class FixedPointProgram:
     ) -> None:
         self._constants, self._units, self.is_exact = constants, units, is_exact
         self.inputs: list[Value] = []
-        """Feature maps that the program's layer reads, in order, as values of the importer."""
+        """List of feature maps that the program's layer reads, in order, as values of the importer."""
         self.steps: list[Operation] = []
         self.products = 0
         """Number of multiplications by constants in the program."""
@@ -505,7 +505,7 @@ RULES: Mapping[str, Callable[..., FixedValue]] = {
 }
 """Functions that append an operator's steps to a fixed-point program, by the ONNX operator's name."""
 JOINING = {"Add", "Max", "Mean", "Min", "Mul", "Sub", "Sum"}
-"""Names of ONNX operators that a fixed-point program can compute with several variable operands."""
+"""Set of names of ONNX operators that a fixed-point program can compute with several variable operands."""
 
 
 _FRACTION = 2.0**-16
@@ -516,7 +516,7 @@ One rounding to such a step changes about one output of 260,000.
 _TYPICAL = 32
 """Assumed magnitude of a product's operand, in steps of the QuantizeLinear that follows the product."""
 _GATES = {"HardSigmoid", "Sigmoid", "Softmax", "Tanh"}
-"""Names of ONNX operators whose results lie between -1 and 1."""
+"""Set of names of ONNX operators whose results lie between -1 and 1."""
 _MOVED = with_effect(Effect.POOL, Effect.GLOBAL_POOL, Effect.RENAMING, Effect.RESIZE, Effect.SAME, Effect.SELECTION)
 """Names of ONNX operators whose results have the same fixed-point step as their input."""
 _ENDS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.QUANTISER)

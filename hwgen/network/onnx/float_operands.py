@@ -24,7 +24,7 @@ from hwgen.network.onnx.rewrite import Made, Rewrite, Rewriter, rule
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
 _BOUNDING = {"Clip", "Relu"}
-"""Names of ONNX operators that can stand between an operator with float weights and its QuantizeLinear."""
+"""Set of names of ONNX operators that can stand between an operator with float weights and its QuantizeLinear."""
 _MOVING = with_effect(Effect.SELECTION, Effect.RESIZE) | {"Concat", "Split"}
 """Names of ONNX operators that move values, and that the importer can build only for quantised maps."""
 _RENAMING = with_effect(Effect.RENAMING) | {"MaxPool"}
@@ -206,6 +206,6 @@ def _moved_tensors(node: onnx.NodeProto) -> Sequence[str]:
 
 
 WEIGHTS = (_with_quantised_weights,)
-"""Rewrite rules that quantise weights of a model as ONNX Runtime's optimiser does."""
+"""Tuple of rewrite rules that quantise weights of a model as ONNX Runtime's optimiser does."""
 OPERANDS = (Rewrite("float operands", "quantise floats before they are moved", _OperandRewrite, _MOVING | _SELECTING),)
-"""Rewrite rules that quantise the float operands of operators that only move values."""
+"""Tuple of rewrite rules that quantise the float operands of operators that only move values."""

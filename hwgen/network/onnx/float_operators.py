@@ -50,13 +50,13 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import quotient, rule_of
 
 _AVERAGES = {"AveragePool", "GlobalAveragePool", "ReduceMean"}
-"""Names of ONNX operators that average pixels, built as pools of fixed-point numbers."""
+"""Set of names of ONNX operators that average pixels, built as pools of fixed-point numbers."""
 _OF_MAPS = {
     *_AVERAGES,
     *WHOLE_MAPS,
     *("Concat", "DepthToSpace", "Gather", "MaxPool", "Pad", "Resize", "Slice", "SpaceToDepth", "Split", "Upsample"),
 }
-"""Names of ONNX operators that read other pixels or channels than they write, so that a layer must hold their input."""
+"""Set of names of ONNX operators that read other pixels or channels than they write: a layer holds their input."""
 _CLOSE = 0.25
 """Maximum accepted rounding error of a convolution's bias, in steps of the fixed-point numbers that it outputs."""
 _EXACT_SUMS = 1 << 24

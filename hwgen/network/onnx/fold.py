@@ -118,11 +118,11 @@ class _Folding:
         self._lazy: dict[str, onnx.NodeProto] = {}
         """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._sizes: set[str] = set()
-        """Names of tensors that depend only on constants and on sizes of tensors that come from a hardware layer."""
+        """Set of names of tensors that depend only on constants and on sizes of hardware layers' tensors."""
         needed = at.graph.needed
         self._needed = {id(node) for node in needed}
         self._before: set[int] = set()
-        """Nodes (``id``) that a layer of the hardware depends on; the host computes the others.
+        """Set of nodes (``id``) that a layer of the hardware depends on; the host computes the others.
 
         After the last layer the host computes shapes itself.
         """
@@ -380,7 +380,7 @@ def fold(graph: GraphIndex, where: str) -> GraphIndex:
 
 
 RULES = (Rewrite("constants", "compute what depends on constants only, and move integers of constants", _Folding),)
-"""Rewrite rules that turn tensors which depend only on constants into initialisers."""
+"""Tuple of rewrite rules that turn tensors which depend only on constants into initialisers."""
 
 
 def why_unfolded(node: onnx.NodeProto) -> str:

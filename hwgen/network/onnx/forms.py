@@ -139,7 +139,7 @@ def _with_whole_channels(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 RULES = (_with_channels_first, _with_whole_channels)
-"""Rewrite rules that turn unusual forms of an operator into the usual one, in the order of application."""
+"""Tuple of rewrite rules that turn unusual forms of an operator into the usual one, in the order of application."""
 
 
 def _channel_axis(node: onnx.NodeProto) -> int:

@@ -30,7 +30,7 @@ from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.rescale import MAX_BIAS
 
 _WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
-"""Names of ONNX operators on one map and constants, either one number for all channels or one per channel."""
+"""Tuple of names of ONNX operators on one map and constants, either one number for all channels or one per channel."""
 
 
 def is_of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
@@ -146,7 +146,7 @@ _FUNCTIONS = {
 
 
 AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
-"""Names of ONNX operators whose arithmetic with constants can be folded into the convolution that follows them."""
+"""Set of names of ONNX operators whose arithmetic with constants can be folded into the next convolution."""
 _CLOSE = 2.0**-15
 """Maximum accepted rounding error of a convolution's bias, as a fraction of one output step."""
 _SATURATING = np.float32(32)

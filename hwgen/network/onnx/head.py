@@ -20,7 +20,7 @@ from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.tail import may_run
 
 _QUANTISING = {"DequantizeLinear", "QuantizeLinear"}
-"""Names of ONNX operators that end the head of a model: tensors after them no longer hold its floats."""
+"""Set of names of ONNX operators that end the head of a model: tensors after them no longer hold its floats."""
 
 
 def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None, dict[str, tuple[str, str]]]:

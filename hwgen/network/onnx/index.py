@@ -22,13 +22,13 @@ class GraphIndex:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
         self.nodes = [*model.graph.node]
-        """All nodes of the graph, in topological order."""
+        """List of all nodes of the graph, in topological order."""
         self.producers = {name: node for node in self.nodes for name in node.output if name}
         """Node that computes each tensor, by tensor name."""
         self._positions = {id(node): position for position, node in enumerate(self.nodes)}
         self.initialisers = {tensor.name: tensor for tensor in model.graph.initializer}
         self.inputs = [value.name for value in data_inputs(model)]
-        """Names of the graph's inputs that are not initialisers."""
+        """List of names of the graph's inputs that are not initialisers."""
         self.outputs = [value.name for value in model.graph.output]
         self._arrays: dict[str, np.ndarray | None] = {}
 

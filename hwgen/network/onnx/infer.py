@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 BATCH = int(np.iinfo(np.int64).min)
 """Placeholder for a batch of any number of frames, in constants that hold tensor sizes."""
 BATCHES = (2, 3)
-"""Two batch sizes, in frames, that replace a symbolic batch in turn, to find sizes that depend on it."""
+"""Pair of batch sizes, in frames, that replace a symbolic batch in turn, to find sizes that depend on it."""
 _SMALL = 64
 """Maximum number of values of a tensor that shape inference evaluates, because it may hold sizes."""
 _SIZES = with_effect(*POINTWISE, *MOVES, Effect.PARTS, Effect.SIZES, Effect.REDUCTION)

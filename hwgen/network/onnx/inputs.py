@@ -29,12 +29,12 @@ them.
 Among several operands, the first one with a known view is followed.
 """
 _CUT = {"Concat", "Gather", "Pad", "QLinearConcat", "Slice", "Split"}
-"""Names of ONNX operators that make dimensions of a tensor longer or shorter."""
+"""Set of names of ONNX operators that make dimensions of a tensor longer or shorter."""
 _CHANNELS_FIRST = {
     *("BatchNormalization", "ConvInteger", "ConvTranspose", "QLinearConv"),
     *(name for kind in KINDS.values() if kind.channels_first for name in kind.operators),
 }
-"""Names of ONNX operators that need the channels as first dimension after the batch."""
+"""Set of names of ONNX operators that need the channels as first dimension after the batch."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
 """Map axis (channels, rows, columns) of each dimension of a channels-first tensor, by its number of dimensions."""
 

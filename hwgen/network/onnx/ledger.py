@@ -55,14 +55,14 @@ class Ledger:
         self.absorbed: Mapping[int, str] = {}
         """Names of the fixed-point layers that compute several ONNX nodes at once, by each node's ``id``."""
         self.host_before: list[onnx.NodeProto] = []
-        """Nodes that the host runs on the model's float input, before the first integer tensor."""
+        """List of nodes that the host runs on the model's float input, before the first integer tensor."""
         self.starts_after: dict[int, str] = {}
-        """Names, for messages, of refused operators whose output becomes a new map, by ``id`` of the reading node.
+        """Dictionary by ``id`` of the reading node: refused operator (as text) whose output becomes a new map.
 
         The keys are the ``id`` of the nodes that start the maps.
         """
         self.host_after: set[int] = set()
-        """Nodes, by ``id``, that the host runs after the last integer tensor."""
+        """Set of nodes, by ``id``, that the host runs after the last integer tensor."""
         self.float_origins: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
         """Node whose unquantised floats a node's output holds, with the name of the map's layer, by the node's ``id``.
 

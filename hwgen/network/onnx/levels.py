@@ -169,7 +169,7 @@ class _BiasSearch:
 
 
 def _middle(low_end: np.ndarray, high_end: np.ndarray) -> np.ndarray:
-    """Return the middle of each interval; half a step from the finite end if the other end is infinite."""
+    """Return an array of each interval's middle; half a step from the finite end if the other is infinite."""
     low = np.where(np.isfinite(low_end), low_end, high_end - 1)
     high = np.where(np.isfinite(high_end), high_end, low + 1)
     return (low + high) / 2

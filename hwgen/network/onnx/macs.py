@@ -212,7 +212,7 @@ _COUNTS: Mapping[str, Callable[[_Node], int]] = {
 _MULTIPLYING = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.RECURRENCE, Effect.UNCOUNTED) | _COUNTS.keys()
 """Names of ONNX operators that multiply values by weights or by other values, counted or not."""
 _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
-"""Names of ONNX operators that may stand between constant weights and the operator that multiplies by them."""
+"""Set of names of ONNX operators that may stand between constant weights and the operator that multiplies by them."""
 
 
 def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str, int]]:

@@ -34,9 +34,9 @@ from hwgen.network.zoo import tables
 _WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), Conv), **POOLS}
 """Layer classes with a sliding window over one map, by the ONNX operators that they are made of."""
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
-"""Names of ONNX operators that can flatten a map before a fully connected layer."""
+"""Set of names of ONNX operators that can flatten a map before a fully connected layer."""
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
-"""Names of the ONNX operators that cost nothing in hardware."""
+"""Set of names of the ONNX operators that cost nothing in hardware."""
 _POINTWISE = with_effect(*POINTWISE, Effect.QUANTISER, Effect.SAME) | {"BatchNormalization", "LRN"}
 """Names of ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
 

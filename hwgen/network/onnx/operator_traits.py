@@ -45,9 +45,9 @@ class Effect(Enum):
 
 
 POINTWISE = (Effect.FUNCTION, Effect.CONVERSION, Effect.ARITHMETIC)
-"""`Effect` members of elementwise operators, which keep the position of each value."""
+"""Tuple of `Effect` members of elementwise operators, which keep the position of each value."""
 MOVES = (Effect.SAME, Effect.RENAMING, Effect.REPEAT, Effect.SELECTION)
-"""`Effect` members of operators that only change the positions of their first input's values."""
+"""Tuple of `Effect` members of operators that only change the positions of their first input's values."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def operands_of(node: onnx.NodeProto) -> Sequence[int]:
 
 
 PASSED = frozenset(name for name, traits in TRAITS.items() if traits.passed)
-"""Names of ONNX operators past which ONNX Runtime moves a DequantizeLinear or a QuantizeLinear."""
+"""Set of names of ONNX operators past which ONNX Runtime moves a DequantizeLinear or a QuantizeLinear."""
 CONVOLUTIONS = {
     name: traits.operands[1]
     for name, traits in TRAITS.items()

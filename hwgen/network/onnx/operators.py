@@ -29,7 +29,7 @@ from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
 _AFTER_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *dimensions.MOVES}
-"""Names of ONNX operators that can follow an operator on several dequantised maps before its QuantizeLinear.
+"""Set of names of ONNX operators that can follow an operator on several dequantised maps before its QuantizeLinear.
 
 They can also follow a pool after a function of one map.
 """
@@ -43,7 +43,7 @@ _ON_ROWS = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.PRODUCT, Effec
 """Names of ONNX operators that can take a tensor whose first dimension holds the batch together with other
 dimensions."""
 _SEVERAL = {"Split"}
-"""Names of the ONNX operators that may have several outputs."""
+"""Set of names of the ONNX operators that may have several outputs."""
 
 
 def importer_of(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:

@@ -19,12 +19,12 @@ from hwgen.network.onnx.walk import ImportWalk
 _PRODUCTS = PRODUCTS | {"Einsum": 1}
 """Names of ONNX operators that multiply matrices, with the input index of the second operand."""
 _LOOPS = {"Loop", "Scan"}
-"""Names of ONNX operators that run a graph repeatedly."""
+"""Set of names of ONNX operators that run a graph repeatedly."""
 _REARRANGING = {
     *("Add", "Cast", "Concat", "DequantizeLinear", "Div", "Gather", "Mul", "QuantizeLinear", "Slice", "Split"),
     *MOVES,
 }
-"""Names of ONNX operators that split a tensor into attention heads, or bring its time steps to the front.
+"""Set of names of ONNX operators that split a tensor into attention heads, or bring its time steps to the front.
 
 They also append tokens to an image's tokens, and add positions.
 """

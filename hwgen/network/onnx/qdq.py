@@ -336,7 +336,7 @@ ON_INTEGERS = (
     *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
     *("QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid"),
 )
-"""Names of ONNX operators on integers whose tensors to compute with are each followed by their scale and zero point."""
+"""Tuple of names of ONNX operators on integers whose tensors are each followed by scale and zero point."""
 
 
 def between_quantisers(build: Builder, node: onnx.NodeProto, apply: Callable[[Builder, onnx.NodeProto], None]) -> None:

@@ -28,17 +28,17 @@ from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 from hwgen.network.onnx.truncation import Truncation, offset_to_even
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
-"""Domains of the operators that QONNX adds to ONNX."""
+"""Set of domains of the operators that QONNX adds to ONNX."""
 _QUANT = {"IntQuant", "Quant"}
 _BIPOLAR = "BipolarQuant"
 _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
-"""Names of QONNX operators whose outputs are floats in the shape of their first input."""
+"""Set of names of QONNX operators whose outputs are floats in the shape of their first input."""
 _OF_CONSTANTS = {*_QUANT, _BIPOLAR}
-"""Names of the QONNX operators that can quantise constants as well as feature maps."""
+"""Set of names of the QONNX operators that can quantise constants as well as feature maps."""
 _PASSING = with_effect(Effect.RENAMING) | {"Identity", "MaxPool"}
 """Names of ONNX operators that only pass on values of their input, so that a map of -1 and 1 stays one."""
 _PRODUCTS = {"Conv", "Gemm", "MatMul"}
-"""Names of ONNX operators whose bias can absorb an offset of their input, if they don't pad it."""
+"""Set of names of ONNX operators whose bias can absorb an offset of their input, if they don't pad it."""
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ROUND": np.round,
     "HALF_EVEN": np.round,
@@ -51,7 +51,7 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """Rounding functions of QONNX's Quant, by the attribute ``rounding_mode``."""
 _TO_EVEN = ("ROUND", "HALF_EVEN")
-"""Rounding modes of QONNX's Quant that equal the rounding of QuantizeLinear."""
+"""Tuple of rounding modes of QONNX's Quant that equal the rounding of QuantizeLinear."""
 _OTHERWISE = "or quantise the average or the sum before it again, by a Quant with ROUND"
 """Advice at the end of messages about a Trunc that can't be built."""
 _MAX_SUM = 1 << 20
@@ -512,4 +512,4 @@ def _pads(node: onnx.NodeProto) -> bool:
 
 
 RULES = (_refuse_other, _quant_of_constant, _bipolar_of_map, _quant_of_map, _trunc)
-"""Rewrite rules that replace QONNX nodes by ONNX nodes, in the order of application."""
+"""Tuple of rewrite rules that replace QONNX nodes by ONNX nodes, in the order of application."""

@@ -18,7 +18,7 @@ from hwgen.network.onnx.operator_traits import Effect, traits_of
 from hwgen.network.onnx.rewrite import Made, Replace, Rewrite, Rewriter, rule
 
 _REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
-"""Names of ONNX operators whose equal nodes are merged into one."""
+"""Set of names of ONNX operators whose equal nodes are merged into one."""
 _SMALL = 4096
 """Maximum size, in bytes, of a constant that is compared by its values; larger ones are compared by name."""
 
@@ -110,4 +110,4 @@ RULES = (
     Rewrite("equal nodes", "merge equal quantisers and Clips of one tensor", _repeated, _REPEATED),
     _without_unread,
 )
-"""Rewrite rules that remove redundant nodes, in the order of application."""
+"""Tuple of rewrite rules that remove redundant nodes, in the order of application."""

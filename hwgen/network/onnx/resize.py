@@ -30,7 +30,7 @@ from hwgen.network.rescale import quotient
 _MAX_PARTS = 4096
 """Maximum number of equal parts that a linear interpolation divides a pixel into, along an axis."""
 _LISTS = {"axes", "keep_aspect_ratio_policy", "scales"}
-"""ONNX attributes of Resize and Upsample with one entry per dimension of the whole tensor."""
+"""Set of ONNX attributes of Resize and Upsample with one entry per dimension of the whole tensor."""
 
 
 @dataclass(frozen=True)

@@ -88,13 +88,13 @@ class Rewriter:
         self.unused = UnusedNames(graph.model)
         """Source of unused names for new tensors of the graph."""
         self.made: list[onnx.TensorProto] = []
-        """New initialisers that the current pass adds to the graph."""
+        """List of new initialisers that the current pass adds to the graph."""
         self.cost = Counter[str]()
         """Counts of what rules have computed, by a name and in a unit that the rule chooses."""
         self.replaced: dict[str, Replacement] = {}
         """Tensors that replace the outputs of removed nodes, by the output's name."""
         self.float_tensors: set[str] = set()
-        """Tensors that ONNX Runtime computes in floats, although a rule quantises them or merged their quantisers."""
+        """Set of tensors that ONNX Runtime computes in floats, though a rule quantises them or merged quantisers."""
         self._renamed: dict[str, str] = {}
         self._stays: set[str] = set()
 

@@ -62,9 +62,9 @@ def reason(error: Exception) -> str:
 
 
 _IN_FLOATS = {name for name in with_effect(Effect.CONVOLUTION, Effect.PRODUCT) if not TRAITS[name].in_integers}
-"""ONNX Runtime's convolution and matrix product operators that compute in float32."""
+"""Set of ONNX Runtime's convolution and matrix product operators that compute in float32."""
 _WITH_BIAS = {"QGemm", "QLinearConv"}
-"""Operators in ONNX Runtime's optimised graph whose integer bias is added to integer sums."""
+"""Set of operators in ONNX Runtime's optimised graph whose integer bias is added to integer sums."""
 _LABEL = re.compile(r"hwgen#(\d+)#")
 """Name given to a node to find its operator in ONNX Runtime's optimised graph, which keeps it as part of a name."""
 _SETTINGS = {

@@ -25,12 +25,12 @@ from hwgen.network.onnx.views import View
 _MOVING = with_effect(Effect.SAME, Effect.RENAMING) | {"DequantizeLinear"}
 """Names of ONNX operators that keep all values, apart from their type, shape or order."""
 _BUILT = {"Add", "Clip", "Relu", "Resize"}
-"""Names of ONNX operators that the hardware computes if they are between integers.
+"""Set of names of ONNX operators that the hardware computes if they are between integers.
 
 After other operators of the host, the host runs them.
 """
 _JOINING = {"Concat", "QLinearConcat"}
-"""Names of ONNX operators that concatenate several tensors."""
+"""Set of names of ONNX operators that concatenate several tensors."""
 
 
 def may_run(node: onnx.NodeProto) -> bool:

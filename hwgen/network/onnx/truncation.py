@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _UNSIGNED = {"DOWN": "FLOOR", "UP": "CEIL"}
-"""Rounding mode that equals rounding towards zero (DOWN) or away from it (UP) for numbers that are not negative."""
+"""Dictionary: rounding towards zero (DOWN) or away from it (UP), and its equal for numbers that aren't negative."""
 _HALVES = {"HALF_UP": 1, "HALF_DOWN": -1, "HALF_EVEN": 0, "ROUND": 0}
 """Direction (1 up, -1 down, 0 to even) of rounding positive halves, by name of the mode to the nearest integer."""
 _MAX_SHIFT = 16

@@ -106,11 +106,11 @@ class PendingLayer:
     kind: type[Op] = Conv
     parameters: dict[str, Any] = field(default_factory=dict)
     more: tuple[Map, ...] = ()
-    """Further input maps of the layer, after its first one."""
+    """Tuple of further input maps of the layer, after its first one."""
     fraction: int = 0
     """Number of fraction bits in the ``bias`` of an unfinished convolution; products have none."""
     sources: tuple[PendingLayer | None, ...] = (None,)
-    """Unfinished layers that compute this layer's input maps; ``None`` stands for an input of the model."""
+    """Tuple of unfinished layers that compute this layer's input maps; ``None`` stands for an input of the model."""
     fit: Callable[[PendingLayer, FeatureMap], None] | None = None
     """Function that adapts the convolution's bias to its final input map and output bounds; run once."""
 
@@ -311,7 +311,7 @@ class Reals:
     tensor: str
     """Output tensor of the DequantizeLinear, moved past operators that only rename axes, as ONNX Runtime does."""
     steps: list[onnx.NodeProto] = field(default_factory=list)
-    """Pointwise ONNX nodes applied since the DequantizeLinear, in order."""
+    """List of pointwise ONNX nodes applied since the DequantizeLinear, in order."""
     offset: np.ndarray | None = None
     """Constants that an ONNX Add has added to the dequantised values, float64 ``(channels,)``."""
     table: np.ndarray | None = None
@@ -319,7 +319,7 @@ class Reals:
     addend: Addend | None = None
     """Constant of the last Add, if ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
-    """Bounds (low, high) of each Relu and Clip since the DequantizeLinear."""
+    """List of bounds (low, high) of each Relu and Clip since the DequantizeLinear."""
     in_floats: bool = False
     """Whether ONNX Runtime computes a node since the DequantizeLinear, and so all later nodes, in float32."""
     padded: str = ""
@@ -410,7 +410,7 @@ class AccumulatorState:
     low: float = -math.inf
     high: float = math.inf
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pools after the convolution, each with the map axes that its window covers."""
+    """List of max pools after the convolution, each with the map axes that its window covers."""
     groups: int = 1
     opened: PhaseChannels | None = None
     residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
@@ -446,7 +446,7 @@ class AccumulatorState:
     averages: bool = False
     """Whether the sums are a mean that ONNX Runtime computes in floats, rounding each operator's result to float32."""
     chosen: tuple[float, float] | None = None
-    """Output values below and above the threshold, if Less and Where choose between two constants."""
+    """Pair of output values below and above the threshold, if Less and Where choose between constants."""
 
     @property
     def bounded(self) -> bool:
@@ -487,19 +487,19 @@ class Joined:
     make: Callable[[Joined, np.float32, int, IntegerType], None]
     """Function that appends the layer of the map-combining node, given its output's scale, zero point and type."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
-    """Bounds (low, high) of each Relu and Clip after the node that combines maps."""
+    """List of bounds (low, high) of each Relu and Clip after the node that combines maps."""
     in_floats: bool = False
     """Whether ONNX Runtime computes the combining node's result, or one of its maps, in float32.
 
     It is also true if ONNX Runtime computes a later operator so.
     """
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pool nodes after the node that combines maps, with their map axes.
+    """List of max pool nodes after the node that combines maps, with their map axes.
 
     They can follow the quantisation, too, which keeps the order.
     """
     operands: Sequence[Value] = ()
-    """Values of the dequantised maps that the node combines; empty if fixed point can't compute it."""
+    """Sequence of the dequantised maps' values that the node combines; empty without a fixed-point program."""
     sums: Callable[[], AccumulatorState] | None = None
     """Function that returns the node's floats as sums of a convolution, for operators that follow it."""
 

@@ -58,12 +58,12 @@ from hwgen.network.ops import Op
 from hwgen.network.options import AS_IT_IS, ModelOptions
 
 _QUANTISERS = {"QuantizeLinear"}
-"""Names of ONNX operators that can begin a new feature map."""
+"""Set of names of ONNX operators that can begin a new feature map."""
 _REALS = {
     *(TensorProto.UNDEFINED, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE),
     *ELEMENTS,
 }
-"""ONNX element types of tensors that layers could process if they were quantised.
+"""Set of ONNX element types of tensors that layers could process if they were quantised.
 
 Tensors of other types hold indices, shapes or conditions.
 """
@@ -140,11 +140,11 @@ class ImportWalk:
                 self._consumers.setdefault(tensor, []).append(node)
         self.values: dict[str, Value] = {}
         self.refused_inputs: list[str] = []
-        """Error messages about the model inputs that were refused."""
+        """List of error messages about the model inputs that were refused."""
         self.reached_ends: dict[str, tuple[OutputEnd, PendingLayer]] = {}
         """Hardware output and its layer that each model output is computed from, by model output."""
         self._elsewhere: dict[int, PendingLayer] = {}
-        """Unfinished placeholder layers of maps that no layer can compute, by ``id``."""
+        """Dictionary by ``id`` of unfinished placeholder layers of maps that no layer can compute."""
         self._guessed: dict[int, str] = {}
         """Unsupported operators whose output map has a guessed layout, by the placeholder layer's ``id``."""
         # Two outputs of one name are one output.
@@ -156,7 +156,7 @@ class ImportWalk:
         self._nodes = nodes
         read = {*self.outputs}.union(*map(takes, graph.needed))
         self.sources = [value for value in data_inputs(model) if value.name in read]
-        """Inputs of the ONNX model that an output depends on."""
+        """List of inputs of the ONNX model that an output depends on."""
         self._unfolded = self._not_folded()
         """Tensors that depend only on constants but could not be folded, with the node that is the cause."""
         self._read_inputs()

@@ -16,7 +16,7 @@ _NAMED = {1: ("one", "positive numbers", "a positive number"), 2: ("two", "posit
 
 
 WHOLE_MAPS = frozenset(("GlobalMaxPool", "ReduceMax"))
-"""Names of ONNX operators that are max pools over the whole map (a ReduceMax only if it reduces all pixels)."""
+"""Set of names of ONNX operators that are max pools over the whole map (a ReduceMax only if it reduces all pixels)."""
 
 
 def padding_mode(node: onnx.NodeProto) -> str:

@@ -16,7 +16,7 @@ from hwgen.network.ops.op import Op
 from hwgen.network.requantise import Rule
 
 _LOADED_BITS = (2, 4, 8, 9)
-"""Allowed widths of weights that hardware loads at run time, in bits.
+"""Tuple of allowed widths of weights that hardware loads at run time, in bits.
 
 They are the widths of the integer types, and of unsigned 8 bits less the zero point.
 """

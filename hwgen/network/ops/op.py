@@ -44,7 +44,7 @@ class Op(ABC):
     kind: ClassVar[str]
     """Name of the layer's operator in plans, tables and messages, for example ``conv``."""
     operators: ClassVar[tuple[str, ...]]
-    """Names of the ONNX operators that this layer class computes: the float operator first, then integer ones."""
+    """Tuple of names of ONNX operators that this layer class computes: the float one first, then integer ones."""
     channelwise: ClassVar[bool] = False
     """Whether each output channel depends only on the input channel of the same index."""
     selects: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class Op(ABC):
     in_fixed_point: ClassVar[bool] = False
     """Whether the layer computes in fixed point what ONNX Runtime computes in float32, before one quantiser."""
     shaped_by: ClassVar[tuple[str, ...]] = ()
-    """Names of the layer's own parameters that are part of its `geometry`."""
+    """Tuple of names of the layer's own parameters that are part of its `geometry`."""
     loadable: ClassVar[bool] = False
     """Whether this kind of layer can load its constants at run time, as its parameter ``loaded`` then chooses."""
     loaded = False

@@ -88,7 +88,7 @@ def _dense(name: str, outputs: int, *, relu: bool = True) -> Spec:
 
 
 CLASSIFIER = (_dense("fc6", 4096), _dense("fc7", 4096), _dense("fc8", 1000, relu=False))
-"""Table rows of the fully connected layers at the end of AlexNet, ZFNet and VGG."""
+"""Tuple of table rows of the fully connected layers at the end of AlexNet, ZFNet and VGG."""
 
 
 def _vgg(*blocks: int) -> tuple[Spec, ...]:

@@ -44,7 +44,7 @@ _SECONDS = 30.0
 """Maximum CPU seconds that a random simulation takes."""
 _FACTS = {"$assert", "$assume"}
 _OTHERS = {"$dff", "$anyseq", "$anyconst", *_FACTS}
-"""Types of netlist cells that are not combinational logic."""
+"""Set of types of netlist cells that are not combinational logic."""
 #: Pattern of the wrapper's line that states a fact, in the ``src`` attribute of the fact's cell.
 _LINE = re.compile(r"wrappers\.v:(\d+)")
 
@@ -360,4 +360,4 @@ _LOGIC: dict[str, Rule] = {
     "$shiftx": _shifted(1, both=True),
 }
 _NUMBERS = {"$add", "$sub", "$mul", "$neg", "$lt", "$le", "$gt", "$ge"}
-"""Types of netlist cells whose words must be less than `_MAX_BITS` wide."""
+"""Set of types of netlist cells whose words must be less than `_MAX_BITS` wide."""

@@ -37,7 +37,7 @@ _PATTERNS = (
     0xFFFF0000FFFF0000,
     0xFFFFFFFF00000000,
 )
-"""Values of the first six variables, as 64-bit words that hold all their combinations."""
+"""Tuple of values of the first six variables, as 64-bit words that hold all their combinations."""
 _ENGINE = "all values"
 #: Yosys commands that write a wrapper as a circuit of gates whose registers start with any value.
 _SCRIPT = (

@@ -32,7 +32,7 @@ _FIRST_SECONDS = 10
 _SECONDS = 20
 """Time limit in seconds of the search among all short runs."""
 _RUNS = ("sim3 -F 64 -W 16 -N 1 -T 1", f"bmc3 -F 30 -T {_SECONDS}")
-"""ABC commands that search for a run that refutes: 1,024 random runs of 64 cycles, then all runs of 30 cycles."""
+"""Tuple of ABC commands that search for a refuting run: 1,024 random runs of 64 cycles, then all of 30 cycles."""
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:

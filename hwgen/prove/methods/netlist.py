@@ -17,12 +17,12 @@ _BITWISE = {"$and", "$or", "$xor", "$xnor", "$not", "$pos", "$mux", "$bwmux"}
 """Names of Yosys cell types whose output bit n depends on bit n of each wide input and on all bits of selection
 inputs."""
 _REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
-"""Names of the Yosys cell types whose output changes only at a clock edge. Latches and registers with asynchronous
+"""Set of names of Yosys cell types whose output changes only at a clock edge. Latches and registers with asynchronous
 inputs count as logic."""
 _WRITES = ("$memwr", "$meminit")
-"""Prefixes of the names of Yosys cell types that write memories."""
+"""Tuple of prefixes of the names of Yosys cell types that write memories."""
 _SELECTS = {"S", "EN", "CLK", "SRST", "ADDR"}
-"""Names of cell inputs that decide on all bits of a bitwise cell, a register or a memory's written word."""
+"""Set of names of cell inputs that decide on all bits of a bitwise cell, a register or a memory's written word."""
 
 
 class BitDependencies:

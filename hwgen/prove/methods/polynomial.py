@@ -22,7 +22,7 @@ FRACTION = 64
 #: Coefficient that stands for 1.
 ONE = 1 << FRACTION
 _NO_BITS: Monomial = frozenset()
-"""Monomial of the constant term."""
+"""Set of no bits: the monomial of the constant term."""
 #: Maximum number of bits to evaluate all values of, to find the range of a polynomial.
 MAX_BITS = 17
 #: Maximum number of bits of one factor in products of two words, to evaluate all its values.

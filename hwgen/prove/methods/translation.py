@@ -35,9 +35,9 @@ _GATES = (
 )
 _FORMULAS = "dffunmap; opt_clean; write_smt2 -wires {top}.smt2"
 _SEARCHES = ("bmc3 -F 30 -T 5", "sim3 -F 20000 -W 4 -N 1 -T 10", "bmc3 -F 400 -T 60")
-"""ABC commands that search for a run that reaches an obligation's cover: briefly, at random, then exhaustively."""
+"""Tuple of ABC commands that search for a run that reaches a cover: briefly, at random, exhaustively."""
 _GUIDED_SEARCHES = ("sim3 -F 200000 -W 1 -N 1 -T 60", *_SEARCHES)
-"""ABC commands that search for a run whose inputs the obligation fixes: a long simulation comes first."""
+"""Tuple of ABC commands that search for a run whose inputs the obligation fixes: a long simulation comes first."""
 _SECONDS = 180.0
 """Maximum seconds that one search for a run to the cover may take."""
 

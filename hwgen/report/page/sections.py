@@ -49,7 +49,7 @@ class Sections:
         "if not fused",
         "Bytes of the maps of all layers of the group, if each layer read and wrote its maps off chip",
     )
-    """Name and meaning of the second bar in the traffic chart, next to the bytes moved."""
+    """Pair: name and meaning of the second bar in the traffic chart, next to the bytes moved."""
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
         """Return a list of (name, estimated resources) pairs: layers, input guards and weight loader."""

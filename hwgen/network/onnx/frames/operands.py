@@ -20,7 +20,7 @@ from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import BATCH, Shape
 
 _COUNTS = (1, 2, 3, 7, 65)
-"""Batch sizes, in frames, that tensors are evaluated for if the model takes any batch.
+"""Tuple of batch sizes, in frames, that tensors are evaluated for if the model takes any batch.
 
 There are small ones, and one beyond limits such as ``min(frames, 8)``.
 """
@@ -52,9 +52,9 @@ class Tensors:
         self.counts = _COUNTS if batch is None else (batch,)
         """Tuple of batch sizes, in frames, that tensors are evaluated for."""
         self.frames: dict[str, Frames | Special] = {}
-        """Position of the frames in each tensor that depends on them."""
+        """Dictionary by tensor name: position of the frames in each tensor that depends on them."""
         self.unknown: set[str] = set()
-        """Tensors that depend on the number of frames, or on random numbers, in an unknown manner."""
+        """Set of tensors that depend on the number of frames, or on random numbers, in an unknown manner."""
         self._constants = constants
         self._values: dict[str, Sequence[np.ndarray]] = {}
 
