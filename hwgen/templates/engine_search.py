@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
+from hwgen.devices.memory import URAM288
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import (
@@ -187,13 +188,18 @@ def _lut_pixels(task: Task, engine: EngineConfig) -> int:
 def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return an `EngineConfig` of several cores with the deepest map and weight buffers that fit the board.
 
-    An engine with one core is returned unchanged. Buffers that exceed `MAX_LUTS` of the LUTs are taken if all do.
+    Map buffers are in UltraRAM if the board has enough of it. An engine with one core is returned unchanged.
+
+    ``lut_share`` is the share of the board's LUTs that the engine uses at most.
     """
     if not engine.has_cores:
         return engine
-    options = [replace(engine, map_words=maps, weight_steps=weights) for maps, weights in DEPTHS]
-    fitting = (option for share in (MAX_LUTS, 1) for option in options if _fits(task, option, share))
-    return next(fitting, options[-1])
+    options = []
+    for maps, weights in DEPTHS:
+        if engine.device.memories.ultra:
+            options.append(replace(engine, map_ram="ultra", map_words=URAM288.words, weight_steps=weights))
+        options.append(replace(engine, map_words=maps, weight_steps=weights))
+    return next((option for option in options if _fits(task, option, lut_share)), options[-1])
 
 
 def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:

@@ -107,6 +107,8 @@ class EngineConfig(OnDevice):
         Depth of the lookups of each lane of the fixed unit: 0 without lookups, at most 2,048.
     float_sums : bool
         Whether the fixed unit can round sums to 24 significant bits, as float32 does.
+    map_ram : str
+        Kind of RAM of the map buffer: ``block``, or ``ultra`` on a device with UltraRAM.
 
     Raises
     ------
@@ -135,6 +137,7 @@ class EngineConfig(OnDevice):
     fixed_words: int = field(default=0, metadata=frozen.added())
     lookup_words: int = field(default=0, metadata=frozen.added())
     float_sums: bool = field(default=False, metadata=frozen.added())
+    map_ram: str = field(default="block", metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -168,6 +171,9 @@ class EngineConfig(OnDevice):
             raise ConfigError(f"maps must be {LANES} with several cores, not {self.maps!r}")
         if type(self.lut_pixels) is not int or not 0 <= self.lut_pixels <= self.pixels:
             raise ConfigError(f"lut_pixels must be from 0 to {self.pixels}, all pixels, not {self.lut_pixels!r}")
+        rams = ("block", "ultra") if self.device.memories.ultra else ("block",)
+        if self.map_ram not in rams:
+            raise ConfigError(f"map_ram must be {' or '.join(rams)}, not {self.map_ram!r}")
         self._check_bus()
         self._check_fixed_unit()
         if self.kept_rows not in BANK_RAMS:

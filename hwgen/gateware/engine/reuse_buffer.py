@@ -1,4 +1,4 @@
-"""Input map buffer of the engine: banks of block RAM that all lanes read in the same cycle, for every kernel tap."""
+"""Input map buffer of the engine: banks of RAM that all lanes read in the same cycle, for every kernel tap."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReuseBufferConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, engine, word = Cost(self.engine.device), self.engine, LANES * 8
-        cost.ram(word, engine.map_words, "block", copies=engine.pixels)
+        cost.ram(word, engine.map_words, engine.map_ram, copies=engine.pixels)
         # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
         address_bits = 0 if engine.has_cores else counter_bits(engine.map_words)
         rotated = engine.rotation_stages * engine.pixels * (word + address_bits)
@@ -110,7 +110,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         read = []
         for bank in range(config.pixels):
             address = to_banks[bank]
-            words = ram(config.device, LANES * 8, config.map_words, "block")
+            words = ram(config.device, LANES * 8, config.map_words, config.map_ram)
             m.submodules[f"bank_{bank}"] = words
             to, of = write_port(words), read_port(words)
             write_to(m, to, writes[bank])
