@@ -37,6 +37,9 @@ MAY_LACK = frozenset({"uram"})
 BUS_BITS = (32, 64, 128, 256, 512)
 """Permitted widths in bits for an engine's port to the off-chip memory."""
 
+MEMORY_PORTS = (1, 2, 4)
+"""Permitted numbers of ports to the off-chip memory that one engine uses together."""
+
 PART_MHZ, PART_GB_S = 100.0, 1.0
 """Clock in MHz and memory bandwidth in GB/s of a board that is given by a part number alone."""
 
@@ -74,6 +77,8 @@ class Board:
     bus_bits : int
         Width of an engine's port to the off-chip memory, in bits, where a request names neither a width nor a
         bandwidth.
+    memory_ports : int
+        Number of such ports that one engine can use: 1, 2 or 4.
 
     Raises
     ------
@@ -99,6 +104,7 @@ class Board:
     board_parts: tuple[str, ...] = ()
     bus_bits: int = 64
     uram: int = 0
+    memory_ports: int = 1
 
     def __post_init__(self) -> None:
         for name in ("name", "device", "part", "description", "platform"):
@@ -125,6 +131,9 @@ class Board:
         if type(self.bus_bits) is not int or self.bus_bits not in BUS_BITS:
             widths = f"{', '.join(map(str, BUS_BITS[:-1]))} or {BUS_BITS[-1]}"
             raise BoardError(f"board {self.name}: bus_bits must be {widths}, not {self.bus_bits!r}")
+        if type(self.memory_ports) is not int or self.memory_ports not in MEMORY_PORTS:
+            ports = f"{', '.join(map(str, MEMORY_PORTS[:-1]))} or {MEMORY_PORTS[-1]}"
+            raise BoardError(f"board {self.name}: memory_ports must be {ports}, not {self.memory_ports!r}")
         if self.part != self.part.strip():
             raise BoardError(f"board {self.name}: part must have no blanks at its ends, not {self.part!r}")
         if error := spelling_error(self.part):
@@ -135,6 +144,14 @@ class Board:
         if not isinstance(self.board_parts, tuple) or not all(isinstance(pattern, str) for pattern in self.board_parts):
             raise BoardError(f"board {self.name}: board_parts must be a list of strings, not {self.board_parts!r}")
         self._check_family()
+
+    def ports_of(self, bits: int) -> int:
+        """Return how many of the board's memory ports together are a bus of ``bits`` bits; 1 if no number of them is.
+
+        A bus of one port is as wide as asked for, with the width converted behind it.
+        """
+        count, rest = divmod(bits, self.bus_bits)
+        return count if not rest and count in MEMORY_PORTS and count <= self.memory_ports else 1
 
     def _check_family(self) -> None:
         """Raise BoardError if the board states UltraRAM or other entries that its part's family doesn't have.

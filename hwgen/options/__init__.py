@@ -310,8 +310,8 @@ class Steering:
     bus_bits: int | str | None = option(
         Choice(*BUS_BITS, AUTO),
         TEMPLATE,
-        "engine: width of the memory port in bits; auto (the default): at most the board's width, or with --bandwidth "
-        "the smallest width from 64 that reaches it",
+        "engine: width of the bus to memory in bits: that of one port, or of two or four ports of the board together; "
+        "auto: of all of its ports (default: one port, or with --bandwidth the smallest width from 64 that reaches it)",
         swept="engine: widths of the memory port in bits",
         template=ENGINE,
         neutral=(AUTO,),

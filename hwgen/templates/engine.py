@@ -19,6 +19,7 @@ from hwgen.devices import Device
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.fields import Entries, shown, written
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.bus.memory_ports import MemoryPortsConfig, ports_resources
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig, Variant
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
@@ -267,6 +268,7 @@ class EngineTemplate(Template):
             f"memory: {engine.bus_bytes * memory.pace_beats} bytes "
             f"per {'cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
             f"{'half for reads and half for writes, ' if memory.is_simultaneous else ''}"
+            f"{f'{self.engine.ports} ports of {8 * self.engine.port_bytes} bits, ' if self.engine.ports > 1 else ''}"
             f"read latency {memory.latency} cycles; {read:,} bytes read and {written:,} written per frame",
         ]
         lines += _divisions(of.schedule) + _map_memory_line(of) + _faster_engine(of)
@@ -384,7 +386,7 @@ class EngineGroup(Group):
 
     @cached_property
     def resources(self) -> Resources:
-        return self.design.resources
+        return self.design.resources + ports_resources(self.engine)
 
     def predict(self, frames: int | None = None) -> Cycles:
         return Cycles(latency=self.cycles, interval=self.frame_cycles, steady=True)
@@ -519,7 +521,13 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
             f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * max_pace):.3g} GB/s at least, "
             f"{engine.bus_bytes} bytes in {max_pace} cycles, not {board.memory_gb_s:g}"
         )
-    return MemoryTiming.at(max(pace, 1) if pace > Fraction(1, 2) else Fraction(1, 2))
+    timing = MemoryTiming.at(max(pace, 1) if pace > Fraction(1, 2) else Fraction(1, 2))
+    if engine.ports == 1:
+        return timing
+    ports = MemoryPortsConfig(engine=engine)
+    return replace(
+        timing, latency=timing.latency + ports.read_cycles, write_latency=timing.write_latency + ports.write_cycles
+    )
 
 
 def loop_order(tiling: Tiling) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from hwgen.devices.memory import URAM288
 from hwgen.errors import ConfigError, PlanError
+from hwgen.gateware.bus.memory_ports import ports_resources
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import (
     CHAIN,
@@ -96,17 +97,22 @@ def _arrays(task: Task) -> Sequence[tuple[int, int]]:
 
 
 def _bus_bytes(task: Task) -> int:
-    """Return the bytes per beat of the memory port that a task gives, or of the widest port that it permits."""
+    """Return the bytes per beat of the bus to memory that a task gives, or of the widest bus that it permits."""
     bits = task.goal.max_bus_bits if task.goal.bus_bits in (None, AUTO) else task.goal.bus_bits
     assert isinstance(bits, int)
     return bits // 8
+
+
+def _bus(task: Task, bus_bytes: int) -> dict[str, int]:
+    """Return an engine's sizes, by field, for a bus of ``bus_bytes`` bytes: the ports of the task's board for it."""
+    return {"bus_bytes": bus_bytes, "ports": task.board.ports_of(8 * bus_bytes)}
 
 
 def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
     """Return an `EngineConfig` with the next narrower memory port; ``None`` if narrowest or set by the task."""
     widths = [bits // 8 for bits in BUS_BITS if bits // 8 < engine.bus_bytes]
     is_given = task.goal.bus_bits not in (None, AUTO)
-    return replace(engine, bus_bytes=widths[-1]) if widths and not is_given else None
+    return replace(engine, **_bus(task, widths[-1])) if widths and not is_given else None
 
 
 def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
@@ -151,8 +157,8 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
         device=task.board.family,
         maps=maps,
         pixels=pixels,
-        bus_bytes=_bus_bytes(task),
         requantisers=requantisers,
+        **_bus(task, _bus_bytes(task)),
         **_fixed_unit(task.network),
     )
     engine = replace(one, cores=count)
@@ -264,7 +270,7 @@ def _banks(engine: EngineConfig, size: int) -> int:
 
 @lru_cache(maxsize=1 << 12)
 def _resources(engine: EngineConfig) -> Resources:
-    return EngineDesign(engine=engine).resources
+    return EngineDesign(engine=engine).resources + ports_resources(engine)
 
 
 # Engines of a search

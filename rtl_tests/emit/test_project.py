@@ -217,22 +217,24 @@ def check(folder: Path, made: Packaged, mhz: str) -> None:
     assert made.of("drawn") == {"1"}
 
 
-def check_engine(folder: Path, made: Packaged, mhz: str) -> None:
-    """The engine's project: it reaches the memory itself, without a DMA."""
+def check_engine(folder: Path, made: Packaged, mhz: str, ports: int = 1) -> None:
+    """The engine's project: it reaches the memory itself through each of its ports, without a DMA."""
     document = json.loads((folder / "registers.json").read_text())
     kinds, links, processor = cells(made), rows(made, "link"), processor_of(made)
     assert kinds["engine_axi_0"] == "hwgen:user:engine_axi:1.0"
     assert not [vlnv for vlnv in kinds.values() if "dma" in vlnv]
-    check_processor(made, mhz, 1)
-    assert links["engine_axi_0/m_axi_mem"] == "memory_0/S00_AXI"
-    assert links[f"{processor.cell}/{processor.port.format(0)}"] == "memory_0/M00_AXI"
+    check_processor(made, mhz, ports)
+    masters = [f"engine_axi_0/m_axi_mem_{port}" for port in range(ports)] if ports > 1 else ["engine_axi_0/m_axi_mem"]
+    for port, master in enumerate(masters):
+        assert links[master] == f"memory_{port}/S00_AXI"
+        assert links[f"{processor.cell}/{processor.port.format(port)}"] == f"memory_{port}/M00_AXI"
     assert links["engine_axi_0/s_axi_control"] == "control_0/M00_AXI"
     check_wires(made, document | {"inputs": [], "outputs": []})
     registers = {key: place for key, place in addresses(made).items() if key[1] == f"{processor.cell}/Data"}
     assert registers == {
         ("engine_axi_0/s_axi_control/reg0", f"{processor.cell}/Data"): f"{processor.registers[0]:#x}+0x1000"
     }
-    check_memory(made, {"engine_axi_0/m_axi_mem": 0})
+    check_memory(made, {master: port for port, master in enumerate(masters)})
     assert made.of("drawn") == {"1"}
 
 
@@ -388,6 +390,17 @@ def test_an_engine(tmp_path, board, mhz, bus_bytes):
         "engine.bit", "engine.hwh", "engine_driver.py", "engine_linux.py", "engine_registers.py", "registers.json",
         "net.program",
     }  # fmt: skip
+
+
+@needs_tcl
+@pytest.mark.parametrize(("board", "mhz", "bus_bytes", "ports"), [("zedboard", "100", 32, 4), ("kv260", "200", 32, 2)])
+def test_an_engine_of_several_ports(tmp_path, board, mhz, bus_bytes, ports):
+    folder = folder_of(tmp_path, bus_bytes, board, ports)
+    made = made_of(folder)
+    check_engine(folder, made, mhz, ports)
+    for port in range(ports):
+        width = made.get("address_space", f"hwgen:user/m_axi_mem_{port}")["width"]
+        assert width == str(8 * bus_bytes // ports)
 
 
 def test_who_has_a_project(tmp_path):

@@ -199,7 +199,7 @@ def bench(shell: EngineShellConfig) -> bytes:
     alone |= {"done": Out(1), "error": Out(Shape.cast(Error).width)}
     bus = axi.Master(data_bytes=shell.engine.bus_bytes).members
     alone |= {f"m_axi__{name}": member for name, member in bus.items()}
-    buses = ("m_axi_mem", "m_axi_")
+    buses = (*shell.port_names.values(), "m_axi_")
     declared = [_declared(name, member) for name, member in (wrapped | alone).items()]
     declared += [f"output {prefix}_{channel}id" for prefix in buses for channel in ("ar", "aw")]
     declared += [f"input {prefix}_{channel}id" for prefix in buses for channel in ("r", "b")]
@@ -269,7 +269,7 @@ class Circuit:
             self._sources(), "bench", "cocotb_engine_wrapper", self.folder,
             registers=json.loads(self.files["registers.json"]), program=str(program), size=found.size,
             input=found.inputs[0].address, outputs=outputs, pace=self.pace, phases=phases,
-            simulator=simulator,
+            ports=[*self.shell.port_names.values()], simulator=simulator,
         )  # fmt: skip
 
     def drive(self, runs: list[dict[str, Any]], simulator: str = "icarus") -> None:
@@ -389,6 +389,25 @@ def test_widths_and_paces(tmp_path, bus_bytes, pace):
     found = schedule(tiny().network, engine, pace=pace)
     other = Circuit(engine, tmp_path, pace)
     other.run(found, [other.phase(found, 1, alone=True), other.phase(found, 1, pause=0.3, stop_at=100, seed=1)])
+
+
+@pytest.mark.long
+@needs_cocotb
+@pytest.mark.parametrize(("bus_bytes", "ports"), [(16, 2), (32, 4), (64, 4)])
+def test_several_ports(tmp_path, bus_bytes, ports):
+    """Memories that share their contents, with pauses; errors, a stop, a reset, and the right results behind each."""
+    engine = replace(behind(bus_bytes), ports=ports)
+    found = schedule(short().network, engine)
+    circuit = Circuit(engine, tmp_path)
+    ends = [
+        {},
+        {"pause": 0.4, "stop_at": 150},
+        {"pause": 0.2, "reset_at": 333},
+        DAMAGED,
+        {"refused": found.inputs[0].address, "error": Error.READ_SLAVE.value, "pause": 0.1},
+        {"refused": found.outputs[0].address, "error": Error.WRITE_SLAVE.value},
+    ]
+    circuit.run(found, [circuit.phase(found, 1, seed=seed, **each) for seed, each in enumerate(ends)])
 
 
 # The driver, on the simulated hardware; what it refuses is in test_engine_driver.py

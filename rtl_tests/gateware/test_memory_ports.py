@@ -25,7 +25,7 @@ FAULT = range(512, 768)
 
 
 def config_of(bus_bytes: int, ports: int) -> MemoryPortsConfig:
-    return MemoryPortsConfig(engine=EngineConfig(bus_bytes=bus_bytes, outstanding=8), ports=ports)
+    return MemoryPortsConfig(engine=EngineConfig(bus_bytes=bus_bytes, outstanding=8, ports=ports))
 
 
 @dataclass
@@ -261,9 +261,11 @@ def test_rate(bus_bytes: int, ports: int) -> None:
 
 
 def test_refused() -> None:
-    for bus_bytes, ports in ((8, 2), (16, 4), (64, 3), (64, 1)):
-        with pytest.raises(ConfigError, match="ports must be 2 or 4 of at least 64 bits each"):
+    for bus_bytes, ports in ((8, 2), (16, 4), (64, 3)):
+        with pytest.raises(ConfigError, match="ports must be 1, 2 or 4 of at least 8 bytes each"):
             config_of(bus_bytes, ports)
+    with pytest.raises(ConfigError, match="ports must be 2 or 4, not 1"):
+        config_of(64, 1)
 
 
 @pytest.mark.long

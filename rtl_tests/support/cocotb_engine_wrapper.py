@@ -48,14 +48,18 @@ class Bench:
         self.dut, self.told = dut, told
         clocking = {"clock": dut.aclk, "reset": dut.aresetn, "reset_active_level": False}
         self.control: Any = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi_control"), **clocking)
-        self.ram: Any = AxiRam(AxiBus.from_prefix(dut, "m_axi_mem"), **clocking, size=SIZE)
+        first, *others = (AxiBus.from_prefix(dut, name) for name in told["ports"])
+        self.ram: Any = AxiRam(first, **clocking, size=SIZE)
+        self.rams = [self.ram, *(AxiRam(bus, **clocking, mem=self.ram.mem) for bus in others)]
         self.alone: Any = AxiRam(AxiBus.from_prefix(dut, "m_axi_"), dut.clk, dut.rst, size=SIZE)
         self.offsets = {register["name"]: register["offset"] for register in told["registers"]["registers"]}
         self.resets = {register["name"]: register["reset"] for register in told["registers"]["registers"]}
         self.program = Path(told["program"]).read_bytes()
-        reads, writes = self.ram.read_if, self.ram.write_if
-        self.memory = [reads.ar_channel, reads.r_channel, writes.aw_channel, writes.w_channel, writes.b_channel]
-        self.accesses = reads._read, writes._write
+        self.memory = [
+            channel
+            for reads, writes in ((ram.read_if, ram.write_if) for ram in self.rams)
+            for channel in (reads.ar_channel, reads.r_channel, writes.aw_channel, writes.w_channel, writes.b_channel)
+        ]
         self.frames = self.failures = self.cycles = 0
 
     async def read(self, name: str) -> int:
@@ -80,8 +84,9 @@ class Bench:
         """Reset the engine and the memory by ``aresetn``, and check that all registers have their reset values."""
         self.dut.aresetn.value = 0
         await ClockCycles(self.dut.aclk, 3)
-        for channel in ("ar", "aw", "w"):
-            assert int(getattr(self.dut, f"m_axi_mem_{channel}valid").value) == 0
+        for name in self.told["ports"]:
+            for channel in ("ar", "aw", "w"):
+                assert int(getattr(self.dut, f"{name}_{channel}valid").value) == 0
         self.dut.aresetn.value = 1
         await ClockCycles(self.dut.aclk, 2)
         self.frames = self.failures = self.cycles = 0
@@ -196,17 +201,19 @@ class Bench:
 
     async def refused(self, phase: dict[str, Any]) -> None:
         """Run a program that must end with an error, and check the error."""
-        reads, writes = self.ram.read_if, self.ram.write_if
+        accesses = [(ram.read_if._read, ram.write_if._write) for ram in self.rams]
         if phase["refused"]:
             beyond = phase["base"] + phase["refused"]
-            reads._read, writes._write = (forbid(access, beyond) for access in self.accesses)
+            for ram, both in zip(self.rams, accesses, strict=True):
+                ram.read_if._read, ram.write_if._write = (forbid(access, beyond) for access in both)
         bits = [8 * phase["base"] + bit for bit in phase["damaged"]]
         flip(self.ram, bits)
         await self.start(phase["base"])
         await self.end(phase["error"], meddles=False)
         await self.interrupted(phase["error"])
         flip(self.ram, bits)
-        reads._read, writes._write = self.accesses
+        for ram, both in zip(self.rams, accesses, strict=True):
+            ram.read_if._read, ram.write_if._write = both
 
     async def run(self, phase: dict[str, Any]) -> None:
         self.pause(phase["pause"])

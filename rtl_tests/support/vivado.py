@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +171,9 @@ def edit(folder: Path, old: str, new: str) -> None:
     script.write_text(text.replace(old, new))
 
 
-def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard") -> Path:
+def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard", ports: int = 1) -> Path:
     """Write the files of a build that Vivado's scripts read, and return their folder. Engine and program are empty."""
-    shell = EngineShellConfig(engine=behind(bus_bytes), build_hash=0x0123_4567_89AB_CDEF)
+    shell = EngineShellConfig(engine=replace(behind(bus_bytes), ports=ports), build_hash=0x0123_4567_89AB_CDEF)
     files = {"engine.v": b"", "net.program": b"", **EnginePackage(shell=shell, top="engine").files()}
     scripts = {vivado_files.COMPONENT: vivado_files.component(ip_of(shell, "engine", files), VIVADO.ip_families)}
     scripts[vivado_files.PACKAGING] = vivado_files.packaging(ip_of(shell, "engine", files), PARTS[0])

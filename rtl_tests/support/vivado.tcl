@@ -252,8 +252,10 @@ namespace eval vivado {
             }
         }
         make address_block reg0 [make memory_map s_axi_control $core]
-        if {[find bus_interface m_axi_mem $core] ne ""} {
-            make address_space m_axi_mem $core
+        foreach name {m_axi_mem m_axi_mem_0 m_axi_mem_1 m_axi_mem_2 m_axi_mem_3} {
+            if {[find bus_interface $name $core] ne ""} {
+                make address_space $name $core
+            }
         }
     }
 

@@ -14,6 +14,7 @@ from hwgen.devices import Device
 from hwgen.gateware.bus.base import CONTROL, AddressSpace, BusShell, BusShellConfig
 from hwgen.gateware.bus.engine_registers import BASE_BITS, engine_registers
 from hwgen.gateware.bus.lite import LITE, Bank
+from hwgen.gateware.bus.memory_ports import MemoryPortsConfig, ports_resources
 from hwgen.gateware.bus.registers import Register
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.cost import Cost, Resources
@@ -22,7 +23,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.engine.port import PACE, Error, check_pace
 
-#: Name of an engine's bus to memory, and prefix of the names of its ports.
+#: Name of an engine's bus to memory, and prefix of the names of its ports. Several ports have a number behind it.
 MEMORY = "m_axi_mem"
 
 
@@ -69,8 +70,15 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def memory(self) -> axi.Master:
-        """Amaranth signature of the AXI4 bus between the engine, its master, and memory."""
+        """Amaranth signature of the engine's AXI4 bus."""
         return axi.Master(data_bytes=self.engine.bus_bytes)
+
+    @property
+    def port_names(self) -> dict[str, str]:
+        """Prefix of the names of the wrapper's ports to memory, by the member of the shell: ``mem``, or ``mem_0`` .."""
+        ports = self.engine.ports
+        suffixes = [f"_{index}" for index in range(ports)] if ports > 1 else [""]
+        return {f"mem{suffix}": f"{MEMORY}{suffix}" for suffix in suffixes}
 
     @cached_property
     def resources(self) -> Resources:
@@ -81,7 +89,7 @@ class EngineShellConfig(BusShellConfig):
         cost.ff += (32 - BASE_BITS) + PACE.size
         # Adders of addresses. Plain counters take no LUTs.
         cost.lut += 2 * (32 - BASE_BITS) + 30
-        return cost.resources + self.bank.resources
+        return cost.resources + self.bank.resources + ports_resources(self.engine)
 
     @property
     def signature(self) -> wiring.Signature:
@@ -89,7 +97,7 @@ class EngineShellConfig(BusShellConfig):
             {
                 "control": In(LITE),
                 "interrupt": Out(1),
-                "mem": Out(self.memory),
+                **dict.fromkeys(self.port_names, Out(axi.Master(data_bytes=self.engine.port_bytes))),
                 "m_axi": In(self.memory),
                 "start": Out(1),
                 "stop": Out(1),
@@ -101,7 +109,7 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def prefixes(self) -> dict[str, str]:
-        return {"control": CONTROL, "mem": MEMORY}
+        return {"control": CONTROL, **self.port_names}
 
     @property
     def parameters(self) -> dict[str, dict[str, str]]:
@@ -110,22 +118,25 @@ class EngineShellConfig(BusShellConfig):
         For the bus to memory see PG373, Advanced Settings Parameters.
         """
         engine = self.engine
+        memory = {
+            # On a bus of several words, some beats have one word.
+            "SUPPORTS_NARROW_BURST": str(int(engine.port_bytes > LANES)),
+            "MAX_BURST_LENGTH": str(axi.MAX_BEATS),
+            "NUM_READ_OUTSTANDING": str(engine.outstanding),
+            "NUM_WRITE_OUTSTANDING": str(engine.outstanding),
+        }
+        buses = ":".join([*self.port_names.values(), CONTROL])
         return {
-            "aclk": {"ASSOCIATED_BUSIF": f"{MEMORY}:{CONTROL}", "ASSOCIATED_RESET": "aresetn"},
+            "aclk": {"ASSOCIATED_BUSIF": buses, "ASSOCIATED_RESET": "aresetn"},
             "aresetn": {"POLARITY": "ACTIVE_LOW"},
-            MEMORY: {
-                # On a bus of several words, some beats have one word.
-                "SUPPORTS_NARROW_BURST": str(int(engine.bus_bytes > LANES)),
-                "MAX_BURST_LENGTH": str(axi.MAX_BEATS),
-                "NUM_READ_OUTSTANDING": str(engine.outstanding),
-                "NUM_WRITE_OUTSTANDING": str(engine.outstanding),
-            },
+            **dict.fromkeys(self.port_names.values(), memory),
             "interrupt": {"SENSITIVITY": "LEVEL_HIGH"},
         }
 
     @property
     def spaces(self) -> tuple[AddressSpace, ...]:
-        return (AddressSpace(name=MEMORY, bytes=1 << self.memory.address_bits, bits=8 * self.memory.data_bytes),)
+        size, bits = 1 << self.memory.address_bits, 8 * self.engine.port_bytes
+        return tuple(AddressSpace(name=name, bytes=size, bits=bits) for name in self.port_names.values())
 
     def component(self) -> EngineShell:
         return EngineShell(self)
@@ -140,7 +151,7 @@ class EngineWrapper(Wrapper):
     Members, in addition to every wrapper's
     -------
     m_axi_mem_awaddr ... : In, Out
-        AXI4 master to memory.
+        AXI4 master to memory; several ones are called ``m_axi_mem_0`` and so on.
     """
 
 
@@ -157,22 +168,23 @@ class EngineShell(BusShell[EngineShellConfig]):
         Register bus.
     interrupt : Out(1)
         Interrupt, level-sensitive, active high.
-    mem : Out(axi.Master)
-        Bus to memory.
+    mem, or mem_0 ... : Out(axi.Master)
+        Buses to memory.
     m_axi : In(axi.Master)
         Bus from the engine. Its addresses are relative to `PROGRAM_BASE`: the first job has address 0.
     start, stop, pace, done, error
         Ports of the engine.
 
     Latency and throughput
-        The engine starts 2 cycles after both address and data of the write to `CONTROL` have arrived. No register
-        lies between engine and memory, so that a run takes as many cycles as without the shell.
+        The engine starts 2 cycles after both address and data of the write to `CONTROL` have arrived. With one port,
+        no register lies between engine and memory, so that a run takes as many cycles as without the shell.
     """
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
+        self._bus = self._add_ports(m)
         busy, ended = self._add_run_control(m, bank)
         failed = Signal(name="has_failed")
         # Events are counted one cycle later, because carry chains are long.
@@ -212,6 +224,15 @@ class EngineShell(BusShell[EngineShellConfig]):
             ports[f"{'o' if member.flow is Out else 'i'}_m_axi__{name}"] = Value.cast(getattr(self.m_axi, name))
         return ports
 
+    def _add_ports(self, m: Module) -> wiring.PureInterface:
+        """Return the engine's bus behind the addition of the program's base: the port to memory, or several ports'."""
+        if self.config.engine.ports == 1:
+            return self.mem
+        m.submodules.memory_ports = ports = MemoryPortsConfig(engine=self.config.engine).component()
+        for index, name in enumerate(self.config.port_names):
+            connect(m, inside=getattr(ports, f"port_{index}"), outside=flipped(getattr(self, name)))
+        return ports.bus
+
     def _add_run_control(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """Add logic that starts and stops program runs; return a pair of bits: a run is active, a run just ended.
 
@@ -235,7 +256,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         with m.If(requested):
             m.d.sync += base.eq(bank.program_base[BASE_BITS:])
         for name, member in self.config.memory.members.items():
-            engine, memory = (getattr(bus, name) for bus in (self.m_axi, self.mem))
+            engine, memory = (getattr(bus, name) for bus in (self.m_axi, self._bus))
             source, sink = (engine, memory) if member.flow is Out else (memory, engine)
             if name in ("araddr", "awaddr"):
                 page = Signal.like(base, name=f"{name}_page")
@@ -259,7 +280,7 @@ class EngineShell(BusShell[EngineShellConfig]):
 
     def _add_traffic_counters(self, m: Module, bank: Bank) -> None:
         """Add the counters of beats read and written and of stalled cycles on the memory bus, readable as registers."""
-        bus = self.mem
+        bus = self._bus
         addressed = bus.awvalid & ~bus.awready
         for name, counts in (
             ("read", bus.rvalid & bus.rready),

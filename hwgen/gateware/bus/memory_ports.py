@@ -18,12 +18,9 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.naming import named
-
-#: Possible numbers of memory ports.
-PORTS = (1, 2, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,34 +30,43 @@ class MemoryPortsConfig:
     Parameters
     ----------
     engine : EngineConfig
-        Engine; its bus is as wide as all ports together.
-    ports : int
-        Number of ports, 2 or 4.
+        Engine with several ``ports``; its bus is as wide as all ports together.
 
     Raises
     ------
     ConfigError
-        If there is another number of ports, or a port has less than 8 bytes.
+        If the engine has a single port.
     """
 
     engine: EngineConfig
-    ports: int
 
-    #: Cycles from a read request at the engine's bus to its request at a port, and from a port's last part of a word
-    #: of the bus to the word.
-    REQUEST_LATENCY, READ_LATENCY = 1, 2
+    #: Cycles from a request at the engine's bus to its request at a port; from a port's last part of a word of the bus
+    #: to the word that was read; and from a word to write to its first part at the port.
+    REQUEST_LATENCY, READ_LATENCY, WRITE_LATENCY = 1, 2, 2
 
     def __post_init__(self) -> None:
-        if self.ports not in PORTS[1:] or self.engine.bus_bytes < LANES * self.ports:
-            raise ConfigError(
-                f"ports must be 2 or 4 of at least {8 * LANES} bits each, not {self.ports!r} for a bus of "
-                f"{8 * self.engine.bus_bytes} bits"
-            )
+        if self.engine.ports == 1:
+            raise ConfigError("ports must be 2 or 4, not 1, where bursts are dealt to memory ports")
+
+    @property
+    def ports(self) -> int:
+        """Number of memory ports."""
+        return self.engine.ports
 
     @property
     def port_bytes(self) -> int:
         """Width of a port, in bytes."""
-        return self.engine.bus_bytes // self.ports
+        return self.engine.port_bytes
+
+    @property
+    def read_cycles(self) -> int:
+        """Cycles that the ports add to the time from a read request to its first word."""
+        return self.REQUEST_LATENCY + self.ports - 1 + self.READ_LATENCY
+
+    @property
+    def write_cycles(self) -> int:
+        """Cycles that the ports add to the time from a write's last word to its response, if its port is free."""
+        return self.WRITE_LATENCY + self.ports - 1
 
     @property
     def depth(self) -> int:
@@ -101,6 +107,11 @@ class MemoryPortsConfig:
 
     def component(self) -> MemoryPorts:
         return MemoryPorts(self)
+
+
+def ports_resources(engine: EngineConfig) -> Resources:
+    """Return the FPGA resources of the circuit between an engine's bus and its memory ports: none with one port."""
+    return MemoryPortsConfig(engine=engine).resources if engine.ports > 1 else Resources()
 
 
 def _of(engine: EngineConfig, used: Resources) -> Cost:

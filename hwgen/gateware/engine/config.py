@@ -21,6 +21,8 @@ LANES = 8
 CHAIN = 4
 #: Possible data widths of the engine's AXI memory port, in bytes.
 BUS_BYTES = (4, 8, 16, 32, 64)
+#: Possible numbers of AXI memory ports that share the bus of an engine.
+PORTS = (1, 2, 4)
 #: Maximum number of cores of an engine; a core has its own array, buffers and requantisers.
 MAX_CORES = 16
 #: Rows per bank of the on-chip feature map memory if it is in block RAM: two block RAMs for each 8-byte word of a row.
@@ -109,6 +111,8 @@ class EngineConfig(OnDevice):
         Whether the fixed unit can round sums to 24 significant bits, as float32 does.
     map_ram : str
         Kind of RAM of the map buffer: ``block``, or ``ultra`` on a device with UltraRAM.
+    ports : int
+        Number of AXI4 masters of the bus wrapper, which share the bus: 1, 2 or 4 of at least 8 bytes.
 
     Raises
     ------
@@ -138,6 +142,7 @@ class EngineConfig(OnDevice):
     lookup_words: int = field(default=0, metadata=frozen.added())
     float_sums: bool = field(default=False, metadata=frozen.added())
     map_ram: str = field(default="block", metadata=frozen.added())
+    ports: int = field(default=1, metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -190,6 +195,8 @@ class EngineConfig(OnDevice):
         if self.bus_bytes not in BUS_BYTES:
             *widths, widest = BUS_BYTES
             raise ConfigError(f"bus_bytes must be {', '.join(map(str, widths))} or {widest}, not {self.bus_bytes!r}")
+        if type(self.ports) is not int or self.ports not in PORTS or (self.ports > 1 and self.port_bytes < LANES):
+            raise ConfigError(f"ports must be 1, 2 or 4 of at least {LANES} bytes each, not {self.ports!r}")
         # All words of a beat are written in one cycle, into different banks of at least two words.
         for name, minimum in (
             ("pixels", self.bus_words),
@@ -261,6 +268,11 @@ class EngineConfig(OnDevice):
         if self.has_cores:
             return Variant.CORES
         return Variant.MAP_MEMORY if self.has_map_memory else Variant.ONE_CORE
+
+    @property
+    def port_bytes(self) -> int:
+        """Data width of each AXI memory port of the engine's bus wrapper, in bytes."""
+        return self.bus_bytes // self.ports
 
     @property
     def bus_words(self) -> int:
