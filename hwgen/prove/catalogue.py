@@ -25,7 +25,14 @@ from hwgen.gateware import (
     wiring_proof,
 )
 from hwgen.gateware.arithmetic import scale_proof
-from hwgen.gateware.bus import engine_shell_proof, lite_proof, repack_proof, shell_proof, wrapper_proof
+from hwgen.gateware.bus import (
+    engine_shell_proof,
+    lite_proof,
+    memory_ports_proof,
+    repack_proof,
+    shell_proof,
+    wrapper_proof,
+)
 from hwgen.gateware.engine import (
     bursts_proof,
     check_proof,
@@ -79,6 +86,7 @@ CATALOGUE: dict[type, Proofs] = {
     **lite_proof.PROOFS,
     **shell_proof.PROOFS,
     **engine_shell_proof.PROOFS,
+    **memory_ports_proof.PROOFS,
     **wrapper_proof.PROOFS,
     **link_proof.PROOFS,
     **queue_proof.PROOFS,

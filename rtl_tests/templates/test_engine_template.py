@@ -176,8 +176,8 @@ def test_width_of_the_bus(digits, options, width, pace):
     made = plan.make(digits, BOARD, **{**ONE_CORE, "bus_bits": widest, **options})
     group = group_of(made)
     assert (group.template.engine.bus_bytes, group.template.memory.beat_cycles) == (width, pace)
-    engine = EngineConfig(bus_bytes=width)
-    run = EngineSchedule(engine, schedule(digits, engine, pace=pace).jobs, MemoryTiming.at(pace)).run()
+    engine = EngineConfig(bus_bytes=width, ports=BOARD.ports_of(8 * width))
+    run = EngineSchedule(engine, schedule(digits, engine, pace=pace).jobs, group.template.memory).run()
     assert made.interval == START_CYCLES + run.cycles + DONE_CYCLES
     traffic = made.traffic_bytes
     assert sum(traffic.values()) == sum(run.read) + sum(run.written) + run.fetched
@@ -501,7 +501,18 @@ def test_the_best_by_default(network, board):
 
 
 def test_auto_is_the_default():
-    assert engine_of(TWO, cores="auto", array="auto", bus_bits="auto").engine == engine_of(TWO).engine
+    assert engine_of(TWO, cores="auto", array="auto").engine == engine_of(TWO).engine
+
+
+def test_ports_of_a_bus():
+    """ZedBoard has four ports of 64 bits; a bus of another width, or of a board with one port, is a single port."""
+    for bits, ports in ((32, 1), (64, 1), (128, 2), (256, 4), ("auto", 4), (512, 1)):
+        engine = engine_of(TWO, bus_bits=bits).engine
+        assert (engine.ports, engine.bus_bytes) == (ports, (256 if bits == "auto" else bits) // 8)
+    single, double = (engine_of(TWO, bus_bits=bits, array=(8, 5), cores=1) for bits in (64, 128))
+    assert (single.template.memory.latency, double.template.memory.latency) == (20, 24)
+    assert single.resources.lut < double.resources.lut
+    assert boards.load("vc709").ports_of(1024) == 1
 
 
 def test_the_fewest_slices():
