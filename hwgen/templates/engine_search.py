@@ -103,6 +103,21 @@ def _bus_bytes(task: Task) -> int:
     return bits // 8
 
 
+def _bus_widths(task: Task) -> list[int]:
+    """Return the widths in bits of the bus to memory to compare: the task's, or one port's and all useful ports'.
+
+    Ports are useful while memory moves more bytes per cycle than the ports before them, in one direction.
+    """
+    board, widest = task.board, 8 * _bus_bytes(task)
+    if task.goal.bus_bits is not None:
+        return [widest]
+    memory = 8 * 1000 * board.memory_gb_s / board.clock_mhz
+    widths = [widest]
+    while widths[-1] < memory and board.ports_of(2 * widths[-1]) > 1 and 2 * widths[-1] <= BUS_BITS[-1]:
+        widths.append(2 * widths[-1])
+    return [*dict.fromkeys([widths[0], widths[-1]])]
+
+
 def _bus(task: Task, bus_bytes: int) -> dict[str, int]:
     """Return an engine's sizes, by field, for a bus of ``bus_bytes`` bytes: the ports of the task's board for it."""
     return {"bus_bytes": bus_bytes, "ports": task.board.ports_of(8 * bus_bytes)}
@@ -194,9 +209,8 @@ def _lut_pixels(task: Task, engine: EngineConfig) -> int:
 def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return an `EngineConfig` of several cores with the deepest map and weight buffers that fit the board.
 
-    Map buffers are in UltraRAM if the board has enough of it. An engine with one core is returned unchanged.
-
-    ``lut_share`` is the share of the board's LUTs that the engine uses at most.
+    Map buffers are in UltraRAM if the board has enough of it. An engine with one core is returned unchanged. Buffers
+    that exceed `MAX_LUTS` of the LUTs are taken if all do.
     """
     if not engine.has_cores:
         return engine
@@ -205,7 +219,8 @@ def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
         if engine.device.memories.ultra:
             options.append(replace(engine, map_ram="ultra", map_words=URAM288.words, weight_steps=weights))
         options.append(replace(engine, map_words=maps, weight_steps=weights))
-    return next((option for option in options if _fits(task, option, lut_share)), options[-1])
+    fitting = (option for share in (MAX_LUTS, 1) for option in options if _fits(task, option, share))
+    return next(fitting, options[-1])
 
 
 def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
@@ -279,7 +294,7 @@ def _resources(engine: EngineConfig) -> Resources:
 def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig]:
     """Return a list of all engines that fit the board of a task, over every size that the task leaves open.
 
-    They have the widest bus that the task permits. Several cores are as many as fit, and the largest power of two.
+    Several cores are as many as fit, and the largest power of two.
 
     Parameters
     ----------
@@ -287,6 +302,13 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
         Whether smaller numbers of cores are listed as well.
     """
     found: dict[EngineConfig, None] = {}
+    for bits in _bus_widths(task):
+        found |= dict.fromkeys(_fitting_engines(task.aiming(bus_bits=bits), all_cores))
+    return [engine for engine in found if _fits(task, engine, MAX_LUTS)]
+
+
+def _fitting_engines(task: Task, all_cores: bool) -> Iterator[EngineConfig]:
+    """Yield the engines of `fitting_engines` with the bus that a task gives; some map memories may not fit."""
     for (maps, pixels), requantisers in product(_shapes(task), _requantiser_counts(task)):
         in_luts = task.goal.lut_pixels
         if pixels * LANES < _bus_bytes(task) or (isinstance(in_luts, int) and in_luts > pixels):
@@ -294,8 +316,7 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
         for cores in _numbers_of_cores(task, maps, pixels, requantisers, all_cores):
             engine = _engine(task, maps, pixels, requantisers, cores)
             if _fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None:
-                found |= dict.fromkeys(_map_memories(task, engine))
-    return [engine for engine in found if _fits(task, engine, MAX_LUTS)]
+                yield from _map_memories(task, engine)
 
 
 def _map_memories(task: Task, engine: EngineConfig) -> list[EngineConfig]:
