@@ -310,9 +310,10 @@ class Steering:
     bus_bits: int | str | None = option(
         Choice(*BUS_BITS, AUTO),
         TEMPLATE,
-        "engine: width of the bus to memory in bits: that of one port, or of two or four ports of the board together; "
-        "auto: of all of its ports (default: one port, or with --bandwidth the smallest width from 64 that reaches it)",
-        swept="engine: widths of the memory port in bits",
+        "engine: width of the bus to memory in bits; twice or four times the width of the board's port takes as many "
+        "ports; auto (the default): one port or all useful ones, whichever is faster; with --bandwidth the smallest "
+        "width from 64 that reaches it",
+        swept="engine: widths of the bus to memory in bits",
         template=ENGINE,
         neutral=(AUTO,),
     )

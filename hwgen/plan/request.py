@@ -214,11 +214,10 @@ class Request(PlanOptions):
     def max_bus_bits(self, board: Board) -> int:
         """Return the most bits that an engine's memory port may have unless the user gives its width.
 
-        It is that of one of the board's ports or, with ``bus_bits`` auto, of all of them. With a requested bandwidth,
-        it is 64, or the next width that moves the bandwidth at the board's clock, or else the widest.
+        It is the board's. With a requested bandwidth, it is 64, or the next width that moves the bandwidth at the
+        board's clock, or else the widest.
         """
         if self.bandwidth is None:
-            all_ports = min(board.bus_bits * board.memory_ports, BUS_BITS[-1])
-            return all_ports if self.bus_bits == AUTO else board.bus_bits
+            return board.bus_bits
         wanted = 8 * 1000 * self.bandwidth / board.clock_mhz
         return next((bits for bits in BUS_BITS[1:] if bits >= wanted), BUS_BITS[-1])

@@ -109,7 +109,7 @@ def _bus_widths(task: Task) -> list[int]:
     Ports are useful while memory moves more bytes per cycle than the ports before them, in one direction.
     """
     board, widest = task.board, 8 * _bus_bytes(task)
-    if task.goal.bus_bits is not None:
+    if task.goal.bus_bits not in (None, AUTO):
         return [widest]
     memory = 8 * 1000 * board.memory_gb_s / board.clock_mhz
     widths = [widest]

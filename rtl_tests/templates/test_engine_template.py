@@ -501,14 +501,14 @@ def test_the_best_by_default(network, board):
 
 
 def test_auto_is_the_default():
-    assert engine_of(TWO, cores="auto", array="auto").engine == engine_of(TWO).engine
+    assert engine_of(TWO, cores="auto", array="auto", bus_bits="auto").engine == engine_of(TWO).engine
 
 
 def test_ports_of_a_bus():
     """ZedBoard has four ports of 64 bits; a bus of another width, or of a board with one port, is a single port."""
-    for bits, ports in ((32, 1), (64, 1), (128, 2), (256, 4), ("auto", 4), (512, 1)):
+    for bits, ports in ((32, 1), (64, 1), (128, 2), (256, 4), (512, 1)):
         engine = engine_of(TWO, bus_bits=bits).engine
-        assert (engine.ports, engine.bus_bytes) == (ports, (256 if bits == "auto" else bits) // 8)
+        assert (engine.ports, engine.bus_bytes) == (ports, bits // 8)
     single, double = (engine_of(TWO, bus_bits=bits, array=(8, 5), cores=1) for bits in (64, 128))
     assert (single.template.memory.latency, double.template.memory.latency) == (20, 24)
     assert single.resources.lut < double.resources.lut

@@ -23,7 +23,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.engine.port import PACE, Error, check_pace
 
-#: Name of an engine's bus to memory, and prefix of the names of its ports. Several ports have a number behind it.
+#: Name of an engine's bus to memory, and prefix of the names of its ports. Several ports have numbers after it.
 MEMORY = "m_axi_mem"
 
 
@@ -225,7 +225,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         return ports
 
     def _add_ports(self, m: Module) -> wiring.PureInterface:
-        """Return the engine's bus behind the addition of the program's base: the port to memory, or several ports'."""
+        """Return the bus that carries the engine's bursts, with absolute addresses, to one port or to several ports."""
         if self.config.engine.ports == 1:
             return self.mem
         m.submodules.memory_ports = ports = MemoryPortsConfig(engine=self.config.engine).component()

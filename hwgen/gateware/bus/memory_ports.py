@@ -203,32 +203,32 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
     def _elaborate_reads(self, m: Module) -> None:
         """Add the read requests, the join of the ports' beats to beats of the bus, and their buffers."""
         config, bus, port_bits = self.config, self.bus, 8 * self.config.port_bytes
-        kinds = [fifo.SyncFIFO(width=1, depth=config.engine.outstanding) for _ in self._ports]
-        takes, wide = self._elaborate_requests(m, "ar", [kind.w_rdy for kind in kinds])
+        read_kinds = [fifo.SyncFIFO(width=1, depth=config.engine.outstanding) for _ in self._ports]
+        takes, wide = self._elaborate_requests(m, "ar", [each.w_rdy for each in read_kinds])
         turn = self._turn(m, "r", bus.rvalid & bus.rready & bus.rlast)
         beats = []
-        for index, (port, kind) in enumerate(zip(self._ports, kinds, strict=True)):
-            m.submodules[f"read_kinds_{index}"] = kind
+        for index, (port, is_wide) in enumerate(zip(self._ports, read_kinds, strict=True)):
+            m.submodules[f"read_kinds_{index}"] = is_wide
             m.submodules[f"read_beats_{index}"] = buffer = config.buffer(config.read_layout).component()
             part = Signal(range(config.ports), name=f"read_part_{index}")
             worst = Signal(axi.Response, name=f"read_response_{index}")
             earlier = Signal(port_bits * (config.ports - 1), name=f"earlier_parts_{index}", reset_less=True)
             taken = named(port.rvalid & port.rready, f"read_taken_{index}")
-            whole = named(taken & (~kind.r_data[0] | (part == config.ports - 1)), f"read_word_{index}")
+            whole = named(taken & (~is_wide.r_data[0] | (part == config.ports - 1)), f"read_word_{index}")
             pop = named(buffer.o.valid & buffer.o.ready, f"read_pop_{index}")
             response = named(Mux(port.rresp.as_value() > worst.as_value(), port.rresp, worst), f"worst_{index}")
             entry = Signal(config.read_layout, name=f"read_entry_{index}")
             m.d.comb += [
                 port.rready.eq(self._free_beats(m, f"read_{index}", whole, pop)),
-                entry.data.eq(Mux(kind.r_data[0], Cat(earlier, port.rdata), port.rdata.replicate(config.ports))),
+                entry.data.eq(Mux(is_wide.r_data[0], Cat(earlier, port.rdata), port.rdata.replicate(config.ports))),
                 entry.resp.eq(response),
                 entry.last.eq(port.rlast),
                 buffer.i.valid.eq(whole),
                 buffer.i.payload.as_value().eq(entry),
                 buffer.o.ready.eq(bus.rready & (turn == index)),
-                kind.w_en.eq(takes[index]),
-                kind.w_data.eq(wide),
-                kind.r_en.eq(taken & port.rlast),
+                is_wide.w_en.eq(takes[index]),
+                is_wide.w_data.eq(wide),
+                is_wide.r_en.eq(taken & port.rlast),
             ]
             with m.If(taken):
                 m.d.sync += [
