@@ -148,7 +148,7 @@ class Board:
     def ports_of(self, bits: int) -> int:
         """Return how many of the board's memory ports together are a bus of ``bits`` bits; 1 if no number of them is.
 
-        A bus of one port is as wide as asked for, with the width converted behind it.
+        A bus of one port has the width that was asked for; an interconnect converts it.
         """
         count, rest = divmod(bits, self.bus_bits)
         return count if not rest and count in MEMORY_PORTS and count <= self.memory_ports else 1

@@ -61,7 +61,7 @@ class Memory:
         self.requests: deque = deque()
         self.words: deque = deque()
         self.answers: deque = deque()
-        self.awaits_words = random.random() < 0.5  # accepts write requests only while it is offered words
+        self.awaits_words = random.random() < 0.5  # accepts write requests only while there are words
         self.offers_read = False
         self.held: dict[str, object] = {}
 
