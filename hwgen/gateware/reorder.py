@@ -113,7 +113,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: values ``operand[lane][0]``, one pixel per cycle."""
+        """Amaranth layout of one cycle's output: values ``operand[lane][0]``, one pixel per cycle."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.lanes, 1)})
 
     @cached_property

@@ -177,7 +177,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def row_layout(self) -> data.StructLayout:
-        """Layout of an output row's table entry: growth of row counts, ring buffer move, flag and phase.
+        """Amaranth layout of an output row's table entry: growth of row counts, ring buffer move, flag and phase.
 
         At the row's end, ``needed`` and ``released`` are the growth of these counts, and the reader moves on by
         ``slots`` rows in the ring. ``clamped``: there is no next row.

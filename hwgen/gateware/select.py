@@ -80,7 +80,7 @@ class SelectConfig(OneMapConfig):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: the selected values ``operand[lane][pixel]``."""
+        """Amaranth layout of one cycle's output: the selected values ``operand[lane][pixel]``."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.lanes, self.pixels)})
 
     @cached_property

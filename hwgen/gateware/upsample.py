@@ -83,7 +83,7 @@ class UpsampleConfig(OneMapConfig):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: values ``operand[lane][pixel]``."""
+        """Amaranth layout of one cycle's output: values ``operand[lane][pixel]``."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.input.lanes, self.pixels)})
 
     @cached_property

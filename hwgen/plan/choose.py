@@ -90,7 +90,7 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
 
 
 def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best group of layers ``begin`` to ``end - 1`` with weights in off-chip memory, or a refusal.
+    """Return the best `Group` of layers ``begin`` to ``end - 1`` with weights in off-chip memory, or a `Refusal`.
 
     If the goal names a template, no other is tried, and the result is a refusal. ``in_turn`` as for `best_group`.
     """
@@ -104,7 +104,7 @@ def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -
 
 
 def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best group of layers ``begin`` to ``end - 1``, or a refusal; weights are off chip only if needed.
+    """Return the best `Group` of layers ``begin`` to ``end - 1``, or a `Refusal`; weights are off chip only if needed.
 
     The group is `best_group`, or, if that runs out of a resource, `off_chip_group`. If neither fits, the refusal is
     `best_group`'s.
@@ -126,7 +126,7 @@ def _templates(task: Task, holds_weights: bool) -> list[type[Template]]:
 
 
 def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal:
-    """Return the unroll factors of layers ``begin`` to ``end - 1`` that are best if only DSP slices are scarce.
+    """Return the `Unrolling` of layers ``begin`` to ``end - 1`` that is best if only DSP slices are scarce.
 
     The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.
     """
@@ -151,7 +151,7 @@ def may_fit(task: Task, count: int) -> bool:
 
 
 def plan_of(task: Task, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan | Refusal:
-    """Return the plan made of the given groups, or a refusal (reason) if they don't fit the board together."""
+    """Return the `Plan` made of the given groups, or a `Refusal` (reason) if they don't fit the board together."""
     dsp = task.goal.dsp
     lacking = shortage(placement_of(groups, task.board, dsp).resources, task.board, dsp)
     return lacking or Plan(network=task.network, board=task.board, groups=groups, dsp=dsp, notes=notes)

@@ -92,7 +92,7 @@ def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def cut(task: Task) -> tuple[Group, ...] | Refusal:
-    """Return a tuple of exactly planned groups of a network's best grouping, two or more, or a refusal (the reason).
+    """Return a tuple of exactly planned groups of a network's best grouping, two or more, or a `Refusal` (the reason).
 
     The search is dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with an estimate of each group's time.
     The groups of the best grouping are then planned and scheduled exactly. The search is repeated with these exact
@@ -194,7 +194,7 @@ def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
 
 
 def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
-    """Return a fusion group's DSP slices and estimated cycles per frame as a pair, or a refusal if it can't fit."""
+    """Return a fusion group's DSP slices and estimated cycles per frame as a pair, or a `Refusal` if it can't fit."""
     unrolling = unrolling_by_slices(task, *span)
     if isinstance(unrolling, Refusal):
         return unrolling
@@ -221,7 +221,7 @@ class _Cutting:
         self.estimates: dict[Span, tuple[int, int]] = {}
 
     def run(self) -> tuple[Group, ...] | Refusal:
-        """Return a tuple of planned groups of the best grouping, or a refusal that names layers no group can hold."""
+        """Return a tuple of planned groups of the best grouping, or a `Refusal` that names layers no group can hold."""
         while True:
             path = self._best_grouping()
             if path is None:

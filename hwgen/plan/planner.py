@@ -127,7 +127,7 @@ def _rate(plan: Plan) -> str:
 
 
 def _best_plan(network: Network, board: Board, request: Request) -> Plan | Refusal:
-    """Return the best plan over several sets of layers that rescale their sums in LUTs, or a refusal if none fits.
+    """Return the best `Plan` over several sets of layers that rescale their sums in LUTs, or a `Refusal` if none fits.
 
     It is the first plan that fits, or the first later plan that is better. If no plan fits, the refusal is the first
     plan's.
@@ -163,7 +163,7 @@ def _requantisers_in_luts(network: Network, board: Board, request: Request) -> I
 
 
 def _plan_with_luts(network: Network, board: Board, request: Request, in_luts: frozenset[str]) -> Plan | Refusal:
-    """Return a request's plan, or a refusal, if the layers ``in_luts`` (names) rescale their sums in LUTs."""
+    """Return a request's `Plan`, or a `Refusal`, if the layers ``in_luts`` (names) rescale their sums in LUTs."""
     board = request.limited(board)
     goal = replace(request.goal(board), in_luts=in_luts)
     if (refusal := _refuse_groups(network, request)) is not None:

@@ -47,7 +47,7 @@ class PlanSearch:
     _off_chip_refusals: list[Refusal] = field(default_factory=list, init=False, compare=False)
 
     def best(self) -> Plan | Refusal:
-        """Return the best plan, or a refusal that says why none fits, even with weights in off-chip memory.
+        """Return the best `Plan`, or a `Refusal` that says why none fits, even with weights in off-chip memory.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class PlanSearch:
         return replace(plan, reason=f"{plan.reason}; the template {ENGINE} does not compute it either: {reason}")
 
     def _search_plan(self) -> Plan | Refusal:
-        """Return the best plan, or a refusal that says why none fits with weights on the chip.
+        """Return the best `Plan`, or a `Refusal` that says why none fits with weights on the chip.
 
         A requested template, requested groups and groups in turn are followed. Otherwise the first of these that fits
         is the best: one group with only its input and output off chip, one group that computes from off-chip memory,
@@ -87,7 +87,7 @@ class PlanSearch:
         return alternatives.weights_refusal(self._in_slices) or self._plan_freely()
 
     def _plan_freely(self) -> Plan | Refusal:
-        """Return the best plan for a request without groups, or a refusal; each layer's weights may fit the chip."""
+        """Return the best plan for a request without groups, or a `Refusal`; each layer's weights may fit the chip."""
         plan = self._plan_as_one_group()
         needs_luts = self.task.goal.needs_luts
         if not isinstance(plan, Refusal):
@@ -102,11 +102,11 @@ class PlanSearch:
         return plan if isinstance(other, Refusal) and is_nearer else other
 
     def _plan_as_one_group(self) -> Plan | Refusal:
-        """Return the plan of all layers as one fusion group, or a refusal if the group does not fit."""
+        """Return the `Plan` of all layers as one fusion group, or a `Refusal` if the group does not fit."""
         return self._plan_group(best_group(self.task, 0, len(self.task.works)))
 
     def _plan_group(self, group: Group | Refusal, *notes: str) -> Plan | Refusal:
-        """Return the plan of a single fusion group, with notes for users; a refusal is returned unchanged."""
+        """Return the `Plan` of a single fusion group, with notes for users; a `Refusal` is returned unchanged."""
         if isinstance(group, Refusal):
             return group
         task = self.task if any(layer.lut_lanes for layer in group.layers) else self._in_slices
@@ -119,7 +119,7 @@ class PlanSearch:
         return self.task.in_slices
 
     def _in_given_groups(self, groups: str) -> Plan | Refusal:
-        """Return the plan of the requested groups, each by the first template that fits the board, or a refusal.
+        """Return the `Plan` of the requested groups, each by the first template that fits the board, or a `Refusal`.
 
         A group that does not fit on the chip computes from off-chip memory, if a template can.
         """
@@ -181,7 +181,7 @@ class PlanSearch:
         return plan
 
     def _plan_in_turn(self, notes: tuple[str, ...]) -> Plan | Refusal:
-        """Return the plan of the best groups in turn, with fewer DSP slices if another resource runs out."""
+        """Return the `Plan` of the best groups in turn, with fewer DSP slices if another resource runs out."""
         task = self._in_slices
         plan = _cut_once(task, (*_slice_notes(task), *notes))
         for _ in range(MAX_TRIES - 1):
@@ -208,7 +208,7 @@ def _slice_notes(task: Task) -> tuple[str, ...]:
 
 
 def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
-    """Return the plan of the best grouping (cut into groups in turn) of a task's network, or a refusal.
+    """Return the `Plan` of the best grouping (cut into groups in turn) of a task's network, or a `Refusal`.
 
     With the objective ``dsp``, the fewest slices of this grouping are then searched again.
     """
@@ -252,7 +252,7 @@ class InTurnSearch:
     choose: Choose = best_group
 
     def best(self, shared: bool = False) -> Plan | Refusal:
-        """Return the plan of the fusion groups with separate hardware, or on shared DSP slices if that does not fit.
+        """Return the `Plan` of the fusion groups with separate hardware, or on shared DSP slices if that does not fit.
 
         With the objective ``dsp``, the fewest slices are found by bisection over the budget that each group may use.
         Each group is as fast as the budget allows.
@@ -283,7 +283,7 @@ class InTurnSearch:
         return best
 
     def _separate(self) -> Plan | Refusal:
-        """Return the plan with separate hardware for each fusion group, and the DSP slices divided among the groups.
+        """Return the `Plan` with separate hardware for each fusion group, and the DSP slices divided among the groups.
 
         The time of a group is about its multiply-adds divided by its slices, and the times add up. Their sum is
         smallest if the slices are in the ratio of the square roots of the multiply-adds.
@@ -303,7 +303,7 @@ class InTurnSearch:
         return self._plan_spans([aimed] * len(self.spans))
 
     def _plan_spans(self, tasks: Sequence[Task]) -> Plan | Refusal:
-        """Plan each range of layers by a task of its own; return the plan of all groups, or the first refusal."""
+        """Plan each range of layers by a task of its own; return the `Plan` of all groups, or the first refusal."""
         groups = []
         for task, span in zip(tasks, self.spans, strict=True):
             group = self.choose(task, *span, in_turn=True)

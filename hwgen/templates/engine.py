@@ -449,7 +449,7 @@ def _are_sizes_given(goal: Goal) -> bool:
 
 
 def _first_engine(task: Task) -> EngineConfig | Refusal:
-    """Return the first engine, in the order of `engines`, that fits a task's board, or a refusal if none does."""
+    """Return the first engine, in the order of `engines`, that fits a task's board, or a `Refusal` if none does."""
     refusal = engine = None
     try:
         for engine in engines(task):

@@ -129,7 +129,7 @@ class MixedSearch(GroupSearch):
         return self.task.budget(0).price(int(group.resources.dsp), group.resources.lut)
 
     def _within_luts(self) -> Group | Refusal:
-        """Return the best group that fits the LUTs once its buffers are sized, or a refusal."""
+        """Return the best `Group` that fits the LUTs once its buffers are sized, or a `Refusal`."""
         search = self
         group: Group | Refusal = Refusal("no group was tried")
         for count in range(MAX_CORRECTIONS):
@@ -236,7 +236,7 @@ class MixedSearch(GroupSearch):
         return int(unrolling.cost)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group with as few memories moved out of block RAM as possible, or a refusal.
+        """Return the best `Group` with as few memories moved out of block RAM as possible, or a `Refusal`.
 
         If the factors with the fewest DSP slices lack block RAM as well, no other factors are tried.
         """
@@ -278,7 +278,7 @@ class MixedSearch(GroupSearch):
 
 
 def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
-    """Return the best group of layers ``begin`` to ``end - 1``, computed row by row, or a refusal.
+    """Return the best `Group` of layers ``begin`` to ``end - 1``, computed row by row, or a `Refusal`.
 
     It computes products in the resources that the goal asks for. Groups that run in turn multiply in DSP slices only.
     The group with the shortest interval is among the candidates for the lowest latency.
@@ -291,7 +291,7 @@ def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Temp
 
 
 def _best_by_objective(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
-    """Return the best group of layers ``begin`` to ``end - 1`` by the plan's objective only, or a refusal."""
+    """Return the best `Group` of layers ``begin`` to ``end - 1`` by the plan's objective only, or a `Refusal`."""
     in_slices = GroupSearch(task.in_slices, begin, end, in_turn, template)
     if in_turn or task.goal.multipliers == DSP:
         return in_slices.best()

@@ -116,7 +116,7 @@ class PyramidTemplate(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best group computed in pyramids (tile by tile), or a refusal; overlaps are kept if possible."""
+        """Return the best group computed in pyramids (tile by tile), or a `Refusal`; overlaps are kept if possible."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer, task.board.family)  # refuses kinds that can't compute tile by tile
@@ -243,7 +243,7 @@ class PyramidSearch(GroupSearch):
         )
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
-        """Return the fastest unroll factors within the DSP budget, or a refusal if none fit.
+        """Return the fastest `Unrolling` within the DSP budget, or a `Refusal` if none fit.
 
         Intervals are tried one by one upwards from a lower bound, because the slices for wider FIFOs do not fall
         steadily as the interval grows.
@@ -288,7 +288,7 @@ class PyramidSearch(GroupSearch):
 
 
 def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
-    """Return the best group of pyramids for one treatment of overlaps, over output tiles that fit."""
+    """Return the best `Group` of pyramids for one treatment of overlaps, over output tiles that fit."""
     goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     if isinstance(worth_trying, Refusal):

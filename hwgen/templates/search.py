@@ -97,7 +97,7 @@ class GroupSearch:
         return Group(network=self.network, layers=layers, template=self.template, device=self.board.family)
 
     def best(self) -> Group | Refusal:
-        """Return the fusion group that fits the board and is the best by the plan's objective, or a refusal."""
+        """Return the fusion `Group` that fits the board and is the best by the plan's objective, or a `Refusal`."""
         unrolling = self.best_factors()
         if isinstance(unrolling, Refusal):
             return unrolling
@@ -111,7 +111,7 @@ class GroupSearch:
         return self._with_moves(group)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group with memories moved out of block RAM, or without moves if that is as good.
+        """Return the best `Group` with memories moved out of block RAM, or without moves if that is as good.
 
         A group that fits without moves has none, and other groups move as little as possible.
 
@@ -134,7 +134,7 @@ class GroupSearch:
         return group.resources.dsp if self.goal.objective == "dsp" else self._interval(group)
 
     def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group by DSP slices, or a slower one if it does not fit, or a refusal.
+        """Return the best `Group` by DSP slices, or a slower one if it does not fit, or a `Refusal`.
 
         ``refusal`` is the refusal of a better group.
         """
@@ -142,7 +142,7 @@ class GroupSearch:
         return self._slower(refusal) if isinstance(group, Refusal) else group
 
     def _slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group that fits, or a refusal, if the fastest by DSP slices got ``refusal``."""
+        """Return the best `Group` that fits, or a `Refusal`, if the fastest by DSP slices got ``refusal``."""
         if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves_memories:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
@@ -164,7 +164,7 @@ class GroupSearch:
         return unrolling if isinstance(unrolling, Refusal) else self._group_of_factors(unrolling)
 
     def _group_of_factors(self, unrolling: Unrolling) -> Group | Refusal:
-        """Return the group with given unroll factors and sized buffers, or a refusal if the group exceeds the board.
+        """Return the group with given unroll factors and sized buffers, or a `Refusal` if the group exceeds the board.
 
         If latency counts, spare DSP slices first shorten the latency (`_lower_latency`).
         """

@@ -37,7 +37,7 @@ _CHAIN_CYCLES = 1 + CHAIN
 
 
 def control_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the multiply-accumulate array's control word for one step, a cycle of products.
+    """Return the Amaranth layout of the multiply-accumulate array's control word for one step, a cycle of products.
 
     `step_layout` explains ``zero``, ``resume``, ``ends`` and ``half``.
     """

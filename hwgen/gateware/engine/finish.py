@@ -173,7 +173,7 @@ class FinishConfig:
 
 
 def rows_layout(engine: EngineConfig) -> data.ArrayLayout:
-    """Return the layout of an output buffer's read addresses, one row index per bank."""
+    """Return the Amaranth layout of an output buffer's read addresses, one row index per bank."""
     return data.ArrayLayout(range(engine.output_words // engine.output_banks), engine.output_banks)
 
 

@@ -78,7 +78,7 @@ def add_room_flag(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
 
 
 def tag_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a read burst's tag, which says where its words go when they arrive from memory.
+    """Return the Amaranth layout of a read burst's tag, which says where its words go when they arrive from memory.
 
     With ``fresh``, the first lane of the first beat goes to address ``place`` and position ``rest`` (a bank, or a lane
     of parameters). Otherwise it follows the previous burst. ``done`` marks the last burst of a job. On an engine of
@@ -106,7 +106,7 @@ def answer_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def _read_entry_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the port's FIFO entry for an outstanding read burst: tag, and a flag for no beats.
+    """Return the Amaranth layout of the port's FIFO entry for an outstanding read burst: tag, and a flag for no beats.
 
     With a bus of several words, it also has the lane of the first word, and ``wide`` and ``end`` of `request_layout`.
     """
@@ -120,7 +120,7 @@ _WRITE_ENTRY = data.StructLayout({"done": 1, "empty": 1})
 
 
 def write_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write request to the memory port: a burst, and a flag of a job's last burst."""
+    """Return the Amaranth layout of a write request to the memory port: a burst, and a flag of a job's last burst."""
     return data.StructLayout({"run": request_layout(config), "done": 1})
 
 

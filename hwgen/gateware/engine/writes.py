@@ -71,7 +71,7 @@ class WriteSide:
 
     @property
     def aligned(self) -> data.ArrayLayout:
-        """Layout of a beat's write after alignment: enable, address and word for each bank."""
+        """Amaranth layout of a beat's write after alignment: enable, address and word for each bank."""
         write = {"enable": 1, "address": range(self.words), "word": _WORD_BITS}
         return data.ArrayLayout(data.StructLayout(write), self.banks)
 

@@ -161,7 +161,7 @@ class WindowParameters(OnDevice):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of the line buffer's output: ``taps[window][tap][lane]``, and flags ``first`` and ``last``.
+        """Amaranth layout of the line buffer's output: ``taps[window][tap][lane]``, and flags ``first`` and ``last``.
 
         The flags mark the first and the last cycle of an output fold. If ``inside`` is set, there are also the flags
         ``inside[window][tap]``.

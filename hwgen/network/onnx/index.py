@@ -114,7 +114,7 @@ class GraphIndex:
         inputs: Sequence[onnx.ValueInfoProto],
         outputs: Sequence[onnx.ValueInfoProto],
     ) -> onnx.ModelProto:
-        """Return a model of some of the graph's nodes, called ``name``, with the initialisers that they read."""
+        """Return an ONNX model called ``name`` with some of the graph's nodes, and the initialisers that these read."""
         nodes = [*nodes]
         used = {value.name for value in outputs}.union(*map(takes, nodes))
         constants = [tensor for tensor in self.model.graph.initializer if tensor.name in used]
