@@ -193,4 +193,4 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "waves": (_is_path, "the path of a .vcd or .fst file"),
     "x": (_are_frames, "an array of frames, or one for each input in a sequence or by name"),
 }
-"""Check function and description of the accepted values, by the name of a parameter in the Python interface."""
+"""Dictionary by name of a Python parameter: its check function, and a description of accepted values."""

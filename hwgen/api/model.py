@@ -63,7 +63,7 @@ class Retrained(AcceleratorDesign):
 
 
 DESIGNS: dict[str, type[Design]] = {ENGINE: ProgramDesign}
-"""Design class by the template of a plan's only fusion group; every other plan makes an `AcceleratorDesign`."""
+"""Dictionary by template of a plan's only fusion group: its class of design; else `AcceleratorDesign`."""
 
 
 def design_of(model: GoldenModel, plan: Plan) -> Design:

@@ -31,11 +31,11 @@ from hwgen.blocking.tiling import TileWords, candidates, check_tile_count, cut, 
 from hwgen.errors import ConfigError, PlanError
 
 LOOPS = {"s": ("X", "Y"), "k": ("C",), "z": ("K",)}
-"""Loop dimensions by the loop letters of Cecconi's paper: pixels ``s``, input channels ``k``, output channels ``z``.
+"""Dictionary of dimensions by loop letter in Cecconi's paper: pixels ``s``, input channels ``k``, outputs ``z``.
 """
 
 SIDES = {"rows": "Y", "columns": "X", "inputs": "C", "outputs": "K"}
-"""Loop dimension of each of a tile's four sizes, by the size's name in Cecconi's paper."""
+"""Dictionary by the size's name in Cecconi's paper: loop dimension of each of a tile's four sizes."""
 
 ORDERS = tuple("".join(order) for order in permutations("skz"))
 """Tuple of all orders, inner to outer, of the tile loops ``s`` (pixels), ``k`` (input), ``z`` (output channels).

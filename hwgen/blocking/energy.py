@@ -40,7 +40,7 @@ TABLE = {
     512: (23.37, 23.24, 17.93, 15.76),
     1024: (36.32, 32.81, 28.88, 25.22),
 }
-"""Energies of SRAM accesses in pJ per 16 bits, by memory size in KB (key) and word length (column): Yang's Table 3."""
+"""Dictionary by memory size (KB) of SRAM access energies (pJ per 16 bits), one per word length: Yang's Table 3."""
 
 
 def access(size: float, width: int) -> float:

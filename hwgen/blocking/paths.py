@@ -147,7 +147,7 @@ def _pareto_rows(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
 
 
 def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return, as an array, a boolean per row of costs in ``rows``: a row of ``kept`` is nowhere larger.
+    """Return a boolean array: for each row of costs in ``rows``, whether a row of ``kept`` is nowhere larger.
 
     No row of ``kept`` sorts after ``rows``.
     """

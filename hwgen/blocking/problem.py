@@ -30,7 +30,7 @@ INDEXES = {
     "weights": frozenset(("C", "K", "Fw", "Fh")),
     "output": frozenset(("X", "Y", "K")),
 }
-"""Loop dimensions that index the elements of each operand, by the operand's name."""
+"""Dictionary of loop dimensions that index the elements of each operand, by the operand's name."""
 
 _LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 

@@ -29,7 +29,7 @@ LAYERS = {
     "Conv4": (56, 56, 128, 256, 3, 3),
     "Conv5": (28, 28, 256, 512, 3, 3),
 }
-"""Benchmark convolutions of Yang's Table 4, as X, Y, C, K, Fw, Fh (output size, channels, window)."""
+"""Dictionary of benchmark convolutions (Yang's Table 4): X, Y, C, K, Fw, Fh (output size, channels, window)."""
 
 BASELINE_X = {"Conv1": 8, "Conv2": 5, "Conv3": 8, "Conv4": 8, "Conv5": 7}
 """Dictionary by benchmark layer of the block width in output columns in DianNao's own loop order.
@@ -38,7 +38,7 @@ The paper does not state these widths. Each is a divisor of X near 8.
 """
 
 WIDTHS: dict[str, int] = dict.fromkeys(OPERANDS, 512)
-"""Word width in bits of each co-designed on-chip memory, by operand (input, weights and output).
+"""Dictionary by operand (input, weights, output): word width in bits of its co-designed on-chip memory.
 
 The paper uses wide memories wherever possible (section 4.2).
 """
@@ -65,7 +65,7 @@ def diannao(width: int | None = None) -> Private:
 
 
 def baseline(name: str) -> PricedBlocking:
-    """Return a `PricedBlocking`: a benchmark layer's loop order by DianNao, energy in pJ, inputs in DRAM."""
+    """Return a benchmark layer's `PricedBlocking` with DianNao's loop order: energy in pJ, inputs in DRAM."""
     problem = layer(name)
     text = f"C0=16 K0=16 X0={BASELINE_X[name]} Fw Fh C1={problem.C} K1={problem.K} X1={problem.X} Y0={problem.Y}"
     memories = {**diannao().memories, "input": []}

@@ -30,7 +30,7 @@ AXES = {
     "dsp_traffic": ("dsp", "traffic_words"),
     "dsp_cycles": ("dsp", "cycles"),
 }
-"""Names of the two coordinates of each Pareto front's points, by the front's name (a field of `Exploration`).
+"""Dictionary by Pareto front (a field of `Exploration`): names of its points' two coordinates.
 
 A board limits the first coordinate.
 """

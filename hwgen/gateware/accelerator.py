@@ -81,7 +81,7 @@ class AcceleratorConfig:
     """
 
     titles: ClassVar[Mapping[str, str]] = {}
-    """Headings in the resource report for hardware outside the layers, by component name: none in this accelerator."""
+    """Mapping by component of headings in the resource report for hardware outside layers: empty here."""
 
     name: str
     layers: tuple[LayerConfig, ...]

@@ -30,7 +30,7 @@ _DTYPES = {
         for name in ("bool", "float16", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
     },
 }
-"""NumPy types by ONNX Runtime's type names, such as ``tensor(float)``. The others have no NumPy type."""
+"""Dictionary of NumPy types by ONNX Runtime's type names, such as ``tensor(float)``. The others have no NumPy type."""
 Ranges = dict[str, tuple[np.float32, np.float32]]
 """Type of a mapping from the names of float tensors to their ranges (minimum and maximum)."""
 

@@ -63,7 +63,7 @@ def front(
 
 
 def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
-    """Return a grouping's ranges of layers, one pair of indices per group, without the tags for ways to build them."""
+    """Return a tuple of layer ranges (begin, end), one per fusion group, from pairs of a range and another value."""
     return tuple(span for span, _ in path)
 
 

@@ -341,7 +341,7 @@ class Lifetime:
 
 
 def lifetimes(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, Lifetime]:
-    """Return a dict of the lifetimes of all stored maps of a network, by name; ``order`` as in `allocate_maps`."""
+    """Return a dict by name of all stored maps' lifetimes (`Lifetime`), if layers are computed in ``order``."""
     root_of = roots(network)
     first_use = dict.fromkeys(network.inputs, 0)
     last_use = dict(first_use)

@@ -104,7 +104,7 @@ def coverage(
 
 
 def _nearest(path: str, reasons: Mapping[str, str]) -> str:
-    """Return the reason given for an instance, or else for the nearest instance around it; empty if none."""
+    """Return why an instance, or the nearest one that contains it, has no functional property; else `UNKNOWN`."""
     steps: Sequence[str] = path.split(".") if path else []
     around = (".".join(steps[:count]) for count in range(len(steps), -1, -1))
     return next((reasons[name] for name in around if name in reasons), UNKNOWN)

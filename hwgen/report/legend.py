@@ -18,7 +18,7 @@ COLUMNS = {
     "cycles": "cycles per frame when nothing stalls the layer",
     "busy": "the layer's cycles as a share of the slowest layer's cycles",
 }
-"""Meanings (texts) of the columns in a plan's table, by column name in order, for templates that are not in `OWN`."""
+"""Dictionary by column name, in order, of the meanings in a plan's table, for templates that are not in `OWN`."""
 
 UNDER_TABLE = (
     "Per cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. Per layer: DSP, LUT.",
@@ -38,7 +38,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "work": "share of the array's multipliers that these MACs use",
     }
 }
-"""Meanings of the columns in a plan's table, by column name, for each template with columns of its own."""
+"""Mapping by template with columns of its own: dictionary of the columns' meanings in a plan's table."""
 
 UNDER_OWN: Mapping[str, tuple[str, ...]] = {
     ENGINE: (
@@ -46,7 +46,7 @@ UNDER_OWN: Mapping[str, tuple[str, ...]] = {
         "read, written: bytes. cycles: from the previous layer's end. MACs: per cycle. work: multipliers in use.",
     )
 }
-"""Lines below a plan's table with the meanings in `OWN` in brief, by the template's name."""
+"""Dictionary of lines below a plan's table with the meanings in `OWN` in brief, by the template's name."""
 
 
 def of(template: str) -> tuple[Mapping[str, str], tuple[str, ...]]:

@@ -38,7 +38,7 @@ CIRCUITS: dict[type[steps.Operation], Callable[[Any], circuit.OperationCircuit]]
         coefficients=tuple(map(tuple, step.coefficients.tolist())),
     ),
 }
-"""Functions that make the configuration of an operation's circuit, by class of fixed-point operation."""
+"""Dictionary of functions that make the configuration of an operation's circuit, by class of fixed-point operation."""
 
 
 class FixedPointStage(RequantisedStage[FixedPoint]):

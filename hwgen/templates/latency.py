@@ -18,7 +18,7 @@ from hwgen.templates.work import LayerWork, Unroll
 _PIPELINE = 16
 
 RowTimes = tuple[np.ndarray, np.ndarray]
-"""Type of two arrays by output row of a layer: cycle when the row starts, and cycle when it ends."""
+"""Type of a pair of arrays over a layer's output rows: cycles when the rows start, and when they end."""
 
 
 def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:

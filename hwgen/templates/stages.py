@@ -552,7 +552,7 @@ STAGES: dict[type[ops.Op], type[Stage[Any]]] = {
     ops.DepthToSpace: joins.ReorderStage,
     ops.SpaceToDepth: joins.ReorderStage,
 }
-"""Class of the planner's model (`Stage`) by class of layer, for groups that are computed row by row."""
+"""Dictionary by class of layer of planner models (classes of `Stage`), for groups computed row by row."""
 
 IN_TILES: dict[type[ops.Op], type[Stage[Any]]] = {
     ops.Conv: ConvStage,
@@ -561,7 +561,7 @@ IN_TILES: dict[type[ops.Op], type[Stage[Any]]] = {
     ops.GlobalAveragePool: SumPoolStage,
     ops.SumPool: SumPoolStage,
 }
-"""Class of the planner's model (`Stage`) by class of layer, for groups that are computed tile by tile, in pyramids."""
+"""Dictionary by class of layer of planner models (classes of `Stage`), for groups computed tile by tile."""
 
 
 def stage_of(

@@ -99,7 +99,7 @@ class Task:
             name: best_packing(stage) if self.multiplier is None else stage.multiplier(self.multiplier)
             for name, stage in self._stages.items()
         }
-        """Kind of DSP multiplier of each layer, by the layer's name.
+        """Dictionary by the layer's name: kind of DSP multiplier of each layer.
 
         Layers that copy a group's input have names of their own.
         """

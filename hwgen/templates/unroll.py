@@ -318,7 +318,7 @@ class Search:
         return steps
 
     def _graph(self, max_cycles: int) -> factor_paths.FactorGraph | None:
-        """Return the graph of choices with intervals up to ``max_cycles``; ``None`` if no path leads through it."""
+        """Return the `FactorGraph` of choices of at most ``max_cycles`` per frame; ``None`` if it has no path."""
         levels = []
         for step, states in zip(self.layer_order.steps, self._steps, strict=True):
             level = states.level(self.works[step.index], self.tables(step.index), max_cycles)

@@ -672,7 +672,7 @@ def _assigned(body: Body) -> Iterator[tuple[int, int]]:
 
 
 def _node(body: Body, low: int, width: int, before: Sig | Multiplexer) -> Sig | Multiplexer:
-    """Return the driver (signal or multiplexer) of some bits of a wire, once statements apply to the one ``before``."""
+    """Return what drives some bits of a wire after statements: a signal or `Multiplexer`; ``before`` drove them."""
     for each in body:
         if isinstance(each, Assign):
             start = each.left[0].low

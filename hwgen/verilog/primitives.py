@@ -43,7 +43,7 @@ class PrimitivePlatform:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.primitives: dict[str, str] = {}
-        """Verilog module of each primitive, by the module's name without the design's name."""
+        """Dictionary by the module's name without the design's name: Verilog module of each primitive."""
 
     def get_primitive(self, this: Primitive[Any]) -> Any:
         """Return an Amaranth instance of a primitive (a component with a form in device cells); collect its Verilog."""

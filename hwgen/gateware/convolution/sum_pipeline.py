@@ -80,7 +80,7 @@ class LutDots:
         return max(map(self.latency, self.blocks), default=0)
 
     def latency(self, lanes: tuple[int, ...]) -> int:
-        """Return the cycles from the operands to the sums of the output lanes ``lanes``, one group of ``blocks``."""
+        """Return the number of cycles from the operands to the sums of the output lanes ``lanes``."""
         return max(self.kinds.in_luts.latency(self.products(module)) for module in self.modules(lanes))
 
 

@@ -389,7 +389,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """Drive ``yields``; return a pair: the slot (address) to read from partial-sum memories, and clear flags.
+        """Drive ``yields``; return a pair: address to read from partial-sum memories, flags that clear a word.
 
         There is one memory, and one word to read, per lane and block of 8 maps. The flag clears the word that was read.
 

@@ -296,7 +296,7 @@ class LaneAddressing(ConfiguredComponent[EngineConfig]):
                 m.d.comb += getattr(self, port)[lane].eq(in_columns[lane] & is_inside("row", place, window, tap))
 
     def _elaborate_row_taps(self, m: Module, tap: Signal) -> list[Value]:
-        """Return each core's kernel tap row, as a list, one cycle after ``tap``, the first team's tap row.
+        """Return a list by core of kernel tap rows, one cycle after ``tap``, the tap row of the first team of cores.
 
         Rows of team (group of cores) ``t`` are ``t * row_advance`` below. The products are computed from the next job,
         and selected in the cycle of a job's first step.

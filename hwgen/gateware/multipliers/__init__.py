@@ -55,7 +55,7 @@ MULTIPLIERS: dict[int | str, Multiplier] = {
         QuadDspSlice(),
     )
 }
-"""Multipliers in DSP slices by their ``macs_per_dsp`` name, for example 2 for two products per DSP slice.
+"""Dictionary of multipliers in DSP slices by their ``macs_per_dsp`` name, for example 2 for two products per DSP slice.
 
 With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen: multipliers for wide slices come first.
 """

@@ -421,4 +421,4 @@ OPERATORS = {
     "ReduceMean": _pool,
     "ReduceSum": _reduce_sum,
 }
-"""Functions that import average pools, by the ONNX operator's name."""
+"""Dictionary of functions that import average pools, by the ONNX operator's name."""

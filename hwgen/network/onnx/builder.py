@@ -92,13 +92,13 @@ class Builder:
         self.float_layers: list[FloatLayer] = []
         """List of layers that ONNX Runtime computes in float32, each with the bound on its error."""
         self.units: Mapping[str, float] = {}
-        """Maximum step of fixed-point numbers that may stand for a float tensor without quantiser, by tensor name."""
+        """Mapping by float tensor without quantiser: maximum step of fixed-point numbers that may stand for it."""
         self.aligned: dict[tuple[int, float], Value] = {}
-        """Fixed-point copies of feature maps, by the original map's ``id`` and the copy's scale."""
+        """Dictionary of fixed-point copies of feature maps, by the original map's ``id`` and the copy's scale."""
         self.absorbed: dict[int, str] = {}
-        """Names of the fixed-point layers that compute several ONNX nodes at once, by each node's ``id``."""
+        """Dictionary by each node's ``id``: names of the fixed-point layers that compute several ONNX nodes at once."""
         self.made: dict[int, list[str]] = {}
-        """Names of the layers that each ONNX node was turned into, by the node's ``id``."""
+        """Dictionary of names of the layers that each ONNX node was turned into, by the node's ``id``."""
         self.optimised = True
         """Whether layers must equal ONNX Runtime's optimised session in every bit, not each operator in floats.
 
@@ -636,7 +636,7 @@ class Builder:
         return Bias.of_integers(stated, len(bias.steps))
 
     def leave_in_floats(self) -> None:
-        """Note that ONNX Runtime computes the current node in float32, if it reads dequantised values.
+        """Record that ONNX Runtime computes the current node in float32, if it reads dequantised values.
 
         ONNX Runtime moves a DequantizeLinear past some operators (MaxPool, Reshape), so that integer kernels can
         follow, but not past others.

@@ -23,7 +23,7 @@ NARROW = {
     for kind in (IntegerType(bits=bits, signed=signed) for bits in (4, 2) for signed in (True, False))
     if str(kind).upper() in onnx.TensorProto.DataType.keys()  # noqa: SIM118 (no mapping)
 }
-"""Integer types of 2 and 4 bits (`IntegerType`), by ONNX's element type number.
+"""Dictionary of integer types of 2 and 4 bits (`IntegerType`), by ONNX's element type number.
 
 NumPy stores feature maps of these types in bytes.
 """
@@ -32,7 +32,7 @@ _NARROW_DTYPES = {helper.tensor_dtype_to_np_dtype(element): kind for element, ki
 TYPES = _NARROW_DTYPES | {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
 """Integer types that feature maps and weights can have, by the NumPy type of a constant."""
 ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
-"""Integer types that feature maps and weights can have (`IntegerType`), by ONNX's element type number."""
+"""Dictionary of integer types that feature maps and weights can have (`IntegerType`), by ONNX's element type number."""
 NAMED = "int8, uint8, int16 or uint16"
 """Text that lists the integer types that feature maps can have, for error messages."""
 _KEEPS_SIZES = with_effect(Effect.SAME, Effect.RENAMING, Effect.SELECTION) | {"Cast", "Concat"}

@@ -184,7 +184,7 @@ MOVES: dict[str, Callable[[_Tensor], View]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""Functions that compute a node's output layout, by ONNX operator that renames or reorders dimensions."""
+"""Dictionary of functions that compute a node's output layout, by ONNX operator that renames or reorders dimensions."""
 
 
 def _import_move(build: Builder, node: onnx.NodeProto) -> None:

@@ -503,7 +503,7 @@ RULES: Mapping[str, Callable[..., FixedValue]] = {
     "Sub": _sub,
     "Sum": _add,
 }
-"""Functions that append an operator's steps to a fixed-point program, by the ONNX operator's name."""
+"""Dictionary of functions that append an operator's steps to a fixed-point program, by the ONNX operator's name."""
 JOINING = {"Add", "Max", "Mean", "Min", "Mul", "Sub", "Sum"}
 """Set of names of ONNX operators that a fixed-point program can compute with several variable operands."""
 
@@ -525,7 +525,7 @@ floats."""
 
 
 def units(graph: GraphIndex) -> Mapping[str, float]:
-    """Return the largest permitted fixed-point step (LSB) for each float tensor, as a real number by tensor name.
+    """Return a dict by float tensor: largest permitted fixed-point step (LSB), as a real number.
 
     It is a power of two times the scale of a later QuantizeLinear. Tensors that no QuantizeLinear depends on without
     another quantiser in between are left out.

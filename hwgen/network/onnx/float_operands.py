@@ -127,7 +127,7 @@ class _OperandRewrite:
         self._varying = at.graph.with_dependents(at.graph.inputs)
         """Tensors that depend on an input of the model."""
         self._made: dict[tuple[str, ...], str] = {}
-        """Names of the quantised operands, by the float operand's name and the inputs of its QuantizeLinear."""
+        """Dictionary by float operand and its QuantizeLinear's inputs: name of the quantised operand."""
 
     def __call__(self, node: onnx.NodeProto) -> Made:
         """Return a node preceded by new quantisers of its float operands; ``None`` if it has no such operand."""

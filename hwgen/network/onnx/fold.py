@@ -41,7 +41,7 @@ _LINEAR = with_effect(
 )
 """Names of ONNX operators whose kernels read or write each value a bounded number of times."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
-"""Computing steps that each tap of a pool's window counts, by ONNX operator; LpPool's powers are slow."""
+"""Dictionary by ONNX operator: computing steps per tap of a pool's window; LpPool's powers are slow."""
 _UNKNOWN_COST = 1 << 6
 """Number of computing steps that are assumed per value of an unknown ONNX operator.
 
@@ -114,9 +114,9 @@ class _Folding:
     def __init__(self, at: Rewriter) -> None:
         self._at, self._model = at, at.graph.model
         self._tensors = {**at.graph.initialisers}
-        """Constant tensors whose values are known, by name."""
+        """Dictionary of constant tensors whose values are known, by name."""
         self._lazy: dict[str, onnx.NodeProto] = {}
-        """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
+        """Dictionary of nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._sizes: set[str] = set()
         """Set of names of tensors that depend only on constants and on sizes of hardware layers' tensors."""
         needed = at.graph.needed

@@ -142,7 +142,7 @@ _FUNCTIONS = {
     "Sub": add_or_apply,
     "Sum": add_or_apply,
 }
-"""Functions that import ONNX operators which are functions of one value, by the operator's name."""
+"""Dictionary of functions that import ONNX operators which are functions of one value, by the operator's name."""
 
 
 AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
@@ -440,4 +440,4 @@ OPERATORS = {
     "Sub": _apply_arithmetic,
     "Where": _where,
 }
-"""Functions that import nodes which do arithmetic with constants, or compare with one, by the ONNX operator's name."""
+"""Dictionary by ONNX operator of functions that import arithmetic with constants, or comparisons with one."""

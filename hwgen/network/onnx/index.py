@@ -24,7 +24,7 @@ class GraphIndex:
         self.nodes = [*model.graph.node]
         """List of all nodes of the graph, in topological order."""
         self.producers = {name: node for node in self.nodes for name in node.output if name}
-        """Node that computes each tensor, by tensor name."""
+        """Dictionary by tensor name: node that computes each tensor."""
         self._positions = {id(node): position for position, node in enumerate(self.nodes)}
         self.initialisers = {tensor.name: tensor for tensor in model.graph.initializer}
         self.inputs = [value.name for value in data_inputs(model)]

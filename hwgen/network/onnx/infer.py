@@ -378,4 +378,4 @@ _RUNTIME: dict[str, Callable[[onnx.NodeProto, Sequence[Shape]], Shape | None]] =
     "QLinearReduceMean": _mean,
     "TransposeMatMul": _fused_product,
 }
-"""Functions that return the first output's shape of an ONNX Runtime operator without ONNX counterpart, by operator."""
+"""Dictionary by ONNX Runtime operator, without ONNX counterpart, of functions for the first output's shape."""

@@ -36,7 +36,7 @@ _CHANNELS_FIRST = {
 }
 """Set of names of ONNX operators that need the channels as first dimension after the batch."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
-"""Map axis (channels, rows, columns) of each dimension of a channels-first tensor, by its number of dimensions."""
+"""Mapping by a channels-first tensor's number of dimensions: map axis (channels, row, column) of each."""
 
 
 def input_view(

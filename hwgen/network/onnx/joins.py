@@ -19,7 +19,7 @@ from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.join import MAX_BITS
 
 _COMBINED: dict[str, type[Join]] = {"Max": Max, "Min": Min, "Sub": Sub}
-"""Layer classes for ONNX operators that combine maps elementwise, except Add and Sum, by operator name.
+"""Dictionary of layer classes for ONNX operators that combine maps elementwise, except Add and Sum, by operator name.
 
 Add, and Sum of two maps, become an Add layer.
 """
@@ -204,4 +204,4 @@ def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
 
 
 OPERATORS = {"Concat": _concat}
-"""Functions that import concatenations, by the ONNX operator's name."""
+"""Dictionary of functions that import concatenations, by the ONNX operator's name."""

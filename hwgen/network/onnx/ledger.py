@@ -51,9 +51,9 @@ class Ledger:
         """All nodes of the ONNX graph, in the graph's order."""
         self._index = {id(node): index for index, node in enumerate(self.nodes)}
         self.layers: Mapping[int, list[str]] = {}
-        """Names of the hardware layers that each ONNX node became, by the node's ``id`` (`Builder.made`)."""
+        """Dictionary by ``id`` of an ONNX node (`Builder.made`): names of the hardware layers that it became."""
         self.absorbed: Mapping[int, str] = {}
-        """Names of the fixed-point layers that compute several ONNX nodes at once, by each node's ``id``."""
+        """Dictionary by each node's ``id``: names of the fixed-point layers that compute several ONNX nodes at once."""
         self.host_before: list[onnx.NodeProto] = []
         """List of nodes that the host runs on the model's float input, before the first integer tensor."""
         self.starts_after: dict[int, str] = {}
@@ -64,19 +64,19 @@ class Ledger:
         self.host_after: set[int] = set()
         """Set of nodes, by ``id``, that the host runs after the last integer tensor."""
         self.float_origins: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Node whose unquantised floats a node's output holds, with the name of the map's layer, by the node's ``id``.
+        """Dictionary by node ``id``: node whose unquantised floats its output holds, and the map's layer's name.
 
         The node is ``None`` if the output is quantised, and the layer's name if an input of the model is before it.
         """
         self.after_refused: dict[int, str] = {}
-        """Names, for messages, of refused nodes, by the ``id`` of each node that depends on them."""
+        """Dictionary of names, for messages, of refused nodes, by the ``id`` of each node that depends on them."""
         self.unfolded: dict[int, str] = {}
-        """Reasons why nodes with constant inputs could not be folded into constants, by the node's ``id``."""
+        """Dictionary by node ``id``: reason why a node with constant inputs couldn't be folded into constants."""
         self._merged: dict[int, str] = {}
-        """Texts that name the later layer that includes a node's work, by the node's ``id``."""
+        """Dictionary of texts that name the later layer that includes a node's work, by the node's ``id``."""
         self._refused: dict[int | str, HwgenError] = {}
         self._repeated: dict[int, onnx.NodeProto] = {}
-        """Earlier node that was refused for the same constant, by a refused node's ``id``."""
+        """Dictionary by a refused node's ``id``: earlier node that was refused for the same constant."""
         self._constants = {*graph.initialisers}
 
     def refuse(self, error: HwgenError, node: onnx.NodeProto | None = None) -> onnx.NodeProto | None:

@@ -206,4 +206,4 @@ def _emit(build: Builder, node: onnx.NodeProto, output: Map, scale: Scale, falls
 
 
 OPERATORS = {"LRN": _lrn}
-"""Functions that import LRN, by the ONNX operator's name."""
+"""Dictionary of functions that import LRN, by the ONNX operator's name."""

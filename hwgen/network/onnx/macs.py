@@ -208,7 +208,7 @@ _COUNTS: Mapping[str, Callable[[_Node], int]] = {
     "MultiHeadAttention": _multi_head_attention,
     "QAttention": _projected_attention(8),
 }
-"""Functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""
+"""Dictionary of functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""
 _MULTIPLYING = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.RECURRENCE, Effect.UNCOUNTED) | _COUNTS.keys()
 """Names of ONNX operators that multiply values by weights or by other values, counted or not."""
 _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}

@@ -32,7 +32,7 @@ from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
 
 _WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), Conv), **POOLS}
-"""Layer classes with a sliding window over one map, by the ONNX operators that they are made of."""
+"""Dictionary of layer classes with a sliding window over one map, by the ONNX operators that they are made of."""
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 """Set of names of ONNX operators that can flatten a map before a fully connected layer."""
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
@@ -189,7 +189,7 @@ class _Graph:
     def __init__(self, index: GraphIndex, where: str, dense: bool) -> None:
         self.index, self.where, self._dense = index, where, dense
         self.variable = index.with_dependents(index.inputs)
-        """Names of the tensors that depend on an input of the model."""
+        """Set of names of the tensors that depend on an input of the model."""
         self._pools = 0
 
     def shape(self, tensor: str) -> tuple[int, ...]:

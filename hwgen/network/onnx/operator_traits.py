@@ -200,7 +200,7 @@ TRAITS: Mapping[str, Traits] = {
         Traits(Effect.OTHER, operands=(0,), like="Identity"),
     ),
 }
-"""Traits of all known ONNX operators, by the operator's name."""
+"""Dictionary of traits of all known ONNX operators, by the operator's name."""
 
 
 def with_effect(*effects: Effect) -> frozenset[str]:
@@ -228,10 +228,10 @@ CONVOLUTIONS = {
     for name, traits in TRAITS.items()
     if traits.effect is Effect.CONVOLUTION and not traits.channels_last
 }
-"""Input index of the weights of each convolution operator with channels first, by the operator's name."""
+"""Dictionary by the operator's name: input index of the weights of each convolution operator with channels first."""
 PRODUCTS = {
     name: traits.operands[1]
     for name, traits in TRAITS.items()
     if traits.effect is Effect.PRODUCT and len(traits.operands) > 1
 }
-"""Input index of the second matrix of each ONNX operator that multiplies two inputs, by the operator's name."""
+"""Dictionary by operator: input index of the second matrix of each ONNX operator that multiplies two inputs."""

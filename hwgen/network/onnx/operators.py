@@ -199,4 +199,4 @@ OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,
 }
-"""Functions that import an ONNX node into a builder, by the ONNX operator's name."""
+"""Dictionary of functions that import an ONNX node into a builder, by the ONNX operator's name."""

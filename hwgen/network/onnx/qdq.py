@@ -329,9 +329,9 @@ def _add_to_sums(
 
 
 _BIASES = {"QGemm": 6, "QLinearConv": 8}
-"""Index of the input that holds the bias, by the ONNX operator on integers."""
+"""Dictionary by the ONNX operator on integers: index of the input that holds the bias."""
 _OUTPUTS = {"QGemm": 7, "QLinearConcat": 0}
-"""Input index of the output's scale, by operator, unless it follows the last operand's zero point."""
+"""Dictionary by operator: input index of the output's scale, unless it follows the last zero point."""
 ON_INTEGERS = (
     *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
     *("QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid"),
@@ -437,4 +437,4 @@ OPERATORS = {
     "Relu": _relu,
     "ConvInteger": _conv_integer,
 }
-"""Functions that import operators of QDQ models, and ConvInteger, by the ONNX operator's name."""
+"""Dictionary of functions that import operators of QDQ models, and ConvInteger, by the ONNX operator's name."""

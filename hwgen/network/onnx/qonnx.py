@@ -49,7 +49,7 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "HALF_UP": lambda x: np.sign(x) * np.floor(np.abs(x) + np.float32(0.5)),
     "HALF_DOWN": lambda x: np.sign(x) * np.ceil(np.abs(x) - np.float32(0.5)),
 }
-"""Rounding functions of QONNX's Quant, by the attribute ``rounding_mode``."""
+"""Dictionary of rounding functions of QONNX's Quant, by the attribute ``rounding_mode``."""
 _TO_EVEN = ("ROUND", "HALF_EVEN")
 """Tuple of rounding modes of QONNX's Quant that equal the rounding of QuantizeLinear."""
 _OTHERWISE = "or quantise the average or the sum before it again, by a Quant with ROUND"

@@ -17,7 +17,7 @@ from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.pixels import Pixels
 
 _QUANTISED = {TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127)}
-"""Lowest and highest value of each 8-bit integer type that a quantiser can output, by ONNX element type."""
+"""Dictionary by ONNX element type: lowest and highest value of each 8-bit integer type that a quantiser can output."""
 
 
 def with_raw_pixels(model: onnx.ModelProto, pixels: Pixels, where: str) -> onnx.ModelProto:

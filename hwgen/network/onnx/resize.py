@@ -354,4 +354,4 @@ def _sources(
 
 
 OPERATORS = {"Resize": _resize, "Upsample": _resize}
-"""Functions that import Resize and Upsample, by the ONNX operator's name."""
+"""Dictionary of functions that import Resize and Upsample, by the ONNX operator's name."""

@@ -92,7 +92,7 @@ class Rewriter:
         self.cost = Counter[str]()
         """Counts of what rules have computed, by a name and in a unit that the rule chooses."""
         self.replaced: dict[str, Replacement] = {}
-        """Tensors that replace the outputs of removed nodes, by the output's name."""
+        """Dictionary of tensors that replace the outputs of removed nodes, by the output's name."""
         self.float_tensors: set[str] = set()
         """Set of tensors that ONNX Runtime computes in floats, though a rule quantises them or merged quantisers."""
         self._renamed: dict[str, str] = {}

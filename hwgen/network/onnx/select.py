@@ -22,7 +22,7 @@ from hwgen.network.ops import Crop, DepthToSpace, Pad, Resample, SpaceToDepth
 from hwgen.network.rescale import rule_of
 
 AXES = {CHANNELS: "channels", ROWS: "rows", COLUMNS: "columns"}
-"""Names of a feature map's axes (channels, rows, columns) for error messages, by the axis's index."""
+"""Dictionary of names of a feature map's axes (channels, rows, columns) for error messages, by the axis's index."""
 _ENDLESS = (1 << 31) - 1
 """Smallest ``ends`` value of an ONNX Slice that means the end of the axis, however long the axis is."""
 
@@ -296,7 +296,7 @@ _FROM_INSIDE: dict[str, Callable[[int], int]] = {
     "reflect": lambda size: size - 1,
     "edge": lambda size: MAX_SIDE,
 }
-"""Maximum number of pixels that a mode of ONNX Pad can add at a side, given the map's size, by the mode's name."""
+"""Dictionary by ONNX Pad mode: a function from the map's size to the most pixels that it can add at a side."""
 
 
 def _pad(build: Builder, node: onnx.NodeProto) -> None:
@@ -514,4 +514,4 @@ OPERATORS = {
     "SpaceToDepth": _space_to_depth,
     "Pad": _pad,
 }
-"""Functions that import operators which move pixels or channels, by the ONNX operator's name."""
+"""Dictionary of functions that import operators which move pixels or channels, by the ONNX operator's name."""

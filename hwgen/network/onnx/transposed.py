@@ -254,4 +254,4 @@ def _phase_by_phase(channels: np.ndarray, phases: int) -> list[int]:
 
 
 OPERATORS = {"ConvTranspose": _conv_transpose}
-"""Functions that import ConvTranspose, by the ONNX operator's name."""
+"""Dictionary of functions that import ConvTranspose, by the ONNX operator's name."""

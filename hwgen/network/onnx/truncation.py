@@ -18,7 +18,7 @@ import numpy as np
 _UNSIGNED = {"DOWN": "FLOOR", "UP": "CEIL"}
 """Dictionary: rounding towards zero (DOWN) or away from it (UP), and its equal for numbers that aren't negative."""
 _HALVES = {"HALF_UP": 1, "HALF_DOWN": -1, "HALF_EVEN": 0, "ROUND": 0}
-"""Direction (1 up, -1 down, 0 to even) of rounding positive halves, by name of the mode to the nearest integer."""
+"""Dictionary by mode of rounding to nearest: direction (1 up, -1 down, 0 to even) of positive halves."""
 _MAX_SHIFT = 16
 """Maximum number of bits that a Trunc may drop."""
 

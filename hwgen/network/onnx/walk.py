@@ -142,11 +142,11 @@ class ImportWalk:
         self.refused_inputs: list[str] = []
         """List of error messages about the model inputs that were refused."""
         self.reached_ends: dict[str, tuple[OutputEnd, PendingLayer]] = {}
-        """Hardware output and its layer that each model output is computed from, by model output."""
+        """Dictionary by model output: the hardware output that it is computed from, with that output's layer."""
         self._elsewhere: dict[int, PendingLayer] = {}
         """Dictionary by ``id`` of unfinished placeholder layers of maps that no layer can compute."""
         self._guessed: dict[int, str] = {}
-        """Unsupported operators whose output map has a guessed layout, by the placeholder layer's ``id``."""
+        """Dictionary by the placeholder layer's ``id``: unsupported operators whose output map has a guessed layout."""
         # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(graph.outputs))
         ends = dict.fromkeys(until) or {value.name: TailSearch(graph, value) for value in model.graph.output}

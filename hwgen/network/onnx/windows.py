@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import onnx
 
 _NAMED = {1: ("one", "positive numbers", "a positive number"), 2: ("two", "positive pairs", "a positive pair")}
-"""Words for error messages about windows, by number of dimensions (1 or 2): count, plural and singular."""
+"""Dictionary by number of dimensions (1 or 2) of words for messages: count, plural and singular."""
 
 
 WHOLE_MAPS = frozenset(("GlobalMaxPool", "ReduceMax"))

@@ -24,7 +24,7 @@ _MOVES: tuple[type[Op], ...] = (Upsample, Resample, Interpolate, Select, Crop, P
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *JOINS, Copy, *_MOVES, Lookup, LRN)}
 
 POOLS: dict[str, type[Op]] = {name: op for op in _POOLS for name in op.operators}
-"""Layer classes of pools, by the names of the ONNX operators that they compute."""
+"""Dictionary of layer classes of pools, by the names of the ONNX operators that they compute."""
 
 __all__ = [
     "JOINS",

@@ -260,7 +260,7 @@ class Op(ABC):
         """
 
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """Return a pair: begin and end of the map's rows (axis 0) or columns that ``begin`` to ``end`` read.
+        """Return a pair: begin and end of the rows (axis 0) or columns inside the map that outputs read.
 
         Both intervals are half-open. Outputs whose windows are entirely in the padding need an empty interval.
         """
@@ -269,7 +269,7 @@ class Op(ABC):
         return min(max(first, 0), limit), min(max(last, 0), limit)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return a pair: begin and end of rows (axis 0) or columns, with padding, that ``begin`` to ``end`` read.
+        """Return a pair: begin and end of rows (axis 0) or columns, padding included, that outputs read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included.
         """

@@ -668,4 +668,4 @@ _JOINED = {
     "$xor": _exclusive,
     "$xnor": lambda one, other: _inverted(_exclusive(one, other)),
 }
-"""Polynomials of two bits that a bitwise cell computes, as functions by cell type."""
+"""Dictionary of polynomials of two bits that a bitwise cell computes, as functions by cell type."""

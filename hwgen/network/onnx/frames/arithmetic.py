@@ -344,7 +344,7 @@ RULES: Mapping[str, Rule] = {
     "QGemm": _general_product(0, 3, addend=6),
     "Einsum": _einsum,
 }
-"""Rules for the axis of a batch's frames after operators that compute, by ONNX operator."""
+"""Dictionary of rules for the axis of a batch's frames after operators that compute, by ONNX operator."""
 
 
 def is_elementwise(operator: str) -> bool:

@@ -417,4 +417,4 @@ RULES: Mapping[str, Rule] = {
     "GatherND": _gathered_nd,
     "ScatterND": _scattered_nd,
 }
-"""Rules for the axis of a batch's frames after operators that move values, by ONNX operator."""
+"""Dictionary of rules for the axis of a batch's frames after operators that move values, by ONNX operator."""

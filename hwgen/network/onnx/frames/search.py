@@ -36,7 +36,7 @@ from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import Effect, traits_of
 
 RULES: Mapping[str, Rule] = {**arithmetic.RULES, **moving.RULES}
-"""Rules for the axis of a batch's frames in a node's outputs, by operator of ONNX or com.microsoft."""
+"""Dictionary of rules for the axis of a batch's frames in a node's outputs, by operator of ONNX or com.microsoft."""
 
 
 RAGGED: Mapping[str, Special] = {
@@ -44,7 +44,7 @@ RAGGED: Mapping[str, Special] = {
     "NonZero": Special.RAGGED,
     "Unique": Special.RAGGED,
 }
-"""Kind of output (`Special`) by ONNX operator, for operators whose output size depends on their inputs' values."""
+"""Mapping by ONNX operator whose output size depends on its inputs' values: kind of output (`Special`)."""
 
 
 def after_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> Position:
