@@ -16,7 +16,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.program.array_pass import Pass
 from hwgen.program.layout import WORD, blocks
-from hwgen.program.split import splits
+from hwgen.program.split import frames_per_round, splits
 from hwgen.program.tiles import Room, TilingCost, best_tilings, fold_steps
 from hwgen.work import spread
 
@@ -96,7 +96,7 @@ class Workload:
             teams = engine.cores // members
             by_rows = np.minimum(teams, np.where(self._keeps_rows, 1, -(-self._rows // self._edge)))
             rows = -(-self._rows // (by_rows * self._edge)) * self._edge
-            frames = min(teams, self._frames)
+            frames = frames_per_round(self._frames, min(teams, self._frames))
             member_cycles = -(-folds // members) * group_cycles
             for team_rows, at_once in ((rows, 1), (self._rows, frames)):
                 cycles = -(-team_rows * self._columns // engine.pixels) * member_cycles / at_once
@@ -118,7 +118,7 @@ def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction,
     requests = [(division.bare, room) for divisions in options.values() for division in divisions]
     costs = iter(spread(_cost, requests, shared=(engine,), what="comparing engines", unit="shape"))
     best = {
-        shape: min((_per_frame(division, next(costs)) for division in divisions), key=lambda cost: cost.cycles)
+        shape: min((_per_frame(division, next(costs), frames) for division in divisions), key=lambda cost: cost.cycles)
         for shape, divisions in options.items()
     }
     cycles = sum(best[task.shape].cycles for task in passes)
@@ -160,9 +160,9 @@ def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None
     return cost
 
 
-def _per_frame(task: Pass, cost: TilingCost | None) -> Estimate:
+def _per_frame(task: Pass, cost: TilingCost | None, run_frames: int) -> Estimate:
     """Return an `Estimate`: cycles and bytes per frame of a pass (run of the array) for several frames at once."""
     if cost is None:
         return Estimate(np.inf, np.inf)
-    frames = task.split.frames
+    frames = frames_per_round(run_frames, task.split.frames)
     return Estimate(max(cost.array, cost.port) / frames, WORD * cost.words / frames)

@@ -19,7 +19,7 @@ from hwgen.program.given_tilings import tiling_cost
 from hwgen.program.jobs import Emitter, TiledPass
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import FusedLayer, MapLocation
-from hwgen.program.split import UNDIVIDED, splits
+from hwgen.program.split import UNDIVIDED, frames_per_round, splits
 from hwgen.program.tiles import Room, Tiling, TilingCost, best_tilings, pieces, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
@@ -329,14 +329,19 @@ class Grouping:
             tiling = self._fixed.get(task.name)
             if tiling is not None:
                 tiled_passes.append(self._tiled(task, tiling, self._whole))
-                cycles += max(tiled_passes[-1].array, tiled_passes[-1].port) / tiled_passes[-1].task.split.frames
+                at_once = tiled_passes[-1].task.split.frames
+                cycles += max(tiled_passes[-1].array, tiled_passes[-1].port) / self._per_round(at_once)
                 continue
             options = [tiled_pass for tiled_pass in tried[task] if tiled_pass.task.split.frames == frames]
             if not options:
                 return None
             tiled_passes.append(min(options, key=lambda tiled_pass: self._measured((tiled_pass,))))
-            cycles += self._measured((tiled_passes[-1],)) / frames
+            cycles += self._measured((tiled_passes[-1],)) / self._per_round(frames)
         return JobGroup((layer.step,), tuple(tiled_passes), cycles)
+
+    def _per_round(self, at_once: int) -> float:
+        """Return the mean number of the run's frames per round, if so many frames are computed at once."""
+        return frames_per_round(len(self._locations), at_once)
 
     def _all_together(
         self,
@@ -368,7 +373,7 @@ class Grouping:
         self._find_all(((task, room, 1) for group, room in rooms for task in group), "looking for smaller tiles")
         options_of = {
             (begin, end, frames): self._tried_together(
-                tasks[begin, end, frames], frames * sum(single_cycles[begin:end])
+                tasks[begin, end, frames], self._per_round(frames) * sum(single_cycles[begin:end])
             )
             for begin, end, frames in spans
         }
@@ -380,7 +385,7 @@ class Grouping:
         for (begin, end, frames), combinations in options_of.items():
             if combinations:
                 tiled_passes = min(combinations, key=self._measured)
-                cycles = self._measured(tiled_passes) / frames
+                cycles = self._measured(tiled_passes) / self._per_round(frames)
                 group = JobGroup(tuple(layer.step for layer in layers[begin:end]), tiled_passes, cycles)
                 groups_by_end.setdefault(end, []).append((begin, group))
         return groups_by_end

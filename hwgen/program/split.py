@@ -59,6 +59,14 @@ class Split:
         return " x ".join([*teams, *([f"{self.members} maps"] if self.members > 1 else [])])
 
 
+def frames_per_round(frames: int, at_once: int) -> float:
+    """Return the mean number of frames per round, if a run's frames are computed ``at_once`` per round.
+
+    The last round of three frames, two at once, has one frame.
+    """
+    return frames / -(-frames // at_once)
+
+
 #: Division of a layer that a single core computes.
 UNDIVIDED = Split()
 

@@ -52,6 +52,8 @@ MAX_WORK, ONE_CORE_WORK = 20_000, 5
 SMALL_WORK, MARGIN = 2_000, 0.9
 #: Smallest ratio of exact cycles to estimated ones that is expected of an engine, by its variant.
 MIN_ERRORS = {Variant.ONE_CORE: 0.87, Variant.CORES: 0.95, Variant.MAP_MEMORY: 0.95}
+#: Largest such ratio of a compiled engine that is expected of others of its kind, too.
+MAX_ERROR = 1.1
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order that keeps a box of input pixels on chip for all folds of output channels; outermost loop first.
@@ -134,7 +136,7 @@ class EngineTemplate(Template):
             with suppress(PlanError):  # the buffers hold no tile of a layer
                 group = cls._compile_for(engine, task, network)
                 compiled.append(group)
-                errors.setdefault(kind(engine), group.frame_cycles / option.estimate.cycles)
+                errors.setdefault(kind(engine), min(group.frame_cycles / option.estimate.cycles, MAX_ERROR))
         return min(compiled, key=_sort_key) if compiled else cls._compile_for(first, task, network)
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:

@@ -210,7 +210,7 @@ def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return an `EngineConfig` of several cores with the deepest map and weight buffers that fit the board.
 
     Map buffers are in UltraRAM if the board has enough of it. An engine with one core is returned unchanged. Buffers
-    that exceed `MAX_LUTS` of the LUTs are used if all do.
+    may exceed `MAX_LUTS` of the LUTs only if all do.
     """
     if not engine.has_cores:
         return engine

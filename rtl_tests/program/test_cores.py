@@ -31,7 +31,7 @@ from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import WORD
-from hwgen.program.split import Split, splits
+from hwgen.program.split import Split, frames_per_round, splits
 from hwgen.program.tiles import Tiling, best_tilings
 from hwgen.schedule.engine import EngineSchedule, map_bytes_read
 
@@ -252,3 +252,11 @@ def test_a_division_that_the_cores_cannot_make():
     tiling = Tiling(rows=1, columns=1, box_rows=1, channels=24, taps=3, maps_stay=True, teams=3, members=2)
     with pytest.raises(PlanError, match="3 teams of 2 cores can't divide the layer on an engine of 4 cores"):
         schedule(alone(conv()), replace(SMALL, cores=4), tilings={"conv": tiling}, frames=3)
+
+
+@pytest.mark.parametrize(
+    ("frames", "at_once", "mean"), [(4, 4, 4), (4, 3, 2), (4, 2, 2), (3, 2, 1.5), (5, 4, 2.5), (1, 1, 1)]
+)
+def test_frames_of_a_round(frames, at_once, mean):
+    """Three teams compute four frames in two rounds, as two teams do: the last round counts whole."""
+    assert frames_per_round(frames, at_once) == mean
