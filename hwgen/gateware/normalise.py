@@ -133,7 +133,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def guesses(self) -> tuple[int, ...]:
-        """List of estimated outputs by distance of the input from its zero point, if LRN has one factor.
+        """Tuple of estimated outputs by distance of the input from its zero point, if LRN has one factor.
 
         The output's distance from its zero point is ``k`` or ``k + 1``.
         """

@@ -509,7 +509,7 @@ class _PassJobs:
         return True
 
     def _team_rows(self, span: Span, advance: int, height: int) -> slice | np.ndarray:
-        """Return an array of the map rows that all teams of cores access, from (begin, end) of the first team.
+        """Return a slice or array: map rows that all teams of cores access, from the first team's (begin, end).
 
         The intervals of successive teams are ``advance`` rows apart. Rows beyond the map are left out.
         """
@@ -524,7 +524,7 @@ class _PassJobs:
         return self.task.rows * self.task.window.stride[0]
 
     def _input_rows(self, span: Span) -> slice | np.ndarray:
-        """Return an array of the input rows that all teams of cores read, from (begin, end) of the first team."""
+        """Return a slice or array: input rows that all teams of cores read, from the first team's (begin, end)."""
         return self._team_rows(span, self._input_advance, self.task.height)
 
     def reads(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
@@ -888,7 +888,7 @@ class _PassJobs:
         return entry
 
     def _operand_rows(self, tile: _Tile) -> slice | np.ndarray:
-        """Return an array of rows of the added or multiplied map that all teams of cores read for an output tile."""
+        """Return a slice or array: rows of the added or multiplied map that all cores' teams read for a tile."""
         if self.task.reads_pixel:
             return slice(0, 1)
         return self._team_rows(tile.rows, self.task.rows, self.split.total_rows)

@@ -217,7 +217,7 @@ class StagePrices(Prices):
         self._stages, self._resource = stages, resource
         self._multipliers, self._in_luts = multipliers, in_luts
         self._windows: dict[str, dict[int, tuple[float, int]]] = {}
-        """Dictionary by (layer, ``Tk``) of line buffers' LUTs: per further input channel, and for the first."""
+        """Dictionary by layer, then ``Tk``, of line buffers' LUTs: per further input channel, for the first."""
 
     def forms(self, work: LayerWork) -> Sequence[Form]:
         if not work.weighted:

@@ -92,7 +92,7 @@ class BusShellConfig(ForDevice):
     @property
     @abstractmethod
     def prefixes(self) -> Mapping[str, str]:
-        """Dictionary from each bus's name in the shell's signature to the prefix of its Verilog ports (``s_axis``)."""
+        """Mapping from each bus's name in the shell's signature to the prefix of its Verilog ports (``s_axis``)."""
 
     @property
     @abstractmethod

@@ -525,7 +525,7 @@ floats."""
 
 
 def units(graph: GraphIndex) -> Mapping[str, float]:
-    """Return a dict by float tensor: largest permitted fixed-point step (LSB), as a real number.
+    """Return a mapping by float tensor: largest permitted fixed-point step (LSB), as a real number.
 
     It is a power of two times the scale of a later QuantizeLinear. Tensors that no QuantizeLinear depends on without
     another quantiser in between are left out.

@@ -271,7 +271,7 @@ class _Graph:
         return self._dense and node.op_type in PRODUCTS and self._matrix_sizes(node)[:1] == (prod(shape[1:]),)
 
     def _matrix_sizes(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Return a pair (tuple) of a matrix product's numbers of inputs and outputs; empty for a matrix not constant.
+        """Return a pair of a matrix product's numbers of inputs and outputs; an empty tuple if no constant matrix.
 
         The result is empty as well if the other operand is a constant, or the size of the matrix is not known.
         """
