@@ -58,7 +58,7 @@ class Origin:
         return Origin(self.source, index, in_frame // len(self.index) * self.ahead, self.delay[entries])
 
     def waited_for(self, target: Any, *, after: Times | int = 0) -> Wait:
-        """Return the constraint (`Wait`) that event ``n`` of ``target`` is ``after`` or more cycles after beat ``n``.
+        """Return the `Wait`: event ``n`` of ``target`` comes at least ``after`` cycles after this origin's beat ``n``.
 
         ``target`` is the key of a sequence.
         """

@@ -518,9 +518,9 @@ _TYPICAL = 32
 _GATES = {"HardSigmoid", "Sigmoid", "Softmax", "Tanh"}
 """Set of names of ONNX operators whose results lie between -1 and 1."""
 _MOVED = with_effect(Effect.POOL, Effect.GLOBAL_POOL, Effect.RENAMING, Effect.RESIZE, Effect.SAME, Effect.SELECTION)
-"""Names of ONNX operators whose results have the same fixed-point step as their input."""
+"""Set of ONNX operators whose results have the same fixed-point step as their input."""
 _ENDS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.QUANTISER)
-"""Names of ONNX operators that end the search for a later QuantizeLinear, because they don't read fixed-point
+"""Set of ONNX operators that end the search for a later QuantizeLinear, because they don't read fixed-point
 floats."""
 
 

@@ -26,15 +26,15 @@ from hwgen.network.onnx.windows import WHOLE_MAPS
 _BOUNDING = {"Clip", "Relu"}
 """Set of names of ONNX operators that can stand between an operator with float weights and its QuantizeLinear."""
 _MOVING = with_effect(Effect.SELECTION, Effect.RESIZE) | {"Concat", "Split"}
-"""Names of ONNX operators that move values, and that the importer can build only for quantised maps."""
+"""Set of ONNX operators that move values, and that the importer can build only for quantised maps."""
 _RENAMING = with_effect(Effect.RENAMING) | {"MaxPool"}
-"""Names of ONNX operators, other than `_MOVING`, whose output is a quantised map if their input is one."""
+"""Set of ONNX operators, other than `_MOVING`, whose output is a quantised map if their input is one."""
 _SELECTING = WHOLE_MAPS | {"MaxPool"}
 """GlobalMaxPool, ReduceMax and MaxPool: their float operand is quantised first only if other nodes read it, too."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
-"""Names of ONNX operators that give the same integers whether their input or their output is quantised."""
+"""Set of ONNX operators that give the same integers whether their input or their output is quantised."""
 _SUMS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT) | {"LRN"}
-"""Names of ONNX operators whose results depend on several values of a map, so that no table can list them."""
+"""Set of ONNX operators whose results depend on several values of a map, so that no table can list them."""
 _INT8 = np.iinfo(np.int8)
 
 

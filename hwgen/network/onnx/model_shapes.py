@@ -38,7 +38,7 @@ _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
 """Set of names of the ONNX operators that cost nothing in hardware."""
 _POINTWISE = with_effect(*POINTWISE, Effect.QUANTISER, Effect.SAME) | {"BatchNormalization", "LRN"}
-"""Names of ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
+"""Set of ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
 
 An operator on two operands counts if one of them is constant.
 """

@@ -17,7 +17,7 @@ from hwgen.network.onnx.operator_traits import PRODUCTS, Effect, traits_of
 from hwgen.network.onnx.walk import ImportWalk
 
 _PRODUCTS = PRODUCTS | {"Einsum": 1}
-"""Names of ONNX operators that multiply matrices, with the input index of the second operand."""
+"""Dictionary by ONNX operator that multiplies matrices: input index of the second operand."""
 _LOOPS = {"Loop", "Scan"}
 """Set of names of ONNX operators that run a graph repeatedly."""
 _REARRANGING = {
