@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hwgen import work
 from hwgen.cli import options
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, check_default
@@ -92,19 +91,11 @@ def check_options(arguments: argparse.Namespace) -> None:
         raise InputError("--program is compiled for a fixed number of frames: leave --batch out, or recompile it")
 
 
-def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
+def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace, run_options: dict[str, Any]) -> Result:
     """Simulate frames on the engine in the folder ``--engine``; return a `Result` with outputs and cycles.
 
     The engine runs the program of ``--program``, or else one that is compiled now.
     """
-    run_options = {
-        "waves": arguments.waves,
-        "progress": True,
-        "jobs": arguments.jobs or (None if arguments.cluster else work.cores()),
-        "cluster": arguments.cluster,
-        "memory_latency": arguments.memory_latency,
-        "bandwidth": arguments.bandwidth,
-    }
     if arguments.program is not None:
         return model.run(arguments.engine, arguments.program, frames, **run_options)
     design = _compiled(model, arguments)

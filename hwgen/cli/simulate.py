@@ -14,7 +14,8 @@ from hwgen.errors import InputError
 from hwgen.simulators import DEFAULT, SIMULATORS, entry, names
 
 if TYPE_CHECKING:
-    from hwgen.api import Inputs, Model
+    from hwgen.api import Inputs, Model, Result
+    from hwgen.boards import Board
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
@@ -76,27 +77,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     count = options.frame_count(model, frames, labels)  # refuses unfit frames before planning, which can take long
     if note := check_jobs(arguments, count):
         print(note)
-    known: dict[str, Any] = {"title": f"{model.name} on the engine in {arguments.engine}"}
-    if arguments.design is not None:
-        known = {"title": f"{model.name} in the design in {arguments.design}"}
-        result = weights.simulate(model, frames, arguments)
-    elif board is None:
-        result = engine.simulate(model, frames, arguments)
-    else:
-        design = common.steered(model, board, arguments)
-        print(design.table(), flush=True)
-        result = design.simulate(
-            frames,
-            simulator=arguments.simulator,
-            waves=arguments.waves,
-            **waves.choice(arguments),
-            progress=True,
-            jobs=arguments.jobs or (None if arguments.cluster else work.cores()),
-            cluster=arguments.cluster,
-            memory_latency=arguments.memory_latency,
-            bandwidth=arguments.bandwidth,
-        )
-        known = {} if arguments.report is None else design.document()
+    result, known = _simulated(model, board, frames, arguments)
     accuracy = None if labels is None else result.accuracy(labels)
     outputs.add(arguments.output, values_bytes(result.integers if arguments.integers else result.outputs))
     if arguments.json is not None:
@@ -118,6 +99,37 @@ def simulate(arguments: argparse.Namespace) -> int:
         bytes_too = "" if result.predicted_bytes is None else " or bytes"
         print(f"hwgen: the cycles{bytes_too} differ from the prediction", file=sys.stderr)
     return 0 if result.ok else 1
+
+
+def _simulated(
+    model: Model, board: Board | None, frames: Inputs, arguments: argparse.Namespace
+) -> tuple[Result, dict[str, Any]]:
+    """Simulate a design or an engine; return the result and the part of the report's page that describes the hardware.
+
+    The hardware is the design of ``--design``, a plan for ``board``, or the engine of ``--engine``.
+    """
+    run_options = {
+        "waves": arguments.waves,
+        "progress": True,
+        "jobs": arguments.jobs or (None if arguments.cluster else work.cores()),
+        "cluster": arguments.cluster,
+        "memory_latency": arguments.memory_latency,
+        "bandwidth": arguments.bandwidth,
+    }
+    known: dict[str, Any] = {}
+    if arguments.design is not None:
+        design = model.retrained(arguments.design, board=arguments.board)
+        known = {"title": f"{model.name} in the design in {arguments.design}"}
+    elif board is not None:
+        design = common.steered(model, board, arguments)
+    else:
+        known = {"title": f"{model.name} on the engine in {arguments.engine}"}
+        return engine.simulate(model, frames, arguments, run_options), known
+    print(design.table(), flush=True)
+    result = design.simulate(frames, simulator=arguments.simulator, **waves.choice(arguments), **run_options)
+    if not known and arguments.report is not None:
+        known = design.document()
+    return result, known
 
 
 def add_golden_options(parser: argparse.ArgumentParser) -> None:

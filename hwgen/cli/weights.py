@@ -1,19 +1,15 @@
-"""Command ``hwgen weights``, and the simulation of a retrained model on an existing design."""
+"""Command ``hwgen weights``, and the options that simulate a retrained model on an existing design."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from hwgen import simulators, work
-from hwgen.cli import options, waves
+from hwgen import simulators
+from hwgen.cli import options
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, check_default
 from hwgen.errors import InputError
 from hwgen.options import flag
-
-if TYPE_CHECKING:
-    from hwgen.api import Inputs, Model, Result
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -72,20 +68,3 @@ def check_options(arguments: argparse.Namespace) -> None:
     if not simulators.entry(arguments.simulator).reads_verilog:
         able = simulators.names(lambda simulator: simulator.reads_verilog)
         raise InputError(f"--design is Verilog, which needs --simulator {able}, not {arguments.simulator}")
-
-
-def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
-    """Simulate the design in the folder ``--design`` with the model's weights; return a `Result` (outputs, cycles)."""
-    design = model.retrained(arguments.design, board=arguments.board)
-    print(design.table(), flush=True)
-    return design.simulate(
-        frames,
-        simulator=arguments.simulator,
-        waves=arguments.waves,
-        **waves.choice(arguments),
-        progress=True,
-        jobs=arguments.jobs or (None if arguments.cluster else work.cores()),
-        cluster=arguments.cluster,
-        memory_latency=arguments.memory_latency,
-        bandwidth=arguments.bandwidth,
-    )

@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.circuit_forms import Modelled
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.multipliers import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.lut_multiplier import DotOperands
 
 __all__ = ["LutProducts", "LutProductsConfig"]
 
@@ -156,10 +157,13 @@ class LutProducts(Modelled[LutProductsConfig]):
 
     def circuit(self) -> Module:
         m, config = Module(), self.config
-        step = Const(0) if config.step_shape is None else self.step
-        weights = [self._by_position(channel) for channel in self.weights]
-        names = [f"channel_{channel}" for channel in self._channels]
-        sums = config.multiplier.sums(m, config.dots, self._by_position(self.operands), weights, step, names)
+        operands = DotOperands(
+            self._by_position(self.operands),
+            [self._by_position(channel) for channel in self.weights],
+            [f"channel_{channel}" for channel in self._channels],
+            Const(0) if config.step_shape is None else self.step,
+        )
+        sums = config.multiplier.sums(m, config.dots, operands)
         m.d.comb += [port.eq(total) for port, total in zip(self.sums, sums, strict=True)]
         return m
 

@@ -49,11 +49,7 @@ class RecodeConfig(ValueTables):
         inputs = self.window.inputs
         if not self.window.in_turn or len(self.tables) != len(inputs):
             raise ConfigError(f"window must take {len(self.tables)} inputs in turn, not {self.window!r}")
-        for beat, table in zip(inputs, self.tables, strict=True):
-            if not table and beat.shape != self.result:
-                raise ConfigError(f"tables must be given for inputs of other types than {self.result}, as {beat.shape}")
-            if table and len(table) != 1 << beat.bits:
-                raise ConfigError(f"tables must have an entry for each of {1 << beat.bits} values, not {len(table)}")
+        self.check_entries()
 
     @property
     def lanes(self) -> int:

@@ -36,6 +36,20 @@ class ValueTables(Weightless):
         """Whether any input map has a table; without tables, all values pass unchanged."""
         return any(self.tables)
 
+    def check_entries(self) -> None:
+        """Raise ConfigError unless each table has an entry per input value, and only inputs of the result's type none.
+
+        Raises
+        ------
+        ConfigError
+            If a table does not fit its input.
+        """
+        for beat, table in zip(self.window.inputs, self.tables, strict=True):
+            if not table and beat.shape != self.result:
+                raise ConfigError(f"tables must be given for inputs of other types than {self.result}, as {beat.shape}")
+            if table and len(table) != 1 << beat.bits:
+                raise ConfigError(f"tables must have an entry for each of {1 << beat.bits} values, not {len(table)}")
+
     def words(self, index: int) -> list[int]:
         """Return the memory words (list of integers) of input map ``index``'s table, addressed by value bits."""
         return by_bits(self.tables[index], signed=self.window.inputs[index].signed)

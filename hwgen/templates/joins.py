@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,7 +18,7 @@ from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.interpolate import FloatWeightedSumConfig, WeightedSumConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
-from hwgen.gateware.layer import LayerCompute, LayerFinish
+from hwgen.gateware.layer import LayerCompute, LayerConfig, LayerFinish
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.multipliers import PLAIN, Multiplier
 from hwgen.gateware.product import ProductConfig
@@ -30,7 +30,6 @@ from hwgen.gateware.select import CollectLayerConfig, SelectConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.threshold import ThresholdConfig, first_sums
-from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.weights import Weights
 from hwgen.network import ops
@@ -39,19 +38,18 @@ from hwgen.network.ops.join import Recoded
 from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import Shares, find_shares
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.stage import Kind, Stage, beat_format, block_rams, channel_fields, requantiser
+from hwgen.templates.stage import Kind, Stage, beat_format, block_rams, channel_fields, output_beats, requantiser
 from hwgen.templates.work import BlockOrder, LayerWork, SelectOrder, TurnOrder, Unroll
 
 #: Maximum number of bits of a sum of several maps. Scales of very different size need many bits.
 MAX_SUM_BITS = 53
-
-Built = TypeVar("Built", bound=JoinLayerConfig)
 
 
 class StepStage(Stage[Kind]):
     """Base class of the planner's models of layers without a line buffer, such as sums, concatenations and lookups."""
 
     direct_inputs, has_line_buffer = 1, False
+    layer_type = JoinLayerConfig
 
     @property
     def max_lanes(self) -> tuple[int, int]:
@@ -66,25 +64,13 @@ class StepStage(Stage[Kind]):
         """Return the `LayerFinish` configuration that turns results into outputs; ``None`` if they are outputs."""
         return None
 
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> JoinLayerConfig:
-        return self._layer(JoinLayerConfig, self.compute(sources), plan, sinks)
+    def planned(self, plan: LayerPlan, sources: Sequence[BeatFormat]) -> LayerCompute:
+        """Return a `LayerCompute`: the configuration of the layer's arithmetic as planned, for given beat formats."""
+        return self.compute(sources)
 
-    def _layer(
-        self, config_type: type[Built], compute: LayerCompute, plan: LayerPlan, sinks: Sequence[BeatFormat | None]
-    ) -> Built:
-        lanes = plan.fifo_lanes or plan.tm
-        return config_type(
-            name=self.op.name,
-            compute=compute,
-            finish=self.finish(compute, lanes),
-            fifo_lanes=lanes,
-            fifo_depths=plan.fifo_depths,
-            fifos_in=plan.fifos_in,
-            converts_first=plan.converts_first,
-            outputs=tuple(sink or beat_format(self.op.output, lanes, plan.tp) for sink in sinks),
-        )
+    def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
+        compute, lanes = self.planned(plan, sources), plan.fifo_lanes or plan.tm
+        return self.layer_config(compute, self.finish(compute, lanes), lanes, plan, sinks)
 
 
 class RequantisedStage(StepStage[Kind]):
@@ -102,22 +88,10 @@ class RequantisedStage(StepStage[Kind]):
 
     def requantiser(self, rule: Requantisation, compute: LayerCompute, lanes: int) -> RequantiseConfig:
         """Return the `RequantiseConfig` of a requantiser that applies ``rule`` to the arithmetic's results."""
-        op, source, shape = self.op, compute.window.input, compute.result
-        unload = UnloadConfig(
-            channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=shape, groups=source.groups
-        )
-        bias = (0,) * op.outputs
-        fields = channel_fields(self, shape.width, bias, lanes, unload.beats, compute.window.pixels)
+        op, window = self.op, compute.window
+        beats = output_beats(op, compute.lanes, lanes, window.input.groups)
+        fields = channel_fields(self, compute.result.width, (0,) * op.outputs, lanes, beats, window.pixels)
         return requantiser(op, rule, fields)
-
-    def _layer(
-        self, config_type: type[Built], compute: LayerCompute, plan: LayerPlan, sinks: Sequence[BeatFormat | None]
-    ) -> Built:
-        layer = super()._layer(config_type, compute, plan, sinks)
-        if not isinstance(layer.finish, RequantiseConfig):
-            return layer
-        finish = replace(layer.finish, tables_in=plan.tables_in, products_in=plan.requantise_in)
-        return replace(layer, finish=finish)
 
 
 _KNOWN: WeakKeyDictionary[ops.Add, Shares] = WeakKeyDictionary()
@@ -209,7 +183,7 @@ def thresholds(
     sum_range : tuple of int
         Smallest and largest integer.
     """
-    integer_type, source, (low_sum, high_sum) = op.output.type, compute.window.input, sum_range
+    integer_type, (low_sum, high_sum) = op.output.type, sum_range
     low, high = (int(outputs(np.array(end))) for end in sum_range)
     return ThresholdConfig(
         device=compute.window.device,
@@ -219,9 +193,7 @@ def thresholds(
         low=low,
         bits=integer_type.bits,
         signed=integer_type.signed,
-        beats=UnloadConfig(
-            channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=compute.result, groups=source.groups
-        ).beats,
+        beats=output_beats(op, compute.lanes, lanes, compute.window.input.groups),
         pixels=compute.window.pixels,
     )
 
@@ -340,17 +312,15 @@ class LookupStage(StepStage[ops.Lookup]):
             _TABLES[op] = Weights(op.table.astype(np.intc).tobytes())
         return ChannelTableConfig(window=window, tables=_TABLES[op], bits=integer_type.bits, signed=integer_type.signed)
 
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> JoinLayerConfig:
-        layer = super().layer(plan, sources, sinks)
-        if not isinstance(layer.compute, ChannelTableConfig):
-            return layer
-        return replace(layer, compute=replace(layer.compute, tables_in=plan.tables_in))
+    def planned(self, plan: LayerPlan, sources: Sequence[BeatFormat]) -> LayerCompute:
+        compute = self.compute(sources)
+        return replace(compute, tables_in=plan.tables_in) if isinstance(compute, ChannelTableConfig) else compute
 
 
 class SelectStage(StepStage[ops.Select]):
     """Planner's model of a selection of channels: registers for one pixel, and a multiplexer per lane."""
+
+    layer_type = CollectLayerConfig
 
     @property
     def max_lanes(self) -> tuple[int, int]:
@@ -364,10 +334,8 @@ class SelectStage(StepStage[ops.Select]):
         (source,) = sources
         return _pass_through(SelectConfig(device=self.device, input=source, index=self.op.index, lanes=lanes))
 
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> CollectLayerConfig:
-        return self._layer(CollectLayerConfig, self.compute(sources, plan.tm), plan, sinks)
+    def planned(self, plan: LayerPlan, sources: Sequence[BeatFormat]) -> LayerCompute:
+        return self.compute(sources, plan.tm)
 
 
 class SinglePixelStage(StepStage[Kind]):
@@ -386,16 +354,13 @@ class SinglePixelStage(StepStage[Kind]):
 class ResampleStage(SinglePixelStage[ops.Resample]):
     """Planner's model of a layer that samples its input at constant rows and columns, from a memory of some rows."""
 
+    layer_type = ResampleLayerConfig
+
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
         rows, columns = self.op.rows, self.op.columns
         window = ResampleConfig(device=self.device, input=source, source_rows=rows, source_columns=columns)
         return _pass_through(window)
-
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> ResampleLayerConfig:
-        return self._layer(ResampleLayerConfig, self.compute(sources), plan, sinks)
 
 
 class InterpolateStage(SinglePixelStage[ops.Interpolate], RequantisedStage[ops.Interpolate]):
@@ -403,6 +368,8 @@ class InterpolateStage(SinglePixelStage[ops.Interpolate], RequantisedStage[ops.I
 
     A requantiser gives outputs in fixed point. Sums are integers if float32 rounds none of them, else float32.
     """
+
+    layer_type = ResampleLayerConfig
 
     def window(self, source: BeatFormat) -> ResampleConfig:
         """Return the `ResampleConfig` of the circuit that reads the four pixels around each output pixel.
@@ -456,11 +423,6 @@ class InterpolateStage(SinglePixelStage[ops.Interpolate], RequantisedStage[ops.I
 
         return thresholds(op, compute, lanes, outputs, compute.sum_range)
 
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> ResampleLayerConfig:
-        return self._layer(ResampleLayerConfig, self.compute(sources), plan, sinks)
-
 
 def _numbered(weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the distinct weights, ascending, and each weight's index among them, as two tuples."""
@@ -470,6 +432,8 @@ def _numbered(weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]
 
 class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
     """Planner's model of DepthToSpace and SpaceToDepth, whose hardware stores some rows."""
+
+    layer_type = ReorderLayerConfig
 
     @property
     def channelwise(self) -> bool:
@@ -502,11 +466,6 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
         return _pass_through(
             ReorderConfig(device=self.device, input=source, blocks=self.op.blocks, opens=self.op.to_space)
         )
-
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> ReorderLayerConfig:
-        return self._layer(ReorderLayerConfig, self.compute(sources), plan, sinks)
 
 
 def _pass_through(

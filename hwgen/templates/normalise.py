@@ -21,7 +21,6 @@ from hwgen.gateware.weights import Weights
 from hwgen.network.ops import LRN
 from hwgen.network.ops.lrn import RIPPLE, Falls, Scale, from_bits, magnitudes, to_bits
 from hwgen.templates.joins import StepStage
-from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import beat_format
 from hwgen.templates.work import LayerWork, SerialOrder, Unroll
 
@@ -236,6 +235,8 @@ _BLOCK_RAM: WeakKeyDictionary[LRN, float] = WeakKeyDictionary()
 class LRNStage(StepStage[LRN]):
     """Planner's model of an LRN that works channel by channel: running sum, multiplier, memory of thresholds."""
 
+    layer_type = RunningScaleLayerConfig
+
     @property
     def channelwise(self) -> bool:
         """Whether an output beat has the same channel as an input beat: always true."""
@@ -305,11 +306,6 @@ class LRNStage(StepStage[LRN]):
             bits=integer_type.bits,
             signed=integer_type.signed,
         )
-
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> RunningScaleLayerConfig:
-        return self._layer(RunningScaleLayerConfig, self.compute(sources), plan, sinks)
 
     def _window(self, sums: ScaleSums, source: BeatFormat) -> RunningScaleConfig:
         op, integer_type, zero_point = self.op, self.op.input.type, self.op.input.zero_point

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from amaranth import Shape
 
 from hwgen.devices import Device, Memories
 from hwgen.errors import PlanError
@@ -105,6 +106,8 @@ class Stage(ABC, Generic[Kind]):
     """
     has_line_buffer: ClassVar[bool] = True
     """Whether the layer reads its input through a line buffer."""
+    layer_type: ClassVar[type[LayerConfig]] = LayerConfig
+    """Class of the configuration of the layer's hardware."""
 
     @property
     def channelwise(self) -> bool:
@@ -272,6 +275,33 @@ class Stage(ABC, Generic[Kind]):
             If the choices contradict each other.
         """
 
+    def layer_config(
+        self,
+        compute: LayerCompute,
+        finish: LayerFinish | None,
+        lanes: int,
+        plan: LayerPlan,
+        sinks: Sequence[BeatFormat | None],
+    ) -> LayerConfig:
+        """Return the `LayerConfig` of a layer of this arithmetic and finish, with memories and FIFOs as planned.
+
+        FIFO beats have ``lanes`` channels.
+        """
+        if isinstance(finish, ChannelsConfig):
+            finish = replace(finish, tables_in=plan.tables_in)
+        if isinstance(finish, RequantiseConfig):
+            finish = replace(finish, products_in=plan.requantise_in)
+        return self.layer_type(
+            name=self.op.name,
+            compute=compute,
+            finish=finish,
+            fifo_lanes=lanes,
+            fifo_depths=plan.fifo_depths,
+            fifos_in=plan.fifos_in,
+            converts_first=plan.converts_first,
+            outputs=tuple(sink or beat_format(self.op.output, lanes, plan.tp) for sink in sinks),
+        )
+
 
 @dataclass(frozen=True)
 class WindowStage(Stage[Kind]):
@@ -337,31 +367,17 @@ class WindowStage(Stage[Kind]):
         return self.window(plan, source).resources.lut
 
     def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
-        op, (source,) = self.op, sources
+        (source,) = sources
         window = self.window(plan, source)
-        fifo_lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
-        beats = UnloadConfig(
-            channels=op.output.channels,
-            lanes_in=plan.tm,
-            lanes_out=fifo_lanes,
-            shape=source.shape,
-            groups=source.groups,
-        ).beats
-        compute, finish = self.compute_and_finish(plan, window, fifo_lanes, beats)
-        if isinstance(finish, ChannelsConfig):
-            finish = replace(finish, tables_in=plan.tables_in)
-        if isinstance(finish, RequantiseConfig):
-            finish = replace(finish, products_in=plan.requantise_in)
-        return LayerConfig(
-            name=op.name,
-            compute=compute,
-            finish=finish,
-            fifo_lanes=fifo_lanes,
-            fifo_depths=plan.fifo_depths,
-            fifos_in=plan.fifos_in,
-            converts_first=plan.converts_first,
-            outputs=tuple(sink or beat_format(op.output, fifo_lanes, plan.tp) for sink in sinks),
-        )
+        lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
+        beats = output_beats(self.op, plan.tm, lanes, source.groups)
+        return self.layer_config(*self.compute_and_finish(plan, window, lanes, beats), lanes, plan, sinks)
+
+
+def output_beats(op: Op, lanes_in: int, lanes_out: int, groups: int) -> Beats:
+    """Return `Beats`, an output pixel's channels by beat: ``lanes_in`` are computed at once, ``lanes_out`` sent."""
+    shape = Shape(op.output.type.bits)
+    return UnloadConfig(channels=op.outputs, lanes_in=lanes_in, lanes_out=lanes_out, shape=shape, groups=groups).beats
 
 
 def channel_fields(

@@ -21,7 +21,7 @@ from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.cost import Cost, trailing_zeros
-from hwgen.gateware.layer import LayerCompute, LayerFinish
+from hwgen.gateware.layer import LayerCompute, LayerConfig, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.loaded_requantise import OUTPUT_BITS, LoadedRequantiseConfig
 from hwgen.gateware.max_pool import MaxPoolConfig
@@ -39,7 +39,6 @@ from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import ThresholdConfig, first_sums
-from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
 from hwgen.network import ops
@@ -54,8 +53,8 @@ from hwgen.templates.stage import (
     Beats,
     Stage,
     WindowStage,
-    beat_format,
     channel_fields,
+    output_beats,
     requantiser,
     rule_fields,
     weight_block_rams,
@@ -450,7 +449,7 @@ class AveragePoolStage(WindowStage[ops.AveragePool]):
 class WholeMapStage(Stage[ops.GlobalAveragePool]):
     """Planner's model of a global average pool: one running sum per channel, and a requantiser."""
 
-    has_line_buffer = False
+    has_line_buffer, layer_type = False, WholeMapLayerConfig
 
     @property
     def port_bits(self) -> int:
@@ -468,28 +467,12 @@ class WholeMapStage(Stage[ops.GlobalAveragePool]):
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
         return self._in_windows.finish_slices()
 
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> WholeMapLayerConfig:
+    def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
         op, (source,), lanes = self.op, sources, plan.fifo_lanes or plan.tm
         compute = RunningSumConfig(window=WholeMapConfig(device=self.device, input=source))
-        beats = UnloadConfig(
-            channels=op.outputs, lanes_in=plan.tm, lanes_out=lanes, shape=source.shape, groups=source.groups
-        ).beats
+        beats = output_beats(op, plan.tm, lanes, source.groups)
         finish = self._in_windows.finish(compute.result.width, op.taps, lanes, beats, 1)
-        finish = replace(finish, tables_in=plan.tables_in)
-        if isinstance(finish, RequantiseConfig):
-            finish = replace(finish, products_in=plan.requantise_in)
-        return WholeMapLayerConfig(
-            name=op.name,
-            compute=compute,
-            finish=finish,
-            fifo_lanes=lanes,
-            fifo_depths=plan.fifo_depths,
-            fifos_in=plan.fifos_in,
-            converts_first=plan.converts_first,
-            outputs=tuple(sink or beat_format(op.output, lanes, plan.tp) for sink in sinks),
-        )
+        return self.layer_config(compute, finish, lanes, plan, sinks)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from amaranth.sim import Simulator
 
 from hwgen.gateware.circuit_forms import Part
 from hwgen.gateware.cost import Cost, Resources
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Operands
 from hwgen.tools import synthesis
 
@@ -137,14 +137,13 @@ class DotProductsPart(Part[DotProductsConfig]):
         words = parts(self.weights, self.config.stored_bits) if multiplier.stores_weights else []
         weights = [multiplier.spread(word, dots.weight_bits) for word in words]
         terms = sum(dots.terms)
-        sums = multiplier.sums(
-            m,
-            dots,
+        dot_operands = DotOperands(
             self.by_position(operands),
             [self.by_position(weights[first : first + terms]) for first in range(0, len(weights), terms)],
-            self.step,
             [f"lane_{channel}" for channel in range(dots.channels)],
+            self.step,
         )
+        sums = multiplier.sums(m, dots, dot_operands)
         assert [total.shape() for total in sums] == [signed(bits) for bits in dots.sum_bits]
         m.d.comb += self.sums.eq(Cat(*sums))
         return m

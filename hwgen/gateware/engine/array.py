@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -18,7 +18,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, delayed_fast
 from hwgen.gateware.multipliers.booth import BoothMultiplier
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts
+from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import ram, read_port, write_port
 
@@ -335,14 +335,12 @@ class Array(ConfiguredComponent[EngineConfig]):
         """Add LUT multipliers for one pixel and the maps of ``weights``; return a list: each map's sum of four."""
         config = self._config
         dots = lut_products(config)
-        sums = _LUT_MULTIPLIER.sums(
-            m,
-            dots,
+        operands = DotOperands(
             [[activation] for activation in activations],
             [[[weight] for weight in weights_of_map] for weights_of_map in weights],
-            Const(0, 1),
             [f"lut_sum_{name}_{row}" for row in range(len(weights))],
         )
+        sums = _LUT_MULTIPLIER.sums(m, dots, operands)
         early = sum_cycles(config) - _OPERAND_CYCLES - _LUT_MULTIPLIER.latency(dots)
         return [delayed(m, f"lut_sum_{name}_{row}_delayed", total, early).as_signed() for row, total in enumerate(sums)]
 

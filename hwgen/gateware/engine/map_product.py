@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Const, Module, Shape, Signal, signed
+from amaranth import Module, Shape, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -13,7 +13,7 @@ from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.multipliers.booth import BoothMultiplier
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts
+from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts
 
 #: Widths in bits of an 8-bit value minus its zero point (signed), and of the product of two such differences.
 VALUE_BITS, PRODUCT_BITS = 9, 18
@@ -97,7 +97,7 @@ class MapProduct(ConfiguredComponent[MapProductConfig]):
                 m.d.sync += value.eq(getattr(self, name)[lane] - getattr(self, f"{name}_zero"))
                 operands.append(value)
             (product,) = BoothMultiplier().sums(
-                m, self.config.products, [[operands[0]]], [[[operands[1]]]], Const(0, 1), [f"product_{lane}"]
+                m, self.config.products, DotOperands([[operands[0]]], [[[operands[1]]]], [f"product_{lane}"])
             )
             m.d.comb += self.o[lane].eq(product.as_signed())
         return m

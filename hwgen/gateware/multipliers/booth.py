@@ -29,7 +29,7 @@ from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
 from hwgen.gateware.arithmetic.booth_row import BoothRowConfig
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.lookup import delayed_apart
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
+from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["BoothMultiplier"]
@@ -60,17 +60,9 @@ class BoothMultiplier(LutMultiplier):
     def latency(self, dots: DotProducts) -> int:
         return _layout(dots).latency
 
-    def sums(
-        self,
-        m: Module,
-        dots: DotProducts,
-        activations: Terms,
-        weights: Sequence[Terms],
-        step: Value,
-        names: Sequence[str],
-    ) -> list[Signal]:
-        layout = _layout(dots)
-        return layout.add_to(m, _flat(activations), [_flat(channel) for channel in weights], names)
+    def sums(self, m: Module, dots: DotProducts, operands: DotOperands) -> list[Signal]:
+        weights = [_flat(channel) for channel in operands.weights]
+        return _layout(dots).add_to(m, _flat(operands.activations), weights, operands.names)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
         self.count_grid(cost, dots, 1)

@@ -7,16 +7,15 @@ constant is a sum of shifted operands. Output channels read the same operands an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from amaranth import Cat, Const, Module, Signal, Value
+from amaranth import Cat, Const, Module, Signal
 
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand
 from hwgen.gateware.arithmetic.shared_terms import shared_terms
 from hwgen.gateware.cost import Cost
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
+from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["ConstantMultiplier"]
@@ -44,21 +43,13 @@ class ConstantMultiplier(LutMultiplier):
     def latency(self, dots: DotProducts) -> int:
         return _graph(dots).latency
 
-    def sums(
-        self,
-        m: Module,
-        dots: DotProducts,
-        activations: Terms,
-        weights: Sequence[Terms],
-        step: Value,
-        names: Sequence[str],
-    ) -> list[Signal]:
-        operands = [
+    def sums(self, m: Module, dots: DotProducts, operands: DotOperands) -> list[Signal]:
+        signed_operands = [
             operand if dots.operand.signed else Cat(operand, Const(0, 1)).as_signed()
-            for position in activations
+            for position in operands.activations
             for operand in position
         ]
-        return _graph(dots).add_to(m, operands, f"{names[0]}_shared", names)
+        return _graph(dots).add_to(m, signed_operands, f"{operands.names[0]}_shared", operands.names)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
         _graph(dots).count(cost)

@@ -23,9 +23,5 @@ class DspSlice(Multiplier):
     def check(self, demand: Demand) -> None:
         """Accept every convolution, because one product per DSP slice supports operands of any width."""
 
-    def weight_range(self, weight_bits: int) -> tuple[int, int]:
-        half = 1 << (weight_bits - 1)
-        return -half, half - 1
-
     def is_soft(self, operand: Shape, weight_bits: int) -> bool:
         return operand.width + weight_bits <= SOFT_BITS

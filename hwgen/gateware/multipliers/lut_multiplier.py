@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from amaranth import Module, Shape, Signal, Value, signed
+from amaranth import Const, Module, Shape, Signal, Value, signed
 
 from hwgen.gateware.component import OnDevice
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
-__all__ = ["DotProducts", "LutMultiplier", "Terms"]
+__all__ = ["DotOperands", "DotProducts", "LutMultiplier", "Terms"]
 
 Terms = Sequence[Sequence[Value]]
 """Operands of a dot product as Amaranth values, indexed by position in the chain, then by term at the position."""
@@ -70,6 +70,28 @@ class DotProducts(OnDevice):
         return self.channels * sum(self.terms)
 
 
+class DotOperands(NamedTuple):
+    """Signals that a circuit of dot products reads, and the names that it gives its own.
+
+    Parameters
+    ----------
+    activations : sequence of sequence of Value
+        Operands by position and term. They come from registers.
+    weights : sequence of sequence of sequence of Value
+        Weights by output channel, position and term, signed; empty if the multiplier does not store weights.
+    names : sequence of str
+        Prefix of the signal names of each output channel.
+    step : Value
+        Index of the step whose operands of the first position arrive in this cycle; only if the multiplier has
+        constants of several steps.
+    """
+
+    activations: Terms
+    weights: Sequence[Terms]
+    names: Sequence[str]
+    step: Value = Const(0, 1)
+
+
 class LutMultiplier(Multiplier):
     """Base class of multipliers that build the products and the adders of dot products from LUTs.
 
@@ -92,10 +114,6 @@ class LutMultiplier(Multiplier):
 
     def check(self, demand: Demand) -> None:
         """Raise no error, because multipliers in LUTs can compute every convolution."""
-
-    def weight_range(self, weight_bits: int) -> tuple[int, int]:
-        half = 1 << (weight_bits - 1)
-        return -half, half - 1
 
     def offset(self, activation: Shape) -> int:
         return 0 if activation.signed else 1 << (activation.width - 1)
@@ -132,32 +150,8 @@ class LutMultiplier(Multiplier):
         """Return the cycles from the operands of the first position to the registered sums of all output channels."""
 
     @abstractmethod
-    def sums(
-        self,
-        m: Module,
-        dots: DotProducts,
-        activations: Terms,
-        weights: Sequence[Terms],
-        step: Value,
-        names: Sequence[str],
-    ) -> list[Signal]:
-        """Add the circuit of the dot products to a module; return a list: each output channel's registered sum.
-
-        Parameters
-        ----------
-        m : Module
-            Module that gets the circuit.
-        dots : DotProducts
-        activations : sequence of sequence of Value
-            Operands by position and term. They come from registers.
-        weights : sequence of sequence of sequence of Value
-            Weights by output channel, position and term, signed; empty if `stores_weights` is false.
-        step : Value
-            Index of the step whose operands of the first position arrive in this cycle; only if the multiplier has
-            constants of several steps.
-        names : sequence of str
-            Prefix of the signal names of each output channel.
-        """
+    def sums(self, m: Module, dots: DotProducts, operands: DotOperands) -> list[Signal]:
+        """Add the circuit of the dot products to a module; return a list: each output channel's registered sum."""
 
     @abstractmethod
     def count(self, cost: Cost, dots: DotProducts) -> None:

@@ -159,9 +159,10 @@ class Multiplier(ABC):
         """Minimum width in bits of a DSP slice's wide port, to pack several operands there; 0 without packing."""
         return 0
 
-    @abstractmethod
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
         """Return the smallest and the largest supported weight of ``weight_bits`` bits, a pair of integers."""
+        half = 1 << (weight_bits - 1)
+        return -half, half - 1
 
     def offset(self, activation: Shape) -> int:
         """Return the value to subtract from activations before the product: 0, or plus or minus half their range."""

@@ -31,7 +31,7 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
 from hwgen.gateware.cost import Cost, constant_adder_luts
 from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
+from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["BinaryMultiplier", "NarrowMultiplier"]
@@ -65,16 +65,8 @@ class NarrowMultiplier(LutMultiplier):
     def latency(self, dots: DotProducts) -> int:
         return self._circuit(dots).graph.latency
 
-    def sums(
-        self,
-        m: Module,
-        dots: DotProducts,
-        activations: Terms,
-        weights: Sequence[Terms],
-        step: Value,
-        names: Sequence[str],
-    ) -> list[Signal]:
-        return self._circuit(dots).add_to(m, activations, weights, names)
+    def sums(self, m: Module, dots: DotProducts, operands: DotOperands) -> list[Signal]:
+        return self._circuit(dots).add_to(m, operands)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
         # Output channels of equal width have equal circuits, apart from the circuit that all channels share.
@@ -344,20 +336,9 @@ class _Circuit:
 
     # Circuit
 
-    def add_to(self, m: Module, activations: Terms, weights: Sequence[Terms], names: Sequence[str]) -> list[Signal]:
-        """Add the circuit of the dot products to a module; return a list: each output channel's registered sum.
-
-        Parameters
-        ----------
-        m : Module
-            Module that gets the circuit.
-        activations : sequence of sequence of Value
-            Operands by position and term.
-        weights : sequence of sequence of sequence of Value
-            Weights by output channel, position and term.
-        names : sequence of str
-            Prefix of the signal names of each output channel.
-        """
+    def add_to(self, m: Module, dot_operands: DotOperands) -> list[Signal]:
+        """Add the circuit of the dot products to a module; return a list: each output channel's registered sum."""
+        activations, weights, names, _ = dot_operands
         prefix = f"{names[0]}_shared"
         data, totals = [], []
         for index, pair in enumerate(self.pairs):

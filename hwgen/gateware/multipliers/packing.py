@@ -43,6 +43,8 @@ class PackedFields(Multiplier):
     """Distance between the fields of two weights in a DSP slice's result, in bits."""
     pixel_shift: ClassVar[int] = 0
     """Distance between the fields of two activations in a DSP slice's result, in bits."""
+    slice_bits: ClassVar[int] = 0
+    """Width in bits of the slices' wide operand, where the fields are so far apart only because it is wide."""
     max_units: ClassVar[int]
     """Maximum number of DSP slices in a chain, for operands of any width."""
 
@@ -67,7 +69,7 @@ class PackedFields(Multiplier):
 
     @property
     def port_bits(self) -> int:
-        return max(self.lane_shift, self.pixel_shift) + MIN_UPPER_BITS
+        return self.slice_bits or max(self.lane_shift, self.pixel_shift) + MIN_UPPER_BITS
 
     def packed(self, activations: Sequence[Value]) -> Value:
         if len(activations) == 1:
@@ -185,8 +187,8 @@ class BytePair(PackedFields):
         return ConfigError(f"macs_per_dsp must be 1 {where}, not {self.name}{': ' * bool(why)}{why}")
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
-        half = 1 << (weight_bits - 1)
-        return max(-half, -self.largest_weight), half - 1
+        low, high = super().weight_range(weight_bits)
+        return max(low, -self.largest_weight), high
 
     def offset(self, activation: Shape) -> int:
         return 0 if activation.signed else 1 << (activation.width - 1)

@@ -92,10 +92,6 @@ class QuadDspSlice(PackedFields):
         *names, last = (str(other.name) for other in others if other.accepts(weights, bits, demand.channelwise))
         return f"{', '.join(names)} or {last}" if names else last
 
-    def weight_range(self, weight_bits: int) -> tuple[int, int]:
-        half = 1 << (weight_bits - 1)
-        return -half, half - 1
-
     def offset(self, activation: Shape) -> int:
         return -(1 << (activation.width - 1)) if activation.signed else 0
 

@@ -18,7 +18,7 @@ from amaranth import Cat, Module, Shape, Signal, Value
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
 from hwgen.gateware.cost import Cost, counter_bits, trailing_zeros, varying_columns
 from hwgen.gateware.lookup import delayed, look_up
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
+from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["SelectedMultiplier"]
@@ -42,16 +42,8 @@ class SelectedMultiplier(LutMultiplier):
     def latency(self, dots: DotProducts) -> int:
         return _tables(dots).graph.latency
 
-    def sums(
-        self,
-        m: Module,
-        dots: DotProducts,
-        activations: Terms,
-        weights: Sequence[Terms],
-        step: Value,
-        names: Sequence[str],
-    ) -> list[Signal]:
-        return _tables(dots).add_to(m, activations, step, names)
+    def sums(self, m: Module, dots: DotProducts, operands: DotOperands) -> list[Signal]:
+        return _tables(dots).add_to(m, operands.activations, operands.step, operands.names)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
         _tables(dots).count(cost)

@@ -38,12 +38,9 @@ class WidePair(PackedDspSlice):
     """
 
     name = "2-wide"
+    slice_bits = WIDE_BITS
     lane_shift = 19
     max_units = 16
-
-    @property
-    def port_bits(self) -> int:
-        return WIDE_BITS
 
     @property
     def fallback(self) -> Multiplier:
@@ -62,13 +59,10 @@ class FullPair(PackedDspSlice):
     """
 
     name = "2-full"
+    slice_bits = WIDE_BITS
     lane_shift = 18
     max_units = 16
     largest_weight = 128
-
-    @property
-    def port_bits(self) -> int:
-        return WIDE_BITS
 
     @property
     def fallback(self) -> Multiplier:
@@ -83,11 +77,8 @@ class WidePixelPair(PixelPair):
     """
 
     name = "2-pixels-wide"
+    slice_bits = WIDE_BITS
     pixel_shift = 18
-
-    @property
-    def port_bits(self) -> int:
-        return WIDE_BITS
 
     @property
     def fallback(self) -> Multiplier:
@@ -105,12 +96,9 @@ class FullPixelPair(PixelPair):
     """
 
     name = "2-pixels-full"
+    slice_bits = WIDE_BITS
     pixel_shift = 18
     largest_weight = 128
-
-    @property
-    def port_bits(self) -> int:
-        return WIDE_BITS
 
     @property
     def fallback(self) -> Multiplier:
@@ -125,12 +113,9 @@ class WideQuad(QuadDspSlice):
     """
 
     name = "4-wide"
+    slice_bits = WIDE_BITS
     lane_shift = 22
     pixel_shift = 11
-
-    @property
-    def port_bits(self) -> int:
-        return WIDE_BITS
 
     @property
     def pair(self) -> PackedDspSlice:

@@ -1,8 +1,7 @@
 """Remainder of an ONNX model after the tensors where the hardware ends, which ONNX Runtime runs on the host.
 
-If only a part of a model is built, the rest can be anything (`hwgen.network.onnx.part`). In a whole model, the rest are
-nodes after several tensors that only the host runs. An example is a model whose heads of different sizes are joined
-into one output.
+If only a part of a model is built, the rest can be anything. In a whole model, the rest are nodes after several tensors
+that only the host runs. An example is a model whose heads of different sizes are joined into one output.
 """
 
 from __future__ import annotations
