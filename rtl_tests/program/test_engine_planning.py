@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_transfers import Transfer, moved
+from onnx import numpy_helper
 from programs import alone, conv
 
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network import shapes
 from hwgen.network.maps import Window
-from hwgen.network.zoo import builtin
+from hwgen.network.zoo.drawing import SEED, Drawing
 from hwgen.program.compile import schedule
 from hwgen.program.given_tilings import tiling_cost
 from hwgen.program.maps import fused_layers
@@ -139,8 +140,10 @@ def test_weights_are_checked_without_a_copy():
 
 def test_weights_drawn_by_rows():
     """NumPy draws the same numbers row by row as all at once."""
-    whole = np.random.default_rng([1, 2]).normal(0, 0.3, (7, 50)).astype(np.float32)
-    assert np.array_equal(builtin._normal(np.random.default_rng([1, 2]), 0.3, (7, 50)), whole)
+    drawing = Drawing("drawn", (50, 1, 1), flat=True)
+    drawing.dense("layer", "image", 7)
+    weights = numpy_helper.to_array(drawing.model("layer_relu_out").graph.initializer[0])
+    assert np.array_equal(weights, np.random.default_rng([SEED, 0]).normal(0, 0.2, (7, 50)).astype(np.float32))
 
 
 def test_bursts_of_a_box_without_words():

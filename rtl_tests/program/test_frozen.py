@@ -42,7 +42,7 @@ def test_digests_of_engines(engine, expected):
 
 def test_digests_of_an_engine_for_ultrascale_plus():
     """As commit edd68bbc made it, before layers of this family had instances of slices."""
-    design = hwgen.load("decoilfnet-example").plan("kv260", template="engine", cores=1, array=(8, 5))
+    design = hwgen.load("decoilfnet-example").plan("kv260", template="engine", cores=1, array=(8, 5), bus_bits=128)
     assert digest(design.plan.groups[0].template.engine) == "ebd1406072493cba"
 
 
