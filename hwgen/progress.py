@@ -164,7 +164,7 @@ def on_terminal() -> bool:
 
 
 def _line_interval() -> float:
-    """Return the seconds between progress lines if stderr is not a terminal: `PAUSE`, or the value of `VARIABLE`."""
+    """Return the seconds between progress lines off a terminal: environment variable `VARIABLE`, or `PAUSE`."""
     text = os.environ.get(VARIABLE) or str(PAUSE)
     if text == "off":
         return math.inf

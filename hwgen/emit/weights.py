@@ -76,7 +76,7 @@ class Loadable:
     outputs: tuple[str, ...]
 
     def verilog(self) -> dict[str, bytes]:
-        """Return a dictionary of the contents of the built design's Verilog and memory files, by file name.
+        """Return the built design's Verilog and memory files, as a dictionary from file name to bytes.
 
         Raises
         ------

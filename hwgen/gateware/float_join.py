@@ -60,7 +60,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest possible partial sum after each input map: one pair per map."""
+        """Tuple of pairs of integers: smallest and largest partial sum after each input map, in the tables' step."""
         lowest, highest = (
             accumulate(ends, lambda total, term: to_float32(total + term)) for ends in zip(*self._addends, strict=True)
         )

@@ -329,9 +329,9 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return _read_table(m, self.config.device, f"{name}_falls", self.config.word_bits, self.config.words, address)
 
     def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
-        """Return the zero point plus ``distance``, or minus it if ``negative``, clamped to the output's range.
+        """Return a `Signal`, two cycles later: zero point plus (or minus, if ``negative``) ``distance``, clamped.
 
-        Return the output, two cycles later.
+        The clamp is to the output's bounds, ``low`` to ``high``.
         """
         config = self.config
         largest, (below, above) = 1 << config.guess_bits, config.signs

@@ -1,4 +1,4 @@
-"""Running sums of local response normalisation (LRN): for each channel, the sum over the channels around it.
+"""Running sums of local response normalisation (LRN): for each channel, sum of its neighbours' table terms.
 
 The rounding is ONNX Runtime's. Channels of a pixel arrive one after the other. From one channel to the next, one term
 enters the window and one term leaves it. If sums are rounded to float32, each of the two is a separate addition, and

@@ -201,7 +201,7 @@ class FixedProgramBuilder:
         return self.times(total, np.array(1), shift - half, rounding)
 
     def scale(self, value: RegisterValue, bits: int) -> RegisterValue:
-        """Add an instruction; return a `RegisterValue`: a value divided by ``2**bits``, rounded."""
+        """Add an instruction; return a `RegisterValue`: a value divided by ``2**bits``, rounded (ties upwards)."""
         if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
             raise self.refuse(f"the engine's fixed-point unit shifts by {-bits} bits in several steps only")
         return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
@@ -378,9 +378,9 @@ class FixedProgramBuilder:
 
 
 def _varying_segments(step: steps.Curve) -> tuple[int, int]:
-    """Return a pair: the first and last segment of a curve between its constant ends, which need table words.
+    """Return a pair of segment indices: one before a curve's first varying segment, and one after its last one.
 
-    The curve is constant before the first segment, and inside it, and starting at the beginning of the last one.
+    The curve is constant up to the end of the first one, and starting at the beginning of the second one.
     """
     constant, linear, square = step.coefficients
     length, shift = 1 << step.segment_bits, step.segment_bits + step.guard

@@ -87,7 +87,7 @@ _Taps = tuple[tuple[int, int], ...]
 
 
 def _runs(op: Interpolate, axis: int) -> Iterator[tuple[EvenRun, _Taps]]:
-    """Yield runs of evenly spaced output rows (axis 0) or columns, with the input rows that they add."""
+    """Yield pairs: an `EvenRun` of output rows (axis 0) or columns, and (offset, weight) of each input row."""
     indices, weights = ((op.rows, op.row_weights), (op.columns, op.column_weights))[axis]
     parts, last = op.axis_parts[axis], (op.height, op.width)[axis] - 1
     alike: dict[_Taps, dict[int, int]] = {}

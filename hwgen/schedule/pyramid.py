@@ -143,7 +143,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return steps[positions] + frames * frame_steps
 
     def _key(self, ports: Ports, name: str) -> Any:
-        """Return the key of one of this layer's internal event sequences: ``offered``, ``first`` or ``complete``."""
+        """Return the key (name, event) of this layer's internal sequence ``offered``, ``first`` or ``complete``."""
         return (name, ports.starts)
 
 

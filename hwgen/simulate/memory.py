@@ -206,7 +206,7 @@ class TrafficModel:
 
     @property
     def _size(self) -> int:
-        """Size of the moving beat in bytes: the current input's next beat, or the first beat in the write queue."""
+        """Size in bytes of the beat in transfer: the current input's next beat, or the write queue's first beat."""
         if self._writes_now:
             sizes = self._writes[self._waiting[0]]
             return sizes[self._written[self._waiting[0]] % len(sizes)]

@@ -51,7 +51,7 @@ class Simulator(ABC):
         return
 
     def sources(self, files: Mapping[str, bytes], top: str) -> Mapping[str, bytes]:
-        """Return emitted files, by name, in the form that the simulator reads; by default unchanged."""
+        """Return emitted files, bytes by file name, in the form that the simulator reads; by default unchanged."""
         return files
 
     def build(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> object:

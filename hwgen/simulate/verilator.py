@@ -121,7 +121,7 @@ def compiled(
 
 
 def _tools(wave_file: Path | None) -> cpp.Tools:
-    """Return the tools that compile a simulator with waves in the format of ``wave_file``, or without waves.
+    """Return the `Tools` that compile a simulator with waves in the format of ``wave_file``, or without waves.
 
     Raises
     ------

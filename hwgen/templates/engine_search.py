@@ -500,7 +500,7 @@ class FasterEngine:
 def faster_engine(task: Task, engine: EngineConfig, passes: Sequence[Pass], pace_of: PaceOf) -> FasterEngine | None:
     """Return the `FasterEngine` by estimated cycles for ``passes`` on a task's board; ``None`` if not faster.
 
-    Return ``None`` if it saves less than `GAIN` of the cycles of ``engine``.
+    Return ``None`` also if it saves `GAIN` of the cycles of ``engine``, or less.
     """
     workload = Workload(passes, task.goal.batch or 1)
     best = min(_estimated(task, workload, pace_of), key=lambda option: option.estimate.cycles, default=None)

@@ -305,7 +305,7 @@ def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap:
 def _with_tip(
     task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate, slower: bool = False
 ) -> Group | Refusal:
-    """Return the best group of pyramids with the template's output tile; ``slower`` tries lower unroll factors, too."""
+    """Return the best `Group` of pyramids for a template's output tile, or a `Refusal`; ``slower`` tries more."""
     search = _with_input(task, begin, end, in_turn, template)
     if isinstance(search, Refusal):
         return search

@@ -163,7 +163,7 @@ class _Table(FactorTable):
         return self._choices_front(np.flatnonzero(chosen))
 
     def unroll(self, choice: int, lut_lanes: int) -> Unroll:
-        """Return the `Unroll` factors of a choice, with its multiplier and ``lut_lanes`` output channels in LUTs."""
+        """Return the `Unroll` factors and multiplier in row ``choice``, with ``lut_lanes`` output channels in LUTs."""
         multiplier = self.forms[self.form[choice]].multiplier
         name = None if multiplier is None else multiplier.name
         return Unroll(

@@ -44,7 +44,7 @@ Tables = Callable[[LayerWork, Sequence[int], factor_paths.Budget], Sequence[Any]
 
 
 def rough_luts(work: LayerWork, unroll: Unroll) -> Any:
-    """Return a rough number of a layer's LUTs that depend on unroll factors, to choose among equal costs.
+    """Return a rough number of a layer's LUTs that depend on unroll factors, an array if the factors are arrays.
 
     A convolution reads, pads and delays its ``Tn Tk`` activations, accumulates and unloads its ``Tm`` sums, and adds up
     the chains of each sum. A pool has comparators, and a constant number of LUTs per channel. The LUTs of weights are

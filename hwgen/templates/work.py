@@ -264,7 +264,7 @@ class LayerWork:
         return self.order.group_outputs(self)
 
     def source(self, index: int) -> int:
-        """Return the index of the layer that sets the pixels per beat of this layer's first input.
+        """Return the index of the layer that sets the pixels per beat of this layer's first input: writer or itself.
 
         This layer has the index ``index``. A group input has as many pixels per beat as the layer that reads it.
         """

@@ -88,7 +88,7 @@ class ComponentGroup(Protocol):
 
 
 class SynthesisCircuit(Protocol):
-    """Protocol of a circuit's configuration that Yosys synthesises component by component: ports, guards, layers."""
+    """Protocol of a circuit's configuration for Yosys, by component: input ports with guards, loader, layers."""
 
     @property
     def input_ports(self) -> Sequence[Port]: ...

@@ -68,7 +68,7 @@ class FinishConfig:
 
     @property
     def add(self) -> TableAddConfig:
-        """Configuration of the circuit that adds another feature map to requantised outputs, by lookup tables."""
+        """`TableAddConfig` of the circuit that adds another feature map to requantised outputs, by lookup tables."""
         return TableAddConfig(device=self.engine.device)
 
     @property

@@ -55,7 +55,7 @@ MULTIPLIERS: dict[int | str, Multiplier] = {
         QuadDspSlice(),
     )
 }
-"""Dictionary of multipliers in DSP slices by their ``macs_per_dsp`` name, for example 2 for two products per DSP slice.
+"""Dictionary by ``macs_per_dsp`` name of `Multiplier` objects in DSP slices, for example 2: two per slice.
 
 With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen: multipliers for wide slices come first.
 """

@@ -381,7 +381,7 @@ class _Layout:
 
     @property
     def rough_cost(self) -> float:
-        """Quick estimate of the dot products' LUTs: every adder of a tree counts as wide as the widest chain's sum.
+        """Quick estimate of the dot products' LUTs, with a share for flip-flops; adders as wide as the widest chain.
 
         A tree of ternary adders has half as many adders as operands.
         """

@@ -211,7 +211,7 @@ class _Circuit:
 
     @cached_property
     def pairs(self) -> tuple[_Pair, ...]:
-        """Tuple of pairs of terms, by their operands' cycle: of one position, or the odd terms of two positions."""
+        """Tuple of `_Pair` objects sorted by cycle: terms of one position, or odd terms of two."""
         pairs, single = [], None
         for position, count in enumerate(self.dots.terms):
             terms = [(position, index) for index in range(count)]

@@ -24,7 +24,7 @@ class BiasedSums(ScalingPart):
 
     @property
     def _contained_offset(self) -> int:
-        """Rounding offset that is added to the biases: 0 unless `OutputRounding.offset_stage` is "bias"."""
+        """Integer rounding offset that is added to the biases: 0 unless `OutputRounding.offset_stage` is "bias"."""
         return self.rounding.offset if self.rounding.offset_stage == "bias" else 0
 
     @property

@@ -185,7 +185,7 @@ class SumRanges:
 
     @cached_property
     def bands(self) -> Bands:
-        """Flags (`Bands`): products can be so near a tie that float32 rounds them to it, or just at that distance."""
+        """`Bands`, three flags: some product rounds to a tie in float32, or is at that limit above or below it."""
         bands = Bands()
         if self.parameters.float32:
             for (factor, shift), operands in zip(self.scales, self.operands, strict=True):

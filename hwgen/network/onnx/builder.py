@@ -448,7 +448,7 @@ class Builder:
         self.emit(node, MaxPool, window, here.sized(here.channels, *size))
 
     def emit_pools(self, pools: Iterable[tuple[onnx.NodeProto, tuple[int, ...]]]) -> None:
-        """Append max pool layers over the current map, each with its map axes."""
+        """Append a max pool layer per pair in ``pools``: its ONNX node, and the map axes its window extends along."""
         for node, axes in pools:
             self.emit_pool(node, axes)
 

@@ -46,7 +46,7 @@ def is_of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
 
 
 def apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Add an ONNX node to the function of one value that is applied to the current dequantised map.
+    """Append an ONNX node to the elementwise function that the current dequantised map's state describes.
 
     Raises
     ------
@@ -150,7 +150,7 @@ AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
 _CLOSE = 2.0**-15
 """Maximum accepted rounding error of a convolution's bias, as a fraction of one output step."""
 _SATURATING = np.float32(32)
-"""Requantisation factor that saturates a 4-bit output for a sum only half a step from its threshold."""
+"""Requantisation factor (float32) so large that a sum half a step past a threshold saturates 4 bits."""
 _MAX_DISTANCE = 14
 """Maximum distance in output steps of the two values that a Where chooses from, so that both fit 4 bits."""
 _MAX_FRACTION = 20

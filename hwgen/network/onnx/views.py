@@ -28,7 +28,7 @@ _LETTERS = "CHW"
 
 @dataclass(frozen=True)
 class Atom:
-    """Part of a map axis in a tensor dimension: the digit ``i // step % size`` of the axis index ``i``."""
+    """Factor of a map axis in a tensor dimension: the digit ``i // step % size`` of the index ``i`` on ``axis``."""
 
     axis: int
     size: int

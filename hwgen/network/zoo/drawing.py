@@ -94,7 +94,7 @@ class Drawing:
     def dense(
         self, name: str, source: str, outputs: int, *, relu: bool = True, seed: int | None = None, flatten: str = ""
     ) -> str:
-        """Add to the model a fully connected layer, followed by a Relu, and return the output tensor's name.
+        """Add a fully connected layer, with a Relu unless ``relu`` is false; return the output tensor's name.
 
         ``flatten``: name of a Flatten before it. ``seed``: seed of the weights.
         """
