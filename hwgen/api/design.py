@@ -38,7 +38,7 @@ class Design(ABC):
     """
 
     model: GoldenModel
-    """Model that the design's hardware computes."""
+    """`GoldenModel` of what the design's hardware computes."""
     plan: Plan
     """Plan of the design's hardware: layers, unroll factors, buffers, predicted cycles and resources."""
 
@@ -69,7 +69,7 @@ class Design(ABC):
 
     @property
     def board(self) -> Board:
-        """Board that the plan is for, at the clock of the plan."""
+        """`Board` that the plan is for, at the clock of the plan."""
         return self.plan.board
 
     @property
@@ -89,7 +89,7 @@ class Design(ABC):
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Configuration of the accelerator's Amaranth component, for a plan with one fusion group.
+        """`AcceleratorConfig` of the accelerator's Amaranth component, for a plan with one fusion group.
 
         Raises
         ------

@@ -32,17 +32,17 @@ class EngineSimulation:
     """Simulation of an engine that runs a program: circuit, program, memory timing, and options."""
 
     circuit: EngineVerilog
-    """Circuit of the simulated engine: its Verilog, configuration and board."""
+    """`EngineVerilog` of the simulated engine: its Verilog, configuration and board."""
     program: Program
-    """Program that the simulated engine runs."""
+    """`Program` that the simulated engine runs."""
     timing: MemoryTiming
-    """Timing of the simulated off-chip memory: latencies in cycles, and cycles per beat."""
+    """`MemoryTiming` of the simulated off-chip memory: latencies in cycles, and cycles per beat."""
     schedule: ProgramSchedule | None = None
-    """Schedule that the program was made from, used to find a wrong layer; ``None`` if unknown."""
+    """`ProgramSchedule` that the program was made from, used to find a wrong layer; ``None`` if unknown."""
     waves: str | Path | None = None
     """Path of the waveform file that the simulation writes; ``None`` for none."""
     progress: bool | Listener = False
-    """Whether the simulation's progress is shown on stderr, or a function that receives its steps."""
+    """Whether the simulation's progress is shown on stderr, or a function (`Listener`) that receives its steps."""
     jobs: int | None = None
     """Number of parallel simulations; ``None`` for one, or on a cluster for two per parallel task."""
     cluster: str | None = None
@@ -50,7 +50,7 @@ class EngineSimulation:
 
     @property
     def memory(self) -> EngineMemory:
-        """Configuration of the simulated off-chip memory, with this simulation's timing and without refresh gaps."""
+        """`EngineMemory` with this simulation's timing: the simulated off-chip memory, without refresh gaps."""
         from hwgen.simulate.engine import EngineMemory
 
         return EngineMemory(timing=self.timing)
@@ -132,7 +132,7 @@ class ProgramDesign(Design):
     """Design of a model on a programmable engine: the engine's circuit, and the model's program for it."""
 
     circuit: EngineVerilog | None = None
-    """Circuit of the existing engine that runs the design; ``None`` for an engine made for this design."""
+    """`EngineVerilog` of the existing engine that runs the design; ``None`` for an engine made for this design."""
 
     @property
     def _group(self) -> EngineGroup:
@@ -143,7 +143,7 @@ class ProgramDesign(Design):
 
     @cached_property
     def _circuit(self) -> EngineVerilog:
-        """Circuit of the engine: the existing one, or one made from the plan."""
+        """`EngineVerilog` of the engine: the existing one, or one made from the plan."""
         from hwgen.emit.engine import EngineVerilog
 
         template = self._group.template

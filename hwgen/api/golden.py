@@ -55,7 +55,7 @@ class GoldenModel:
 
     @property
     def inputs(self) -> dict[str, FeatureMap]:
-        """Dictionary of the hardware's input maps by name: shape, integer type, zero point, scale; in model order."""
+        """Dictionary of each hardware input's `FeatureMap` by name: shape, type, zero point, scale; in model order."""
         return dict(zip(self.network.input_names, self.network.input_maps, strict=True))
 
     @property
@@ -73,7 +73,7 @@ class GoldenModel:
 
     @property
     def outputs(self) -> dict[str, FeatureMap]:
-        """Dictionary of the hardware's output maps by name: shape, integer type, zero point, scale; in model order."""
+        """Dictionary of each hardware output's `FeatureMap` by name: shape, type, zero point, scale; in model order."""
         return dict(zip(self.network.output_names, self.network.output_maps, strict=True))
 
     @property

@@ -34,7 +34,7 @@ class Retrained(AcceleratorDesign):
     """Design of a retrained model that runs on the hardware built for another model with the same layers."""
 
     folder: Loadable = field(kw_only=True)
-    """Existing design whose hardware the model uses, read from its folder: digest, layers' fields, weight widths."""
+    """`Loadable` design in a folder, whose hardware the model uses: digest, layers' fields, weight widths."""
 
     @cached_property
     def weights(self) -> bytes:

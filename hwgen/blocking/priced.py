@@ -70,7 +70,7 @@ class PricedBlocking:
 
     @property
     def per_mac(self) -> float:
-        """Memory energy per multiply-add, in pJ."""
+        """Memory energy per multiply-add, in pJ, a float."""
         return self.energy / self.nest.problem.macs
 
     @property

@@ -114,7 +114,7 @@ class Common:
 
     @property
     def energy(self) -> float:
-        """Memory energy of all layers on the common hierarchy, in pJ."""
+        """Memory energy of all layers on the common hierarchy, in pJ, a float."""
         return sum(blocking.energy for blocking in self.blockings)
 
     @property

@@ -317,7 +317,7 @@ class Device:
 
     @property
     def digest(self) -> bytes:
-        """Contents of the device for `hwgen.digest`: only its name, because caches depend on the source code anyway."""
+        """Bytes for the device in `hwgen.digest`: only its name, because caches depend on the source code anyway."""
         return self.name.encode()
 
     def __eq__(self, other: object) -> bool:

@@ -152,13 +152,13 @@ class Memories:
 
     @property
     def ultra_ram(self) -> UltraRam:
-        """UltraRAM of the device family, which must have it."""
+        """`UltraRam` of the device family, which must have it."""
         assert self.ultra is not None, "the device family has no UltraRAM"
         return self.ultra
 
     @property
     def shapes(self) -> Iterator[tuple[float, int, int]]:
-        """Possible shapes of a block RAM: share of a whole block, width in bits, depth in words."""
+        """Triples of a block RAM's possible shapes: share of a whole block, width in bits, depth in words."""
         return ((share, *shape) for share, shapes in self.block_shapes.items() for shape in shapes)
 
     def block_rams(self, width: int, depth: int, *, placed: bool = False) -> float:

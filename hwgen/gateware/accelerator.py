@@ -180,7 +180,7 @@ class AcceleratorConfig:
 
     @property
     def input(self) -> BeatFormat:
-        """Beat format (shape, lanes, channels) of the accelerator's only input stream; an error if it has several."""
+        """`BeatFormat` (shape, lanes, channels) of the accelerator's only input stream; an error if it has several."""
         return self._only_input.beat
 
     @property
@@ -198,7 +198,7 @@ class AcceleratorConfig:
 
     @cached_property
     def input_ports(self) -> tuple[Port, ...]:
-        """Tuple of input stream ports (name, beat format, pixel order): ``i``, or ``i_NAME`` if there are several."""
+        """Tuple of each input stream's `Port` (name, beat format, pixel order): ``i``, or ``i_NAME`` if several."""
         several = len(self.input_links) > 1
         names = identifiers(f"i_{name}" for name in self.input_names) if several else ["i"]
         ports = []
@@ -209,12 +209,12 @@ class AcceleratorConfig:
 
     @property
     def device(self) -> Device:
-        """FPGA device family that all layers are built for."""
+        """FPGA device family, a `Device`, that all layers are built for."""
         return self.layers[0].device
 
     @cached_property
     def guards(self) -> tuple[GuardConfig, ...]:
-        """Tuple of configurations of the input guards, which complete short frames and drop surplus beats."""
+        """Tuple of `GuardConfig` objects, one per input, whose guards complete short frames and drop surplus beats."""
         return tuple(GuardConfig(device=self.device, beat=port.beat, beats=port.beats) for port in self.input_ports)
 
     @property
@@ -224,7 +224,7 @@ class AcceleratorConfig:
 
     @cached_property
     def loader(self) -> LoaderConfig | None:
-        """Configuration of the component that loads weights at run time; ``None`` if all weights are constants."""
+        """`LoaderConfig` of the component that loads weights at run time; ``None`` if all weights are constants."""
         stores = [store for layer in self.layers for store in layer.stores]
         if not stores:
             return None
@@ -247,7 +247,7 @@ class AcceleratorConfig:
 
     @property
     def first_load(self) -> bytes | None:
-        """Weight packet that must be sent before the first frame; ``None`` if the hardware starts with its weights.
+        """Bytes of the weight packet to send before the first frame; ``None`` if the hardware starts with weights.
 
         Weights in UltraRAM have to be loaded, because UltraRAM is initialised to zeros.
         """
@@ -268,19 +268,19 @@ class AcceleratorConfig:
 
     @property
     def output(self) -> BeatFormat:
-        """Beat format (shape, lanes, channels) of the accelerator's only output stream; an error if it has several."""
+        """`BeatFormat` (shape, lanes, channels) of the accelerator's only output stream; an error if it has several."""
         return self._only_output.beat
 
     @property
     def _only_output(self) -> Port:
-        """Stream port (name, beat format, pixel order) of the only output. Raises ConfigError if there are several."""
+        """`Port` (name, beat format, pixel order) of the only output stream. Raises ConfigError if there are more."""
         if len(self.outputs) > 1:
             raise ConfigError(f"{self.name}: outputs are {len(self.outputs)}, not one: {', '.join(self.output_names)}")
         return self.output_ports[0]
 
     @cached_property
     def output_ports(self) -> tuple[Port, ...]:
-        """Tuple of output stream ports (name, beat format, pixel order): ``o``, or ``o_NAME`` if several."""
+        """Tuple of each output stream's `Port` (name, beat format, pixel order): ``o``, or ``o_NAME`` if several."""
         several = len(self.outputs) > 1
         names = identifiers(f"o_{name}" for name in self.output_names) if several else ["o"]
         ports = []
@@ -302,7 +302,7 @@ class AcceleratorConfig:
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Tuple of beat formats of the observation ports ``tap_N``, each a copy of layer N's first output stream."""
+        """Tuple of the `BeatFormat` of each observation port ``tap_N``, a copy of layer N's first output stream."""
         return tuple(layer.output for layer in self.layers)
 
     @property
@@ -322,7 +322,7 @@ class AcceleratorConfig:
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Tuple of pixel orders of the observation ports ``tap_N``: for each layer, the order of its output pixels."""
+        """Tuple of the pixel `Order` of each observation port ``tap_N``, the order of layer N's output pixels."""
         return tuple(layer.output_order for layer in self.layers)
 
     @property

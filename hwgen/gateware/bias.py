@@ -55,7 +55,7 @@ class AddBiasConfig(ChannelsConfig):
 
     @property
     def output(self) -> Shape:
-        """Amaranth shape of one output: the signed sum of accumulator and bias, wrapped to ``bits`` bits."""
+        """Amaranth `Shape` of one output: the signed sum of accumulator and bias, wrapped to ``bits`` bits."""
         return signed(self.bits)
 
     @property

@@ -23,11 +23,11 @@ class ForDevice(ABC):
     @property
     @abstractmethod
     def device(self) -> Device:
-        """FPGA device family, which decides the component's circuit and cost."""
+        """FPGA device family, a `Device`, which decides the component's circuit and cost."""
 
     @property
     def memories(self) -> Memories:
-        """Block RAM and LUT RAM of the device family: sizes, and rules for building memories from them."""
+        """`Memories` of the device family: sizes of block RAM and LUT RAM, and rules for memories built from them."""
         return self.device.memories
 
 

@@ -71,12 +71,12 @@ class Cost:
 
     @property
     def logic(self) -> Logic:
-        """LUT costs, by the device family's rules, of multiplexers, shift registers and small tables."""
+        """`Logic`: LUT costs, by the device family's rules, of multiplexers, shift registers and small tables."""
         return self.device.logic
 
     @property
     def memories(self) -> Memories:
-        """Block RAM and LUT RAM of the device family: sizes, and rules for building memories from them."""
+        """`Memories` of the device family: sizes of block RAM and LUT RAM, and rules for memories built from them."""
         return self.device.memories
 
     def luts(self, count: float) -> None:

@@ -203,7 +203,7 @@ class OneMapConfig(OnDevice):
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Beat formats of the input maps, as a tuple with the only one."""
+        """Tuple of the only input map's `BeatFormat`."""
         return (self.input,)
 
     @property
@@ -213,7 +213,7 @@ class OneMapConfig(OnDevice):
 
     @property
     def output_height(self) -> int:
-        """Height of the output map, in pixels."""
+        """Number of rows of the output map."""
         return self.input.height
 
     @property

@@ -250,7 +250,7 @@ class LayerConfig(HasWindow):
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Tuple of the layer's memories that are loaded at run time, such as weight memories; empty if constant."""
+        """Tuple of each `LoadedMemory` that is loaded at run time, such as weight memories; empty if constant."""
         return tuple(store for part in self.loaded_parts.values() for store in part.stores)
 
     @property
@@ -260,17 +260,17 @@ class LayerConfig(HasWindow):
 
     @property
     def distributor(self) -> DistributeConfig | None:
-        """Configuration of the component that writes run-time weights to the layer's memories; ``None`` without any."""
+        """`DistributeConfig` of the component that writes run-time weights to the layer's memories, or ``None``."""
         return DistributeConfig(device=self.device, stores=self.stores) if self.stores else None
 
     @property
     def blank(self) -> LayerConfig:
-        """Copy of the layer's configuration without the contents of memories that are loaded at run time."""
+        """Copy of this `LayerConfig` without the contents of memories that are loaded at run time."""
         return replace(self, **{name: part.blank for name, part in self.loaded_parts.items()})
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Beat formats (shape, lanes, channels) of the layer's input streams, as a tuple."""
+        """Tuple of the `BeatFormat` (shape, lanes, channels) of each input stream of the layer."""
         return (self.window.input,)
 
     @property
@@ -295,7 +295,7 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def unload(self) -> UnloadConfig:
-        """Configuration of the layer's serialiser, which splits ``Tm`` results into beats of ``fifo_lanes`` lanes."""
+        """`UnloadConfig` of the layer's serialiser, which splits ``Tm`` results into beats of ``fifo_lanes`` lanes."""
         return UnloadConfig(
             device=self.device,
             channels=self.output.channels,
@@ -371,7 +371,7 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def fifos(self) -> tuple[FifoConfig, ...]:
-        """Tuple of configurations of the layer's output FIFOs, one per reader of the output."""
+        """Tuple of the `FifoConfig` of each output FIFO of the layer, one per reader of the output."""
         return tuple(
             FifoConfig(
                 device=self.device,
@@ -390,20 +390,20 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """Tuple of configurations, one per reader, of width converters from the pipeline's to the reader's beats."""
+        """Tuple, per reader, of the `RegroupConfig` of a width converter from pipeline beats to the reader's beats."""
         pairs = zip(self._converters, self.converts_first or repeat(False), strict=False)
         return tuple(replace(regroup, always_ready=is_first) if is_first else regroup for regroup, is_first in pairs)
 
     @property
     def _converters(self) -> tuple[RegroupConfig, ...]:
-        """Tuple of configurations of the width converters, one per reader, each placed after its output FIFO."""
+        """Tuple, per reader, of the `RegroupConfig` of its width converter, each placed after its output FIFO."""
         counts = tuple(len(beat) for beat in self.unload.beats)
         lanes, device = self.fifo_lanes, self.device
         return tuple(RegroupConfig(device=device, counts=counts, lanes=lanes, output=output) for output in self.outputs)
 
     @property
     def credits(self) -> tuple[CreditsConfig, ...]:
-        """Tuple of configurations of the counters of free entries in the layer's output FIFOs, one per FIFO.
+        """Tuple of the `CreditsConfig` of each counter of free entries, one per output FIFO of the layer.
 
         An output fold starts when all FIFOs have room.
         """
@@ -412,12 +412,12 @@ class LayerConfig(HasWindow):
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
-        """Dictionary by instance name of configurations of what feeds input windows to the arithmetic."""
+        """Dictionary of the components (`ComponentConfig`) that feed windows to the arithmetic, by instance name."""
         return {"window": self.window}
 
     @property
     def components(self) -> dict[str, ComponentConfig]:
-        """Dictionary by instance name of the configurations of all components in the layer's module."""
+        """Dictionary of all components in the layer's module, each a `ComponentConfig`, by instance name."""
         return {
             **self.walk,
             "compute": self.compute,
@@ -429,7 +429,7 @@ class LayerConfig(HasWindow):
 
     @property
     def _reader_components(self) -> dict[str, ComponentConfig]:
-        """Dictionary by instance name of the readers' FIFOs, width converters (if needed) and credit counters."""
+        """Dictionary (`ComponentConfig` by instance name) of readers' FIFOs, width converters and credit counters."""
         components: dict[str, ComponentConfig] = {}
         for reader, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
             components[self.of_reader("fifo", reader)] = fifo

@@ -78,22 +78,22 @@ class LineBufferConfig(WindowParameters):
 
     @cached_property
     def banks(self) -> RingBanks:
-        """Configuration of the memory banks that store the line buffer's ring of image rows."""
+        """`RingBanks`: the memory banks that store the line buffer's ring of image rows."""
         return RingBanks(self)
 
     @cached_property
     def writer(self) -> RingWriter:
-        """Configuration of the circuit that writes the pixels of input beats into the line buffer's banks."""
+        """`RingWriter`: the circuit that writes the pixels of input beats into the line buffer's banks."""
         return RingWriter(self, self.banks)
 
     @cached_property
     def counts(self) -> PixelCounts:
-        """Configuration of the pixel counters that decide when windows start and when the writer accepts a beat."""
+        """`PixelCounts`: the counters that decide when windows start and when the writer accepts a beat."""
         return PixelCounts(self)
 
     @cached_property
     def reader(self) -> PatchReader:
-        """Configuration of the pipeline that reads one cycle's taps (a patch of the window) from the banks."""
+        """`PatchReader`: the pipeline that reads one cycle's taps (a patch of the window) from the banks."""
         return PatchReader(self, self.banks)
 
     @property

@@ -136,7 +136,7 @@ class MultiplyConfig(ConvolutionParts):
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Tuple of the weight memories that are loaded at run time; empty if the weights are constants."""
+        """Tuple of each `LoadedMemory` for weights that are loaded at run time; empty if the weights are constants."""
         return self.weight_words.stores
 
     @property

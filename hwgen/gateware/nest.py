@@ -53,7 +53,7 @@ class Loop:
 
     @property
     def following(self) -> Value:
-        """Loop index of the next iteration, as an Amaranth value; the first value follows the last one."""
+        """Amaranth `Value`: the loop index of the next iteration; the first value follows the last one."""
         return Mux(self.is_last, self._values[0], self.index + self._values.step)
 
     def step(self, m: Module, moves: Value) -> Value:

@@ -146,7 +146,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def largest_guess(self) -> int:
-        """Largest possible estimate of an output's distance from its zero point, before it is clamped."""
+        """Largest possible estimate (integer) of an output's distance from its zero point, before it is clamped."""
         return (len(self.first) - 1) * max(self.factors) >> self.fraction
 
     @cached_property

@@ -220,5 +220,5 @@ class ReorderLayerConfig(JoinLayerConfig):
 
     @property
     def reorder(self) -> Any:
-        """Configuration of the reordering component of the layer, a `ReorderConfig`."""
+        """`ReorderConfig` of the reordering component of the layer."""
         return self.window

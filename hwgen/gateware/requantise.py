@@ -53,22 +53,22 @@ class RequantiseConfig(RequantiseParameters):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """Cheapest arrangement of shifts, clamp and multiplier that computes the requantiser's scaling exactly."""
+        """`Recipe`: the cheapest arrangement of shifts, clamp and multiplier that computes the scaling exactly."""
         return cheapest_recipe(self, self.ranges)
 
     @cached_property
     def rounding(self) -> OutputRounding:
-        """Requantiser's last part, which rounds products to outputs and saturates them: its hardware and its cost."""
+        """`OutputRounding`: the requantiser's last part, which rounds products to outputs and saturates them."""
         return OutputRounding(self, self.ranges, self.recipe)
 
     @cached_property
     def sums(self) -> BiasedSums:
-        """Requantiser's first part, which adds biases to accumulators: its hardware and its cost."""
+        """`BiasedSums`: the requantiser's first part, which adds biases to accumulators."""
         return BiasedSums(self, self.ranges, self.recipe, self.rounding)
 
     @cached_property
     def products(self) -> ScaledProducts:
-        """Requantiser's multipliers, which scale the biased sums by the channels' factors: their hardware and cost."""
+        """`ScaledProducts`: the requantiser's multipliers, which scale the biased sums by the channels' factors."""
         return ScaledProducts(self, self.ranges, self.recipe, self.rounding)
 
     @cached_property

@@ -161,7 +161,7 @@ class ResampleConfig(OneMapConfig):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: a pixel ``operand[lane][0]``; for a linear Resize, four pixels, two phases.
+        """Amaranth layout of an output cycle: a pixel ``operand[lane][0]``; linear Resize: four pixels, two phases.
 
         The pixels ``taps[tap][lane]`` are two of the first row, then two of the next row.
         """
@@ -483,7 +483,7 @@ class ResampleLayerConfig(JoinLayerConfig):
 
     @property
     def resample(self) -> Any:
-        """Configuration of the component that reads the layer's input, a `ResampleConfig`."""
+        """`ResampleConfig` of the component that reads the layer's input."""
         return self.window
 
     @property

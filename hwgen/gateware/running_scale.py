@@ -147,7 +147,7 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: values ``operand[lane][pixel]`` of one lane, with their sums ``scale``."""
+        """Amaranth layout of one cycle's output: values ``operand[lane][pixel]`` of one lane, their sums ``scale``."""
         values = channels_layout(self.input.shape, 1, self.pixels)
         return data.StructLayout({"operand": values, "scale": channels_layout(self.scale_bits, 1, self.pixels)})
 

@@ -184,5 +184,5 @@ class CollectLayerConfig(JoinLayerConfig):
 
     @property
     def collects(self) -> Any:
-        """Configuration of the component that collects each pixel's channels for the layer, a `SelectConfig`."""
+        """`SelectConfig` of the component that collects each pixel's channels for the layer."""
         return self.window

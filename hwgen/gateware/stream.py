@@ -126,7 +126,7 @@ class BeatFormat:
 
     @property
     def layout(self) -> data.StructLayout:
-        """Layout of a beat's payload: values ``data[lane][pixel]``, then the flag ``last`` of a frame's last beat."""
+        """Amaranth layout of a beat: values ``data[lane][pixel]``, then the flag ``last`` of a frame's last beat."""
         return data.StructLayout({"data": channels_layout(self.shape, self.lanes, self.pixels), "last": 1})
 
     @property

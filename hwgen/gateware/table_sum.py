@@ -67,7 +67,7 @@ class TableSumConfig(PairTables):
 
     @cached_property
     def shares(self) -> ShareSum:
-        """Adder of two table entries in fixed point, with rounding by a third table: its hardware and its cost."""
+        """`ShareSum`: adder of two table entries in fixed point, with rounding by a third table."""
         ends = (sum(end(table) for table in self.tables) for end in (min, max))
         return ShareSum(bits_for_range(*ends), self.fraction, in_blocks=False)
 
@@ -78,7 +78,7 @@ class TableSumConfig(PairTables):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Smallest and largest rounded sum (no zero point) that the fixed-point sum's width allows, a pair."""
+        """Pair of integers: smallest and largest rounded sum (no zero point) that the fixed-point width allows."""
         total = self.shares.total
         low = -(1 << (total.width - 1)) if total.signed else 0
         return low >> self.fraction, (low + (1 << total.width) - 1 >> self.fraction) + 1

@@ -50,7 +50,7 @@ class WholeMapConfig(OnDevice):
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Beat formats of a global pool's input maps, a tuple with one entry."""
+        """Tuple of the `BeatFormat` of a global pool's only input map."""
         return (self.input,)
 
     @property

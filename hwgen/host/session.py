@@ -74,7 +74,7 @@ class Session:
 
     @cached_property
     def _model_tensors(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
-        """Pair of the model's inputs and outputs, each described like ONNX Runtime's ``NodeArg``.
+        """Pair of lists of `TensorInfo`, of the model's inputs and outputs, each like ONNX Runtime's ``NodeArg``.
 
         A built-in network has no model: its frames are called ``n``.
         """

@@ -125,7 +125,7 @@ class Network:
 
     @cached_property
     def input_maps(self) -> tuple[FeatureMap, ...]:
-        """Feature maps (shape, integer type) of the network's inputs, as a tuple in input order."""
+        """Tuple of the `FeatureMap` (shape, integer type) of each network input, in input order."""
         maps: dict[str, FeatureMap] = {}
         for layer, edges in zip(self.layers, self.edges, strict=True):
             for edge, taken in zip(edges, layer.inputs, strict=False):
@@ -134,7 +134,7 @@ class Network:
 
     @cached_property
     def maps(self) -> dict[str, FeatureMap]:
-        """Dictionary of feature maps on the graph's edges (network inputs and layer outputs), by the edge's name."""
+        """Dictionary of the `FeatureMap` on each edge of the graph (network input or layer output), by edge name."""
         maps = dict(zip(self.inputs, self.input_maps, strict=True))
         return maps | {layer.name: layer.output for layer in self.layers}
 
@@ -183,7 +183,7 @@ class Network:
 
     @cached_property
     def output_maps(self) -> tuple[FeatureMap, ...]:
-        """Feature maps (shape, integer type) of the network's outputs, as a tuple in output order."""
+        """Tuple of the `FeatureMap` (shape, integer type) of each network output, in output order."""
         return tuple(self.maps[name] for name in self.output_layers)
 
     @cached_property

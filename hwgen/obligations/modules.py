@@ -63,7 +63,7 @@ class VerilogModule:
 
     @cached_property
     def ports(self) -> dict[str, Declared]:
-        """Dictionary of ports of the module by name; empty for a module whose port widths are parameters."""
+        """Dictionary of the module's ports, each a `Declared`, by name; empty if port widths are parameters."""
         if self.has_parameters:
             return {}
         ports = _PORT.finditer(self.head)
@@ -121,7 +121,7 @@ class VerilogModule:
 
     @cached_property
     def signals(self) -> dict[str, Declared]:
-        """Dictionary of registers and wires of the module by name, ports included."""
+        """Dictionary of the module's registers and wires, each a `Declared`, by name, ports included."""
         signals = _SIGNAL.finditer(self.text)
         return {name: Declared(name, int(high or 0) + 1) for high, name in map(_groups, signals)}
 

@@ -29,9 +29,9 @@ class Placement(ABC):
     """Base class of a plan's groups placed on a board, on separate or shared hardware: resources, cycles per frame."""
 
     groups: tuple[Group, ...]
-    """Tuple of fusion groups (layers run overlapped on chip) of the plan, in the network's order."""
+    """Tuple of each fusion `Group` (layers run overlapped on chip) of the plan, in the network's order."""
     board: Board
-    """Board that the plan is for."""
+    """`Board` that the plan is for."""
 
     @property
     @abstractmethod
@@ -189,7 +189,7 @@ class Plan:
 
     @property
     def layers(self) -> tuple[LayerPlan, ...]:
-        """Tuple of planned choices (unroll factors, memories, buffers) for each layer of all groups, in order."""
+        """Tuple of the `LayerPlan` (unroll factors, memories, buffers) of each layer of all groups, in order."""
         return tuple(layer for group in self.groups for layer in group.layers)
 
     @property
@@ -204,7 +204,7 @@ class Plan:
 
     @property
     def engine(self) -> EngineConfig | None:
-        """Configuration of the engine that computes the whole network; ``None`` if layers have their own circuits."""
+        """`EngineConfig` of the engine that computes the whole network; ``None`` if layers have their own circuits."""
         return self.groups[0].engine if len(self.groups) == 1 else None
 
     @property

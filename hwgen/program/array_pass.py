@@ -351,7 +351,7 @@ class Pass:
 
     @property
     def stride(self) -> int:
-        """Horizontal stride of the kernel window, in pixels."""
+        """Horizontal stride of the kernel window, an integer number of pixels."""
         return self.window.stride[1]
 
     @property
@@ -391,7 +391,7 @@ class Pass:
 
     @property
     def bare(self) -> Pass:
-        """Copy of the pass (run of the array) without most of its weights, small enough to send to a worker process."""
+        """Copy of this `Pass` (run of the array) without most weights, small enough to send to a worker process."""
         if self.further_terms:
             return self
         return replace(
@@ -406,7 +406,7 @@ class Pass:
 
     @property
     def further_terms(self) -> tuple[WeightTerm, ...]:
-        """Tuple of weight arrays after the first one in `terms`; each takes more jobs, and most layers have none."""
+        """Tuple of each `WeightTerm` after the first one in `terms`; each takes more jobs. Most layers have none."""
         return () if self.weights is None else self.terms[1:]
 
     @property
@@ -432,7 +432,7 @@ class Pass:
 
     @property
     def full_channels(self) -> int:
-        """Input channels (multiple of 8) that the last kernel column reads, if it skips some; otherwise 0."""
+        """Number of input channels (multiple of 8) that the last kernel column reads, if it skips some; otherwise 0."""
         channels = blocks(self.last_channels) * LANES
         return channels if self.window.kernel[1] > 1 and channels < self.channels else 0
 
@@ -467,7 +467,7 @@ class Pass:
 
     @property
     def row_step(self) -> int:
-        """Distance between the input rows that are loaded: the stride for unpadded one-row kernels, otherwise 1.
+        """Number of rows from a loaded input row to the next: the stride for unpadded one-row kernels, otherwise 1.
 
         Kernels of one row and no padding skip the rows between strides. Tiles of one row do not, because the lanes
         beyond their last pixel would read rows that are not loaded.

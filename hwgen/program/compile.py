@@ -100,12 +100,12 @@ class ProgramSchedule:
 
     @property
     def locations(self) -> Mapping[str, MapLocation]:
-        """Memory location of every feature map of the first frame, by name of the layer that writes it."""
+        """Mapping of the `MapLocation` of every feature map of the first frame, by name of the layer that writes it."""
         return self.frame_locations[0]
 
     @property
     def inputs(self) -> tuple[MapLocation, ...]:
-        """Tuple of memory locations of the first frame's input maps, in the network's order."""
+        """Tuple of the `MapLocation` of each input map of the first frame, in the network's order."""
         return tuple(self.locations[edge] for edge in self.network.inputs)
 
     @property
@@ -161,7 +161,7 @@ class ProgramSchedule:
 
     @property
     def choices(self) -> Choices:
-        """Tilings by layer, for each group of layers whose jobs alternate, for `schedule` to make the same jobs."""
+        """Sequence of tilings by layer, one mapping per group of alternating layers, for `schedule` to repeat them."""
         groups = [[self.tiled_passes[number] for number in group] for group in self.groups if group]
         return [
             {
@@ -173,7 +173,7 @@ class ProgramSchedule:
 
     @cached_property
     def image(self) -> bytes:
-        """Initial memory content of a run, from address 0: jobs, weights, parameters and lookup tables.
+        """Bytes of the initial memory of a run, from address 0: jobs, weights, parameters and lookup tables.
 
         Raises
         ------
@@ -336,7 +336,7 @@ class _ChosenGroups:
 
     @property
     def cycles(self) -> float:
-        """Sum of the scheduled cycles of all chosen groups of passes (runs of the array)."""
+        """Number of scheduled cycles (float), the sum over all chosen groups of passes (runs of the array)."""
         return sum(grouping.cycles(part) for grouping, part in zip(self.variant.groupings, self.by_part, strict=True))
 
 

@@ -128,7 +128,7 @@ class Band:
 
     @property
     def begin(self) -> int:
-        """First cycle, counted from ``start``, with a state of the array, memory port or layer of this timeline row."""
+        """First cycle (integer), from ``start``, with a state of the array, port or layer of this timeline row."""
         return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:

@@ -118,7 +118,7 @@ class Program:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Tuple of jobs of the program, unpacked from its memory image."""
+        """Tuple of each `Job` of the program, unpacked from its memory image."""
         size, variant = job_bytes(self.engine), self.engine.variant
         packed = (self.image[size * index :][:size] for index in range(len(self.owners)))
         return tuple(Job.unpack(job, variant) for job in packed)

@@ -520,7 +520,7 @@ class _PassJobs:
 
     @property
     def _input_advance(self) -> int:
-        """Distance, in rows, between the first input rows of successive teams of cores, if teams divide the rows."""
+        """Number of rows between the first input rows of successive teams of cores, if teams divide the rows."""
         return self.task.rows * self.task.window.stride[0]
 
     def _input_rows(self, span: Span) -> slice | np.ndarray:

@@ -385,7 +385,7 @@ class _Home:
 
     @property
     def end(self) -> int:
-        """First byte address after the region of all frames."""
+        """Integer byte address after the region of all frames."""
         return self.address + self.frames * self.frame_bytes
 
     def frame(self, index: int) -> MapLocation:

@@ -57,7 +57,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline; 0 once it has passed."""
+        """Number of seconds (float) until the deadline; 0 once it has passed."""
         return max(0.0, self.end - time.monotonic())
 
     @property

@@ -45,7 +45,7 @@ class Check:
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """Tuple of operators of the model with their verdicts, in the model's order."""
+        """Tuple of each `Operator` of the model with its verdict, in the model's order."""
         return self.survey.operators
 
     @property

@@ -83,7 +83,7 @@ class MemoryTiming:
 
     @property
     def beat_cycles(self) -> Fraction:
-        """Cycles per beat of the memory port, as a fraction."""
+        """`Fraction`: cycles per beat of the memory port."""
         return Fraction(self.pace, self.pace_beats)
 
     @property

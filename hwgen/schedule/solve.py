@@ -283,7 +283,7 @@ class Schedule:
 
     @property
     def waits(self) -> Sequence[Wait]:
-        """Sequence of timing constraints between all events, from before any FIFO depth or row number changed."""
+        """Sequence of each `Wait`, a constraint between events, from before any FIFO depth or row number changed."""
         return self._waits
 
     def times(self, key: Any) -> Times:

@@ -238,17 +238,17 @@ class SimulationJob:
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """Input stream ports of the design (name, beat format, pixel order), as a tuple."""
+        """Tuple of the `Port` (name, beat format, pixel order) of each input stream of the design."""
         return input_ports(self.config)
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """Output stream ports of the design (name, beat format, pixel order), as a tuple."""
+        """Tuple of the `Port` (name, beat format, pixel order) of each output stream of the design."""
         return output_ports(self.config)
 
     @cached_property
     def stalls(self) -> stimuli.Stalls:
-        """Random stalls (parameters: probabilities and seeds) of each input's source and each output's sink."""
+        """`Stalls` (probabilities and seeds): random stalls of each input's source and each output's sink."""
         return self.options.draws(len(self.outputs), len(self.inputs))
 
     @cached_property

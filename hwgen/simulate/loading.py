@@ -74,12 +74,12 @@ class LoadingConfig:
 
     @property
     def input_ports(self) -> tuple[Port, ...]:
-        """Tuple of input streams of the module, equal to the accelerator's (name, beat format, pixel order)."""
+        """Tuple of each input's `Port` (name, beat format, pixel order), equal to the accelerator's."""
         return self.inner.input_ports
 
     @property
     def output_ports(self) -> tuple[Port, ...]:
-        """Tuple of output streams of the module, equal to the accelerator's (name, beat format, pixel order)."""
+        """Tuple of each output's `Port` (name, beat format, pixel order), equal to the accelerator's."""
         return self.inner.output_ports
 
     @property
@@ -89,12 +89,12 @@ class LoadingConfig:
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Tuple of beat formats of each layer's output stream (to its first reader), in layer order."""
+        """Tuple of the `BeatFormat` of each layer's output stream (to its first reader), in layer order."""
         return self.inner.taps
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Tuple of pixel orders of each layer's output stream, in layer order."""
+        """Tuple of the pixel `Order` of each layer's output stream, in layer order."""
         return self.inner.tap_orders
 
     @property

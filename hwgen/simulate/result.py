@@ -149,7 +149,7 @@ class Run:
 
     @property
     def outputs(self) -> np.ndarray:
-        """Output maps ``(n, C, H, W)`` of a design with one output.
+        """Array ``(n, C, H, W)`` of the output maps of a design with one output.
 
         Raises
         ------

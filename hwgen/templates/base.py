@@ -184,12 +184,12 @@ class Group:
 
     @property
     def circuit(self) -> Any:
-        """Configuration of the circuit to synthesise: the group's `AcceleratorConfig`, or an engine's design."""
+        """Circuit to synthesise: the group's `AcceleratorConfig`, or an engine's `EngineDesign`."""
         return self.config
 
     @property
     def engine(self) -> EngineConfig | None:
-        """Configuration of the engine whose program computes the group; ``None`` if layers have their own circuits."""
+        """`EngineConfig` of the engine whose program computes the group; ``None`` if layers have their own circuits."""
         return None
 
     @cached_property

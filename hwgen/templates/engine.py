@@ -303,7 +303,7 @@ class EngineGroup(Group):
     template: EngineTemplate
     schedule: ProgramSchedule
     task: Task | None = None
-    """Planning task that the engine was chosen for; ``None`` if the user gave the engine."""
+    """Planning `Task` that the engine was chosen for; ``None`` if the user gave the engine."""
 
     def __post_init__(self) -> None:
         self.run  # noqa: B018 (jobs that wait for each other are refused here)
@@ -319,7 +319,7 @@ class EngineGroup(Group):
 
     @cached_property
     def faster_engine(self) -> FasterEngine | None:
-        """Clearly faster engine of other sizes that also fits the board; ``None`` if none is known."""
+        """`FasterEngine` of other sizes that is clearly faster and fits the board; ``None`` if none is known."""
         if self.task is None or not _fixed_sizes(self.task.goal):
             return None
         freed = self.task.aiming(**dict.fromkeys(_fixed_sizes(self.task.goal)))
@@ -337,7 +337,7 @@ class EngineGroup(Group):
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
-        """Tuple of rows of the report's timeline (array, memory port, each layer): intervals of cycles by state."""
+        """Tuple of a `Band` per row of the report's timeline (array, memory port, each layer): cycles by state."""
         return bands(self.schedule, self.run)
 
     @property

@@ -136,7 +136,7 @@ class _Falls:
     ends: list[np.ndarray]
     ripples: list[np.ndarray]
     never: int
-    """Scale, larger than any sum in hardware, of thresholds that are never reached."""
+    """Integer scale, larger than any sum in hardware, of thresholds that are never reached."""
 
     @classmethod
     def of(cls, falls: Falls, count: int, origin: int, bits: int) -> _Falls:

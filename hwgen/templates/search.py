@@ -79,7 +79,7 @@ class GroupSearch:
 
     @property
     def goal(self) -> Goal:
-        """Objective, limits and options of the plan."""
+        """`Goal` of the plan: objective, limits and options."""
         return self.task.goal
 
     @property
@@ -89,7 +89,7 @@ class GroupSearch:
 
     @property
     def priced(self) -> list[Search]:
-        """List of searches for unroll factors that charge for block RAM as well, one per price of a block RAM."""
+        """List of each `Search` for unroll factors that charges for block RAM as well, one per price of a block RAM."""
         return [search.part(self.begin, self.end) for search in self.task.priced]
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
@@ -182,7 +182,7 @@ class GroupSearch:
 
     @property
     def board(self) -> Board:
-        """Board of the plan, with the resources that the fusion group may use."""
+        """`Board` of the plan, with the resources that the fusion group may use."""
         return self.task.board
 
     def best_factors(self) -> Unrolling | Refusal:
@@ -295,7 +295,7 @@ class GroupSearch:
 
     @property
     def _windows(self) -> list[Window]:
-        """List of the sliding windows (kernel, stride, padding) of the fusion group's layers."""
+        """List of the sliding `Window` (kernel, stride, padding) of each layer of the fusion group."""
         return [layer.window for layer in self.network.layers]
 
     def _climbed(

@@ -461,7 +461,7 @@ class WholeMapStage(Stage[ops.GlobalAveragePool]):
 
     @cached_property
     def _in_windows(self) -> SumPoolStage:
-        """Planner's model of the global average pool as one window over the map, with the same requantiser."""
+        """`SumPoolStage` of the global average pool as one window over the map, with the same requantiser."""
         return SumPoolStage(self.op, self.device)
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:

@@ -194,7 +194,7 @@ class Task:
 
     @cached_property
     def priced(self) -> list[Search]:
-        """List of searches for layers' unroll factors whose cost includes block RAM, one per `BRAM_PRICES`."""
+        """List of a `Search` for layers' unroll factors per price in `BRAM_PRICES`; cost includes block RAM."""
         return self.price(self.works, self._copies)
 
     def price(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None) -> list[Search]:

@@ -261,7 +261,7 @@ class Search:
 
     @cached_property
     def layer_order(self) -> factor_paths.LayerOrder:
-        """Order of the search's steps, one per layer."""
+        """`LayerOrder` of the search's steps, one per layer."""
         return factor_paths.LayerOrder(self.works)
 
     @cached_property

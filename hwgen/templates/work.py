@@ -71,7 +71,7 @@ class BeatOrder:
         return self.output_folds(work, unroll) * self.steps(work, unroll)
 
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return a rough estimate of those LUTs of a layer that depend on its unroll factors.
+        """Return a rough number of a layer's LUTs that depend on unroll factors, an array if the factors are arrays.
 
         `hwgen.templates.unroll.rough_luts` uses it.
         """

@@ -117,7 +117,7 @@ class ComponentRow:
     estimate: Resources
     measured: Resources
     path: LogicPath | None = None
-    """Critical path of the component; ``None`` if it was not measured, or the component has none."""
+    """`LogicPath`: the component's critical path; ``None`` if it was not measured, or the component has none."""
     title: str = ""
     """Label of a component that the synthesis report lists without a layer; empty for others. Empty for all others."""
 

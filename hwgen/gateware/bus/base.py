@@ -59,11 +59,11 @@ class BusShellConfig(ForDevice):
     circuit: ClassVar[str]
     """Name of the wrapped circuit in its instance and in texts: ``accelerator`` or ``engine``."""
     inputs: Sequence[BusStream]
-    """Sequence of descriptions of the AXI4-Streams that carry frames to the wrapped circuit; none for an engine."""
+    """Sequence of `BusStream` objects: AXI4-Streams that carry frames to the wrapped circuit; engine: none."""
     outputs: Sequence[BusStream]
-    """Sequence of descriptions of the AXI4-Streams that carry frames from the wrapped circuit; none for an engine."""
+    """Sequence of `BusStream` objects: AXI4-Streams that carry frames from the wrapped circuit; engine: none."""
     build_hash: int
-    """Build hash of the design, which a register holds: a 64-bit digest of the Verilog and the memory files."""
+    """Build hash of the design, in a register: an integer, a 64-bit digest of the Verilog and the memory files."""
 
     @abstractmethod
     def title(self, top: str) -> str:
@@ -72,11 +72,11 @@ class BusShellConfig(ForDevice):
     @property
     @abstractmethod
     def registers(self) -> tuple[Register, ...]:
-        """Tuple of registers of the shell's AXI4-Lite register map, sorted by byte offset."""
+        """Tuple of each `Register` of the shell's AXI4-Lite register map, sorted by byte offset."""
 
     @property
     def bank(self) -> BankConfig:
-        """Configuration of the register bank, the component that implements the shell's registers on AXI4-Lite."""
+        """`BankConfig` of the register bank, the component that implements the shell's registers on AXI4-Lite."""
         return BankConfig(device=self.device, registers=self.registers)
 
     @property
@@ -104,7 +104,7 @@ class BusShellConfig(ForDevice):
 
     @property
     def spaces(self) -> tuple[AddressSpace, ...]:
-        """Tuple of the address spaces that the wrapped circuit accesses as a bus master; empty by default."""
+        """Tuple of each `AddressSpace` that the wrapped circuit accesses as a bus master; empty by default."""
         return ()
 
     @property

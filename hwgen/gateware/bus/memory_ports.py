@@ -70,7 +70,7 @@ class MemoryPortsConfig:
 
     @property
     def depth(self) -> int:
-        """Depth of a port's buffers, in beats of the engine's bus: a burst of the maximum size.
+        """Depth of a port's buffers, an integer number of the engine bus's beats: a burst of the maximum size.
 
         A port moves a burst while the bus moves one burst with each port.
         """
@@ -82,12 +82,12 @@ class MemoryPortsConfig:
 
     @property
     def read_layout(self) -> data.StructLayout:
-        """Layout of a beat that was read, as the engine's bus has it."""
+        """Amaranth layout of a beat that was read, as the engine's bus has it."""
         return data.StructLayout({"data": 8 * self.engine.bus_bytes, "resp": axi.Response, "last": 1})
 
     @property
     def write_layout(self) -> data.StructLayout:
-        """Layout of a beat to write: ``part`` of the bus's data, or all parts in turn if it is ``wide``."""
+        """Amaranth layout of a beat to write: ``part`` of the bus's data, or all parts in turn if it is ``wide``."""
         width, part = self.engine.bus_bytes, counter_bits(self.ports)
         return data.StructLayout({"data": 8 * width, "strb": width, "last": 1, "wide": 1, "part": part})
 

@@ -97,7 +97,7 @@ class Register:
 
     @property
     def reset(self) -> int:
-        """Value of the whole 32-bit register after a reset, composed of its fields' reset values."""
+        """Integer value of the whole 32-bit register after a reset, composed of its fields' reset values."""
         return sum(part.reset << part.low for part in self.fields)
 
     def __getitem__(self, name: str) -> Field:

@@ -95,12 +95,12 @@ class BusStreamConfig(OnDevice):
 
     @cached_property
     def beats(self) -> Pieces:
-        """Division of a frame's values into beats of the accelerator's stream: the number of values in each."""
+        """`Pieces`: division of a frame's values into beats of the accelerator's stream, number of values in each."""
         return Pieces.of_beats(self.port.beat, self.port.beats)
 
     @cached_property
     def words(self) -> Pieces:
-        """Division of a frame's values into words of the AXI4-Stream: the number of values in each."""
+        """`Pieces`: division of a frame's values into words of the AXI4-Stream, number of values in each."""
         return self.words_of(self.width)
 
     @property
@@ -129,7 +129,7 @@ class BusStreamConfig(OnDevice):
 
     @property
     def guard(self) -> GuardConfig:
-        """Configuration of the guard that pads short frames and drops surplus words of the AXI4-Stream."""
+        """`GuardConfig` of the guard that pads short frames and drops surplus words of the AXI4-Stream."""
         size, count = self.width // self.value_bytes, self.words.count
         word = BeatFormat(
             channels=size, height=1, width=count, lanes=size, bits=8 * self.value_bytes, signed=self.port.beat.signed

@@ -34,7 +34,7 @@ class MultiplierKinds:
 
     @cached_property
     def in_luts(self) -> LutMultiplier:
-        """Kind of LUT multiplier for the last ``lut_lanes`` of the output channels that are computed at once."""
+        """`LutMultiplier` for the last ``lut_lanes`` of the output channels that are computed at once."""
         parameters = self.parameters
         operands = Operands(
             activation=parameters.window.input.shape,
@@ -101,7 +101,7 @@ class MultiplierKinds:
 
     @cached_property
     def chains(self) -> ChainLayout:
-        """Division of an output channel's products among chains of multiply-adds; LUT products have chains of one.
+        """`ChainLayout`: division of an output channel's products among chains of multiply-adds.
 
         Products in LUTs need no chain.
         """
@@ -160,7 +160,7 @@ class ChainLayout:
 
     @property
     def terms(self) -> Iterator[tuple[int, int, int]]:
-        """Position, chain and index of each product per cycle of an output channel, ordered by position."""
+        """Triples of position, chain and index, one per product and cycle of an output channel, ordered by position."""
         for position in range(self.positions):
             for chain, product in zip(self.at(position), self.products_at(position), strict=True):
                 yield position, chain, product
@@ -178,7 +178,7 @@ class MultiplierUnits:
 
     @cached_property
     def operands(self) -> Operands:
-        """Shapes and ranges of the multipliers' operands, for all weights that are stored or can be loaded."""
+        """`Operands` of the multipliers: their shapes and ranges, for all weights that are stored or can be loaded."""
         return Operands(
             activation=self.kinds.operand,
             weight_bits=self.parameters.weight_bits,
@@ -214,7 +214,7 @@ class MultiplierUnits:
 
     @cached_property
     def slice_kinds(self) -> Counter[Multiplier]:
-        """Counts of the multipliers in DSP slices by kind, one for each unit and group of neighbouring pixels."""
+        """Counter of multipliers in DSP slices by `Multiplier` kind: one per unit and group of neighbouring pixels."""
         return Counter(self.slice_multiplier(unit, group) for unit in self.in_slices for group in self.pixel_groups)
 
     @cached_property

@@ -17,22 +17,22 @@ class ConvolutionParts(ConvolutionParameters):
 
     @cached_property
     def kinds(self) -> MultiplierKinds:
-        """Kinds of multipliers that the convolution uses, their operands, and the chains of multiply-adds."""
+        """`MultiplierKinds` that the convolution uses, with their operands, and the chains of multiply-adds."""
         return MultiplierKinds(self)
 
     @property
     def chains(self) -> ChainLayout:
-        """Division of an output channel's products among chains of multiply-adds."""
+        """`ChainLayout`: division of an output channel's products among chains of multiply-adds."""
         return self.kinds.chains
 
     @cached_property
     def units(self) -> MultiplierUnits:
-        """Multiplier units of the convolution, and the output channels and pixels that each serves."""
+        """`MultiplierUnits` of the convolution, and the output channels and pixels that each serves."""
         return MultiplierUnits(self, self.kinds)
 
     @cached_property
     def dots(self) -> LutDots:
-        """Layout of the dot products that are built from LUTs, for the output lanes not in DSP slices."""
+        """`LutDots`: layout of the dot products that are built from LUTs, for the output lanes not in DSP slices."""
         return LutDots(self, self.kinds)
 
     @cached_property

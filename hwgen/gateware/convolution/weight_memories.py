@@ -86,7 +86,7 @@ class WeightMemories:
 
     @cached_property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Tuple of the weight memories that can be loaded at run time; empty if weights are constant."""
+        """Tuple of each `LoadedMemory` for weights that can be loaded at run time; empty if weights are constant."""
         if not self.parameters.loaded:
             return ()
         parameters = self.parameters

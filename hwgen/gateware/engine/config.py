@@ -254,7 +254,7 @@ class EngineConfig(OnDevice):
 
     @property
     def row_engine(self) -> EngineConfig:
-        """Engine configuration with a bus as wide as an on-chip map memory row, and without that memory.
+        """`EngineConfig` with a bus as wide as a row of the on-chip map memory, and without that memory.
 
         It has no map memory. If this configuration has none, both are equal.
         """
@@ -338,7 +338,7 @@ class EngineConfig(OnDevice):
 
     @property
     def weight_alignment(self) -> int:
-        """Alignment of weights in memory, in 8-byte words: greatest common divisor of `weight_words` and `bus_words`.
+        """Alignment of weights in memory, a number of 8-byte words: gcd of `weight_words` and `bus_words`.
 
         A bank's words therefore come from few lanes of the bus.
         """

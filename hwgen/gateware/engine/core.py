@@ -63,7 +63,7 @@ class CoreConfig:
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Dictionary of configurations of the compute core's components, by instance name.
+        """Dictionary of the compute core's components, each a `ComponentConfig`, by instance name.
 
         The names of components that each core has are numbered if there are several cores. Delays are not included.
         """

@@ -71,22 +71,22 @@ class EngineDesign:
 
     @property
     def memory_side(self) -> MemorySideConfig:
-        """Configuration of the engine's memory side: AXI port, and units that fetch jobs, load and store data."""
+        """`MemorySideConfig` of the engine: AXI port, and units that fetch jobs, load and store data."""
         return MemorySideConfig(engine=self.engine, read_latency=read_latency(self.engine))
 
     @property
     def core(self) -> CoreConfig:
-        """Configuration of the engine's compute core: buffers, multiply-accumulate array, and sequencers."""
+        """`CoreConfig` of the engine's compute core: buffers, multiply-accumulate array, and sequencers."""
         return CoreConfig(engine=self.engine)
 
     @property
     def finish(self) -> FinishConfig:
-        """Configuration of the engine's output pipeline (`Finish`), which turns sums into stored outputs of 8 bits."""
+        """`FinishConfig` of the engine's output pipeline (`Finish`), which turns sums into stored 8-bit outputs."""
         return FinishConfig(engine=self.engine)
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Dictionary of configurations of the engine's components, by instance name.
+        """Dictionary of the engine's components, each a `ComponentConfig`, by instance name.
 
         Each component is small enough to be synthesised separately.
         """
@@ -99,7 +99,7 @@ class EngineDesign:
 
     @property
     def layers(self) -> tuple[EngineDesign, ...]:
-        """Tuple of this design only, as the engine counts as one layer where an accelerator has a tuple of layers."""
+        """Tuple of this design only, as an engine counts as one layer where an accelerator has a tuple of layers."""
         return (self,)
 
     @cached_property

@@ -74,7 +74,7 @@ class PartQueue(wiring.Component):
 
     @property
     def part(self) -> type[JobPart]:
-        """Class of the job parts that this FIFO holds, for example `Load`."""
+        """Subclass of `JobPart` of the job parts that this FIFO holds, for example `Load`."""
         return self._part
 
     @property

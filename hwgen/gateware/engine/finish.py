@@ -48,22 +48,22 @@ class FinishConfig:
 
     @property
     def scale(self) -> ScaleConfig:
-        """Configuration of each lane's `ScaleUnit`, which adds the bias to a sum and multiplies it by the scale."""
+        """`ScaleConfig` of each lane's `ScaleUnit`, which adds the bias to a sum and multiplies it by the scale."""
         return ScaleConfig(device=self.engine.device, sum_bits=self.engine.sum_bits)
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration (`BoundConfig`) of each lane's saturating adder of the zero point, after the sum is scaled."""
+        """`BoundConfig` of each lane's saturating adder of the zero point, after the sum is scaled."""
         return BoundConfig(device=self.engine.device, bits=PLACES + 1)
 
     @property
     def sum_bound(self) -> BoundConfig:
-        """Configuration of each lane's saturating adder of the zero point, used after an addition of maps."""
+        """`BoundConfig` of each lane's saturating adder of the zero point, used after an addition of maps."""
         return BoundConfig(device=self.engine.device, bits=WHOLE_BITS)
 
     @property
     def product(self) -> MapProductConfig:
-        """Configuration of the circuit that multiplies sums by another feature map, before requantisation."""
+        """`MapProductConfig` of the circuit that multiplies sums by another feature map, before requantisation."""
         return MapProductConfig(device=self.engine.device)
 
     @property
@@ -73,12 +73,12 @@ class FinishConfig:
 
     @property
     def pool(self) -> PoolConfig:
-        """Configuration of the 2 x 2 maximum pool that outputs pass before they enter the output buffer."""
+        """`PoolConfig` of the 2 x 2 maximum pool that outputs pass before they enter the output buffer."""
         return PoolConfig(device=self.engine.device, words=self.engine.pool_words, blocks=self.engine.blocks)
 
     @property
     def fixed(self) -> tuple[FixedUnitConfig, ...]:
-        """Configuration of the unit that computes layers in fixed point: a tuple of one, or empty without the unit."""
+        """Tuple of the `FixedUnitConfig` of the unit that computes layers in fixed point; empty without the unit."""
         return (FixedUnitConfig(engine=self.engine),) if self.engine.has_fixed_unit else ()
 
     @property

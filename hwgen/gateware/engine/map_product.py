@@ -27,7 +27,7 @@ class MapProductConfig(OnDevice):
 
     @property
     def products(self) -> DotProducts:
-        """Configuration of one lane's multiplier in LUTs, described as a dot product with a single term."""
+        """`DotProducts` of one lane's multiplier in LUTs: a dot product with a single term."""
         ends = -(1 << VALUE_BITS - 1), (1 << VALUE_BITS - 1) - 1
         return DotProducts(
             device=self.device,

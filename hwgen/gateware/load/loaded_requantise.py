@@ -95,7 +95,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Tuple of the memories loaded at run time: all channels' biases and scales, one word of layer constants."""
+        """Tuple of each `LoadedMemory`: all channels' biases and scales, and one word of layer constants."""
         depth, where, device = len(self.beats), self.tables_in, self.device
         scale_bits = SIGNIFICAND_BITS + SHIFT_BITS
         return (
@@ -126,7 +126,7 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def blank(self) -> LoadedRequantiseConfig:
-        """Copy with placeholder constants, which is equal for circuits that differ only in loaded contents."""
+        """`LoadedRequantiseConfig` with placeholder constants, equal for circuits that differ in contents only."""
         ones = (1 << (SIGNIFICAND_BITS - 1),) * self.channels
         zeros = (0,) * self.channels
         return replace(self, bias=zeros, significand=ones, shift=zeros, zero_point=0, low=0, high=0)
@@ -135,12 +135,12 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def scale(self) -> ScaleConfig:
-        """Configuration of each lane's `ScaleUnit`, which adds the bias to an accumulator and scales the sum."""
+        """`ScaleConfig` of each lane's `ScaleUnit`, which adds the bias to an accumulator and scales the sum."""
         return ScaleConfig(device=self.device, sum_bits=self.accumulator_bits + self.fraction)
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration (`BoundConfig`) of each lane's `Bound`, which adds the output's zero point and saturates."""
+        """`BoundConfig` of each lane's `Bound`, which adds the output's zero point and saturates."""
         return BoundConfig(device=self.device, bits=PLACES + 1)
 
     @property

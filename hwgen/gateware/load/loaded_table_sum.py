@@ -85,7 +85,7 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Tuple of the memories loaded at run time: a table per operand, rounding table, word of constants.
+        """Tuple of each `LoadedMemory`: a table per operand, rounding table, and word of constants.
 
         Each exists once per lane and pixel, with the same contents.
         """
@@ -112,7 +112,7 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def blank(self) -> LoadedTableSumConfig:
-        """Copy with placeholder tables and constants, equal for circuits that differ only in loaded contents."""
+        """`LoadedTableSumConfig` with placeholder contents, equal for circuits that differ in contents only."""
         tables = tuple((0,) * len(table) for table in self.tables)
         return replace(self, tables=tables, rounding=(0,) * len(self.rounding), zero_point=0, low=0, high=0)
 

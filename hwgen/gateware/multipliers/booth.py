@@ -149,7 +149,7 @@ class _Chain:
 
     @property
     def end(self) -> int:
-        """Cycle of the chain's registered sum, counted from the operands of the group's first term."""
+        """Cycle (integer) of the chain's registered sum, counted from the operands of the group's first term."""
         return self.rows[-1].cycle + 1
 
     def next_cycle(self, index: int) -> int:
@@ -184,7 +184,7 @@ class _Group:
 
     @cached_property
     def chains(self) -> tuple[_Chain, ...]:
-        """Tuple of chains of Booth rows that sum the group's products for one output channel."""
+        """Tuple of `_Chain` objects: chains of Booth rows that sum the group's products for one output channel."""
         firsts = range(0, self.encoded.digits, self.digits)
         return tuple(self._chain(first, min(first + self.digits, self.encoded.digits) - 1) for first in firsts)
 

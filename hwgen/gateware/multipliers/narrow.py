@@ -147,7 +147,7 @@ class _Pair:
 
     @property
     def cycle(self) -> int:
-        """First cycle that has the operands of both terms, counted from the first position's operands."""
+        """First cycle (integer) that has the operands of both terms, counted from the first position's operands."""
         return max(position for position, _ in self.terms)
 
 
@@ -237,7 +237,7 @@ class _Circuit:
 
     @cached_property
     def groups(self) -> tuple[tuple[_Row, ...], ...]:
-        """Groups of rows (adders of a pair of terms), equal for all channels; a group's sum enters the adder tree."""
+        """Tuple of groups of `_Row` objects (adders), equal for all channels; a group's sum enters the adder tree."""
         size = max(GROUP_ROWS // self.digits, 1)
         pairs = range(len(self.pairs))
         count = -(-len(pairs) // size)
@@ -276,7 +276,7 @@ class _Circuit:
 
     @cached_property
     def constant(self) -> int:
-        """Constant to add to the sum of all rows, which corrects inverted sign bits and rows that add one too many."""
+        """Integer to add to the sum of all rows, which corrects inverted sign bits and rows that add one too many."""
         total = 0
         for rows in self.groups:
             for row in rows:
@@ -287,7 +287,7 @@ class _Circuit:
 
     @cached_property
     def graph(self) -> AdderGraph:
-        """Trees of adders that sum each output channel's groups of rows and, for binary weights, the activations."""
+        """`AdderGraph`: trees of adders of each output channel's groups of rows and, if binary, the activations."""
         groups = [Operand(*rows[-1].after, rows[-1].cycle + 1) for rows in self.groups]
         operands = groups * self.dots.channels
         if self.is_binary:

@@ -40,12 +40,12 @@ class QuadDspSlice(PackedFields):
 
     @property
     def pair(self) -> PackedDspSlice:
-        """Multiplier of two output channels by one pixel per slice, for DSP slices of the same width."""
+        """`PackedDspSlice`: multiplier of two output channels by one pixel per slice, for slices of the same width."""
         return PackedDspSlice()
 
     @property
     def pixel_pair(self) -> PixelPair:
-        """Multiplier of one output channel by two pixels per DSP slice of the same width, with 8-bit operands."""
+        """`PixelPair`: multiplier of one output channel by two pixels per slice of the same width, 8-bit operands."""
         return PixelPair()
 
     @property

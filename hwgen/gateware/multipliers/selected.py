@@ -57,16 +57,16 @@ class _Field:
     shift: int
     """Left shift in bits of the field's products in the output channel's sum."""
     products: tuple[int, ...]
-    """Products by table address, divided by ``2 ** shift``."""
+    """Tuple of integer products by table address, divided by ``2 ** shift``."""
 
     @property
     def low(self) -> int:
-        """Smallest product in the field, before the shift."""
+        """Smallest product in the field, an integer, before the shift."""
         return min(self.products)
 
     @property
     def high(self) -> int:
-        """Largest product in the field, before the shift."""
+        """Largest product in the field, an integer, before the shift."""
         return max(self.products)
 
     @cached_property

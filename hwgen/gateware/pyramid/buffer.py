@@ -107,17 +107,17 @@ class PyramidBufferConfig(HasWindow):
 
     @property
     def bank_depth(self) -> int:
-        """Depth in words of one memory bank of the tile buffer, which stores two tiles."""
+        """Depth, as a number of words, of one memory bank of the tile buffer, which stores two tiles."""
         return HALVES * self.half_depth
 
     @property
     def row_interleaving(self) -> Interleaving:
-        """Mapping of a tile's row index to a memory bank and a word address in it."""
+        """`Interleaving`: mapping of a tile's row index to a memory bank and a word address in it."""
         return Interleaving(self.row_banks, self.row_words)
 
     @property
     def column_interleaving(self) -> Interleaving:
-        """Mapping of a tile's column index to a memory bank and a word address in it."""
+        """`Interleaving`: mapping of a tile's column index to a memory bank and a word address in it."""
         return Interleaving(self.column_banks, self.window.input.folds)
 
     def phase_bits(self, axis: int) -> int:

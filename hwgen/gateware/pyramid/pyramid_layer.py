@@ -46,7 +46,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def reuse(self) -> PyramidReuseBufferConfig:
-        """Configuration of the reuse buffer, which keeps the input pixels that neighbouring tiles share."""
+        """`PyramidReuseBufferConfig` of the buffer that keeps the input pixels that neighbouring tiles share."""
         return PyramidReuseBufferConfig(
             device=self.device, input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns
         )
@@ -95,7 +95,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def pyramids(self) -> tuple[PyramidShare, ...]:
-        """Tuple of the layer's work for each tile of the fused layers: beats of its input tile, and windows."""
+        """Tuple of the layer's `PyramidShare` of each tile of the fused layers: its input tile's beats, and windows."""
         folds = self.window.input.folds
         result, begin = [], 0
         for row in self.tiles.rows.cut(1):

@@ -92,12 +92,12 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def bottom_words(self) -> int:
-        """Values in the rows kept for the next row of tiles (bottom band): ``N (K - S) W``."""
+        """Number of values in the rows kept for the next row of tiles (bottom band): ``N (K - S) W``."""
         return self.input.channels * self.rows.kept * self.input.width
 
     @property
     def right_words(self) -> int:
-        """Values in the columns kept for the next tile to the right (right band).
+        """Number of values in the columns kept for the next tile to the right (right band).
 
         These are ``N (K - S)`` for each new row of a pyramid.
         """
@@ -113,7 +113,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def bottom_depth(self) -> int:
-        """Depth in beats of the memory for rows that are kept for the next row of tiles (bottom band)."""
+        """Depth, as a number of beats, of the memory for rows kept for the next row of tiles (bottom band)."""
         return self.rows.kept * self.bottom_pitch
 
     @property
@@ -128,7 +128,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def right_depth(self) -> int:
-        """Depth in beats of the memory for columns that are kept for the next tile (right band)."""
+        """Depth, as a number of beats, of the memory for columns kept for the next tile (right band)."""
         return self.rows.new * self.right_pitch
 
     @property
@@ -160,7 +160,7 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @property
     def distance(self) -> int:
-        """Minimum distance in beats between the storage of a kept beat and its read for a later tile.
+        """Minimum number of beats between the storage of a kept beat and its read for a later tile.
 
         It is 0 if no beat is kept.
         """

@@ -146,12 +146,12 @@ class SumRanges:
 
     @cached_property
     def operands(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest operand of the scaling multiplier per channel, without clamping of the sums."""
+        """Tuple of pairs of integers: smallest and largest scaling operand per channel, sums not clamped."""
         return self._round_ranges(self.sums)
 
     @cached_property
     def useful(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest operand of the scaling multiplier per channel, with saturating sums clamped."""
+        """Tuple of pairs of integers: smallest and largest scaling operand per channel, saturating sums clamped."""
         return self._round_ranges(self._useful_sums)
 
     @cached_property

@@ -44,7 +44,7 @@ class ScaledProducts(ScalingPart):
 
     @cached_property
     def rows(self) -> ProductRows:
-        """Configuration of the scaling multipliers if they are built from LUTs."""
+        """`ProductRows` of the scaling multipliers if they are built from LUTs."""
         return ProductRows(
             operand_bits=self.recipe.operand_bits,
             factor_bits=max(self.recipe.factor).bit_length(),

@@ -39,7 +39,7 @@ class PixelCounts:
 
     @property
     def first_space(self) -> int:
-        """Initial value of the counter ``space``: pixels that fit before the first window, minus one beat's pixels."""
+        """Integer start value of the counter ``space``: pixels that fit before the first window, less one beat's."""
         return self._ring_pixels - min(self.parameters.input.pixels, self.parameters.input.width)
 
     @property

@@ -55,7 +55,7 @@ class RingBanks:
 
     @property
     def interleaving(self) -> Interleaving:
-        """Mapping from an image column to a column bank and the first word of its pixel."""
+        """`Interleaving`: mapping from an image column to a column bank and the first word of its pixel."""
         return Interleaving(self.columns, self.parameters.input.folds)
 
     @property

@@ -74,12 +74,12 @@ class WindowParameters(OnDevice):
 
     @cached_property
     def grid(self) -> WindowGrid:
-        """Positions of the windows in the feature map, and the pixels that each needs and releases."""
+        """`WindowGrid`: positions of the windows in the feature map, and the pixels that each needs and releases."""
         return _grid_of((self.input.height, self.input.width), self.extent, self.stride, self.padding, self.pixels)
 
     @cached_property
     def patches(self) -> TapPatches:
-        """Description of patches, the kernel taps that the line buffer reads in one cycle."""
+        """`TapPatches`: the patches of kernel taps that the line buffer reads, one in each cycle."""
         return TapPatches(self.kernel, self.dilation, self.taps, self.pixels, self.stride[1])
 
     @property
@@ -156,7 +156,7 @@ class WindowParameters(OnDevice):
 
     @property
     def pad_word(self) -> Value:
-        """Amaranth constant for a pixel in the padding: a word of ``Tn`` channels with the value ``pad_value``."""
+        """Amaranth `Value` of a pixel in the padding, a constant: a word of ``Tn`` channels of value ``pad_value``."""
         return Cat(Const(self.pad_value, self.input.shape) for _ in range(self.input.lanes))
 
     @property

@@ -64,7 +64,7 @@ class GraphIndex:
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Types and shapes of the graph's tensors."""
+        """`Shapes`: element types and shapes of the graph's tensors."""
         return Shapes(self.model)
 
     @cached_property

@@ -107,12 +107,12 @@ class Kernels:
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """Tuple of inputs of the model (name, shape, type), as ONNX Runtime's session reports them."""
+        """Tuple of the `TensorInfo` (name, shape, type) of each model input, as ONNX Runtime's session reports it."""
         return self._session.inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """Tuple of outputs of the model, as ONNX Runtime's session reports them (name, shape, type)."""
+        """Tuple of the `TensorInfo` (name, shape, type) of each model output, as ONNX Runtime's session reports it."""
         return self._session.outputs
 
     @cached_property
@@ -127,7 +127,7 @@ class Kernels:
 
     @cached_property
     def _session(self) -> _Session:
-        """Nodes, inputs and outputs of the model in an optimised session, or the declared inputs and outputs."""
+        """`_Session`: the model's nodes, inputs and outputs in an optimised session, or the declared ones."""
         if self._is_optimised:
             labelled = copied(self._model)
             for index, node in enumerate(labelled.graph.node):

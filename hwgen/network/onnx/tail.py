@@ -243,7 +243,7 @@ class TailSearch:
 
     @cached_property
     def unused(self) -> UnusedNames:
-        """Source of names that no tensor of the model has."""
+        """`UnusedNames`: source of names that no tensor of the model has."""
         return UnusedNames(self._graph.model)
 
     def cut(self, source: onnx.ValueInfoProto, nodes: Iterable[onnx.NodeProto]) -> bytes:

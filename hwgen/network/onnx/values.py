@@ -106,7 +106,7 @@ class PendingLayer:
     kind: type[Op] = Conv
     parameters: dict[str, Any] = field(default_factory=dict)
     more: tuple[Map, ...] = ()
-    """Tuple of further input maps of the layer, after its first one."""
+    """Tuple of the layer's further input maps, each a `Map`, after its first one."""
     fraction: int = 0
     """Number of fraction bits in the ``bias`` of an unfinished convolution; products have none."""
     sources: tuple[PendingLayer | None, ...] = (None,)
@@ -305,9 +305,9 @@ class Reals:
 
     node: onnx.NodeProto
     scale: np.float32
-    """Scale of the DequantizeLinear of the map."""
+    """Scale (float32) of the DequantizeLinear of the map."""
     zero: int
-    """Zero point of the DequantizeLinear of the map."""
+    """Zero point, an integer, of the DequantizeLinear of the map."""
     tensor: str
     """Output tensor of the DequantizeLinear, moved past operators that only rename axes, as ONNX Runtime does."""
     steps: list[onnx.NodeProto] = field(default_factory=list)
@@ -317,7 +317,7 @@ class Reals:
     table: np.ndarray | None = None
     """Float that each integer in the map's range has become after ``steps``, float32 ``(channels or 1, integers)``."""
     addend: Addend | None = None
-    """Constant of the last Add, if ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
+    """`Addend` of the last Add, if ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
     """List of bounds (low, high) of each Relu and Clip since the DequantizeLinear."""
     in_floats: bool = False
@@ -328,15 +328,15 @@ class Reals:
     ONNX Runtime computes no other node since the DequantizeLinear in floats.
     """
     formula: Applied | None = None
-    """Expression that the pointwise nodes after the DequantizeLinear compute; ``None`` without any."""
+    """`Applied` expression that the pointwise nodes after the DequantizeLinear compute; ``None`` without any."""
     by_runtime: bool = False
     """Whether ONNX Runtime must be run for the float of each integer, because ``table`` does not hold it."""
     for_sums: bool = False
     """Whether ``steps`` contain arithmetic that can only be folded into a convolution directly after them."""
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pool nodes, with their map axes, that must follow the table, because it changes the order of values."""
+    """List of pairs (max pool node, its map axes) that must follow the table, as it changes the order of values."""
     arithmetic: Affine | None = None
-    """Gain and offset per channel that equal ``steps``; ``None`` unless all are arithmetic with constants."""
+    """`Affine` gain and offset per channel that equal ``steps``; ``None`` unless all are arithmetic."""
 
     def is_padded_by(self, node: onnx.NodeProto) -> bool:
         """Return whether ONNX Runtime merges the Pad before the Conv ``node`` into the Conv.
@@ -405,7 +405,7 @@ class AccumulatorState:
     x_scale: np.float32
     w_scale: np.ndarray
     w_type: IntegerType
-    """Integer type of the convolution's weights in the ONNX model."""
+    """`IntegerType` of the convolution's weights in the ONNX model."""
     size: tuple[int, int]
     low: float = -math.inf
     high: float = math.inf
@@ -429,18 +429,18 @@ class AccumulatorState:
     moved: bool = False
     """Whether pools or operators on dimensions follow, past which ONNX Runtime moves a QuantizeLinear but no Relu."""
     affine: Affine | None = None
-    """Gain and offset per channel that later nodes apply to the accumulators' real values."""
+    """`Affine` gain and offset per channel that later nodes apply to the accumulators' real values, or ``None``."""
     factor: np.ndarray | None = None
     """Requantisation factors that `settled` computed, float32 ``(M,)``; ``None``: ``x_scale * w_scale / y_scale``."""
     fraction: int = 0
     """Number of fraction bits in the ``bias`` of these convolution sums; products have none."""
     first: Affine | None = None
-    """Gain and offset from accumulators without ``bias`` to real outputs; ``None`` if not known.
+    """`Affine` gain and offset from accumulators without ``bias`` to real outputs; ``None`` if not known.
 
     Its gain is the real value of one accumulator step.
     """
     formula: Applied | None = None
-    """Expression of the convolution's real output that later nodes compute; ``None`` without such nodes."""
+    """`Applied` expression of the convolution's real output that later nodes compute; ``None`` without any."""
     signs: np.ndarray | None = None
     """Sign (1, 0 or -1) that each output channel's weights of the model were multiplied by, int64 ``(M,)``."""
     averages: bool = False
@@ -499,9 +499,9 @@ class Joined:
     They can follow the quantisation, too, which keeps the order.
     """
     operands: Sequence[Value] = ()
-    """Sequence of the dequantised maps' values that the node combines; empty without a fixed-point program."""
+    """Sequence of the `Value` of each dequantised map that the node combines; empty without a program."""
     sums: Callable[[], AccumulatorState] | None = None
-    """Function that returns the node's floats as sums of a convolution, for operators that follow it."""
+    """Function that returns the node's floats as an `AccumulatorState`, for operators after it, or ``None``."""
 
 
 @dataclass

@@ -210,7 +210,7 @@ class View:
 
     @cached_property
     def layout(self) -> Layout:
-        """Permutation that converts arrays of this layout to feature maps and back."""
+        """`Layout`: permutation that converts arrays of this layout to feature maps and back."""
         factors = [atom for atoms in self._factors for atom in atoms]
         order = tuple(factors.index(atom) for atoms in self.dims for atom in atoms)
         return Layout(map=self.sizes, factors=tuple(atom.size for atom in factors), order=order, shape=self.shape)

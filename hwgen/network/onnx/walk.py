@@ -678,7 +678,7 @@ class _OpenOutput:
     """Model output that no hardware output leads to yet, with the ``id`` of each node before it."""
 
     ends: TailSearch | None
-    """Search for the tensor where the hardware ends; ``None`` if it must end at the output itself."""
+    """`TailSearch` for the tensor where the hardware ends; ``None`` if it must end at the output itself."""
     nodes: set[int]
 
 

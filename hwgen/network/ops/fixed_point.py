@@ -367,7 +367,7 @@ class Curve(Operation):
 
     @property
     def high(self) -> int:
-        """Largest operand inside the curve's last segment."""
+        """Largest operand, an integer, inside the curve's last segment."""
         return self.low + (self.coefficients.shape[1] << self.segment_bits) - 1
 
     @property

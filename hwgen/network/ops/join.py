@@ -230,7 +230,7 @@ class Add(LabelledJoin):
 
     @property
     def zero_after(self) -> int:
-        """Output zero point that is added after the sum is rounded; 0 if ONNX Runtime adds it before."""
+        """Integer zero point of the output, added after the sum is rounded; 0 if ONNX Runtime adds it before."""
         return 0 if self.fused else self.labels[2].zero
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

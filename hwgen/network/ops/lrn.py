@@ -93,7 +93,7 @@ class Scale:
 
     @property
     def max_sum(self) -> float:
-        """Maximum exact value of LRN's running sum, which holds one term more than the window has.
+        """Maximum exact value, a float, of LRN's running sum, which holds one term more than the window has.
 
         A term is added before another one is subtracted.
         """
@@ -101,7 +101,7 @@ class Scale:
 
     @property
     def _error(self) -> float:
-        """Bound on the absolute float32 error of LRN's running sum over a pixel's channels; 0 if it is `steady`."""
+        """Bound (float) on the float32 error of LRN's running sum over a pixel's channels; 0 if it is `steady`."""
         unit = float(np.spacing(np.float32(self.max_sum * (1 + 2.0**-20))))
         return 0.0 if self.steady else (2 * self.channels + self.size) * unit / 2
 

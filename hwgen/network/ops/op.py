@@ -152,7 +152,7 @@ class Op(ABC):
 
     @property
     def inputs(self) -> tuple[FeatureMap, ...]:
-        """Input maps of the layer (shape, integer type), as a tuple in order."""
+        """Tuple of the `FeatureMap` (shape, integer type) of each input of the layer, in order."""
         return (self.input,)
 
     @property
@@ -167,7 +167,7 @@ class Op(ABC):
 
     @property
     def height(self) -> int:
-        """Height of the input map, in pixels."""
+        """Number of rows of the input map."""
         return self.input.height
 
     @property
@@ -177,7 +177,7 @@ class Op(ABC):
 
     @property
     def output_height(self) -> int:
-        """Height of the output map, in pixels."""
+        """Number of rows of the output map."""
         return self.output.height
 
     @property
