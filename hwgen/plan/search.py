@@ -57,6 +57,9 @@ class PlanSearch:
         plan = self._search_plan()
         if not isinstance(plan, Refusal) or not self._off_chip_refusals:
             return plan
+        if self.task.goal.template is not None:
+            way = f"{called('template')} {ENGINE} reads weights from off-chip memory"
+            return replace(plan, reason=f"{plan.reason}; {way}")
         reason = alternatives.without_other_template(self._off_chip_refusals[0].reason)
         return replace(plan, reason=f"{plan.reason}; the template {ENGINE} does not compute it either: {reason}")
 

@@ -215,6 +215,13 @@ def test_the_default_plan_gives_the_reason_of_each_template(tmp_path: Path) -> N
     assert "a scale of the output that is not the input's would work" in engine
 
 
+def test_a_stream_without_room_for_weights_names_the_engine(tmp_path: Path) -> None:
+    model = hwgen.load(average(tmp_path, 0.125, wide=True))
+    with pytest.raises(PlanError, match=r"BRAM36, but zedboard .*; template engine reads weights from off-chip memory"):
+        model.plan("zedboard", template="stream")
+    assert model.plan("zedboard", template="engine", cores=1, array=(8, 5)).plan.interval > 0
+
+
 @pytest.mark.parametrize(("scale", "refused"), [(0.1, True), (0.125, False)])
 def test_the_check_tests_the_engine(scale: float, refused: bool, tmp_path: Path) -> None:
     found = hwgen.check(average(tmp_path, scale), board="zedboard")
