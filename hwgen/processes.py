@@ -63,7 +63,7 @@ class Stopped(BaseException):
 
     @property
     def status(self) -> int:
-        """Exit status of a command that the signal ends: 128 plus the signal's number."""
+        """Exit status (integer) of a command that the signal ends: 128 plus the signal's number."""
         return 128 + self.signal_number
 
     def __str__(self) -> str:

@@ -31,12 +31,12 @@ class Config(Protocol):
 
 
 def output_ports(config: Config) -> tuple[Port, ...]:
-    """Return a tuple of a configuration's output stream ports: the ports that it lists, or else port ``o``."""
+    """Return a tuple of each output stream `Port` of a configuration: the ports that it lists, or else ``o``."""
     return getattr(config, "output_ports", None) or (Port("o", config.output, config.output_order),)
 
 
 def input_ports(config: Config) -> tuple[Port, ...]:
-    """Return a tuple of a configuration's input stream ports: the ports that it lists, or else port ``i``."""
+    """Return a tuple of each input stream `Port` of a configuration: the ports that it lists, or else ``i``."""
     return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
 
 

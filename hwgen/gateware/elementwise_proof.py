@@ -147,7 +147,7 @@ def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
 
 
 def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
-    """Return a list: the obligation that a map product's output is ``(a - zeros[0]) * (b - zeros[1])``."""
+    """Return a list: the `Obligation` that a map product's output is ``(a - zeros[0]) * (b - zeros[1])``."""
     facts = {}
     for value in _output_values(config):
         first, second = (
@@ -177,7 +177,7 @@ def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
 
 
 def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
-    """Return a list with the obligation of a conversion by tables: each output is its operand's table entry."""
+    """Return a list with the `Obligation` of a conversion by tables: each output is its operand's table entry."""
     inputs, layout = config.window.inputs, dict(config.window.step_layout)
     lines = _table_lines(config, "converted")
     source = layout.get("source")
@@ -198,7 +198,7 @@ def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
 
 
 def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]:
-    """Return a list with the obligation of tables per channel: each output is its channel's table entry."""
+    """Return a list with the `Obligation` of tables per channel: each output is its channel's table entry."""
     beat, cycles = config.window.input, config.latency
     size, fold_bits = 1 << beat.bits, max(beat.folds - 1, 1).bit_length()
     index, inputs = index_of(site, "fold_index", fold_bits)

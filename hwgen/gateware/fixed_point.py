@@ -527,7 +527,7 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @cached_property
     def _lane(self) -> tuple[Cost, PathNumber]:
-        """Pair: cost and result (value, cycle, range) of one lane's and pixel's data path, tables left out."""
+        """Pair: `Cost` and result (`PathNumber`) of one lane's and pixel's data path, tables left out."""
         m = Module()
         path = DataPath(m, self, 0, 0, {}, Beats(m, self, Const(0)))
         result = path.run(Signal(self.window.step_layout), self.steps)

@@ -113,7 +113,7 @@ def _count_facts(config: FloatSumConfig) -> dict[str, str]:
 
 
 def of_float_join(config: FloatJoinConfig, site: Site) -> list[Obligation]:
-    """Return a list of the proof obligations of an elementwise sum of several feature maps with float32 rounding."""
+    """Return a list of each `Obligation` of an elementwise sum of several feature maps with float32 rounding."""
     layout, pixels, width = dict(config.window.step_layout), config.window.pixels, config.result.width
     chains = []
     for lane, pixel in product(range(config.lanes), range(pixels)):

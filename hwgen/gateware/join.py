@@ -115,7 +115,7 @@ class JoinConfig(OnDevice):
 
     @property
     def output_width(self) -> int:
-        """Width of the join's output map, in pixels."""
+        """Number of columns of the join's output map."""
         return self.input.width
 
     @property
@@ -218,7 +218,7 @@ class OneMapConfig(OnDevice):
 
     @property
     def output_width(self) -> int:
-        """Width of the output map, in pixels."""
+        """Number of columns of the output map."""
         return self.input.width
 
     @property

@@ -491,7 +491,7 @@ class LayerConfig(HasWindow):
 
     @property
     def credit_cycles(self) -> int:
-        """Upper bound of the cycles per frame that the layer waits for FIFO credits, if readers accept beats at once.
+        """Maximum number of cycles per frame that the layer waits for FIFO credits, if readers accept at once.
 
         A beat's credit returns one latency of the pipeline and the FIFO after the output fold claimed the credit.
         """

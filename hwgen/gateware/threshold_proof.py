@@ -105,7 +105,7 @@ def _reaches_threshold(name: str, first: int, low: int, count: int) -> str:
 
 
 def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]:
-    """Return the proof obligation, in a list, that a layer's last stage outputs each accumulator plus its bias."""
+    """Return a list: the `Obligation` that a layer's last stage outputs each accumulator plus its bias."""
     cycles, bits = config.latency, config.accumulator_bits
     index_bits = max(len(beats) - 1, 1).bit_length()
     index, inputs = index_of(site, "beat_index", index_bits)

@@ -18,7 +18,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
-    """Return a list of the proof obligations of upsampling: values and order of its pixels, and no idle cycle."""
+    """Return a list of each `Obligation` of upsampling: values and order of its pixels, and no idle cycle."""
     source, walk, cycles = config.input, _step_lines(config), kept_proof.CYCLES
     counters = {signal: value for signal, value in _counters(config).items() if site.has(signal)}
     return [

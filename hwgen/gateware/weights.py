@@ -75,7 +75,7 @@ class Weights:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 digest of the convolution's weights, written as C integers."""
+        """Bytes of the SHA-256 digest of the convolution's weights, written as C integers."""
         return hashlib.sha256(self._array).digest()
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ class Bounds(Weights):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 digest of the stand-in's number of weights, extremes and flag for zeros."""
+        """Bytes of the SHA-256 digest of the stand-in's number of weights, extremes and flag for zeros."""
         known = (self._count, self._extremes, *((True,) if self._nonzero else ()))
         return hashlib.sha256(repr(known).encode()).digest()
 

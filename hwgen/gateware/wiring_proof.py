@@ -241,7 +241,7 @@ def _write_source(store: LoadedMemory, field: str, link: VerilogModule, config: 
 
 
 def of_domain(_config: Any, site: Site) -> list[Obligation]:
-    """Return the proof obligation, in a list, that a component's instances have the component's clock and reset."""
+    """Return a list: the `Obligation` that a component's instances have the component's clock and reset."""
     statement = "Clock and reset of each instance are the component's."
     wires = domain_wires(site)
     return [wired(site, statement, wires)] if wires else []

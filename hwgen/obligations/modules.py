@@ -184,7 +184,7 @@ def declared_names(lines: Iterable[str]) -> list[str]:
 
 
 def modules_of(text: str) -> dict[str, VerilogModule]:
-    """Return a dictionary of the modules of a Verilog file that hwgen wrote, by module name.
+    """Return a dictionary of each `VerilogModule` of a Verilog file that hwgen wrote, by module name.
 
     A file can have two texts of a module: first for synthesis, then for simulation. The second one has the module's
     name. The first one has the name followed by `SYNTHESIS`, also in its text.

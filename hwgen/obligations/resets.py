@@ -16,7 +16,7 @@ __all__ = ["obligations", "of_arithmetic"]
 
 
 def obligations(config: Any, site: Site) -> list[Obligation]:
-    """Return a list with the obligation that a reset restores a component's registers; empty without a reset."""
+    """Return a list with the `Obligation` that a reset restores a component's registers; empty without a reset."""
     values = site.module.reset_values
     if not values:
         return []

@@ -63,7 +63,7 @@ def objective_bound(task: Task) -> float:
 
 
 def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best group of layers ``begin`` to ``end - 1`` by the first template that fits the board, or a refusal.
+    """Return the best `Group` of layers ``begin`` to ``end - 1`` by the first fitting template, or a `Refusal`.
 
     Templates that keep weights in off-chip memory are tried only if the goal names one; `off_chip_group` tries them. If
     DSP slices run out, no other template is tried, because all of them need the same multiplications. If no template

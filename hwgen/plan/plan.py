@@ -240,7 +240,7 @@ class Plan:
         return [group.circuit for group in self.groups]
 
     def configs(self) -> list[AcceleratorConfig]:
-        """Return each fusion group's accelerator configuration as a list; `PlanError` if the plan can't be built yet.
+        """Return a list of each group's `AcceleratorConfig`; raise `PlanError` if the plan can't be built yet.
 
         Raises
         ------

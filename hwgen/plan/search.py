@@ -90,7 +90,7 @@ class PlanSearch:
         return alternatives.weights_refusal(self._in_slices) or self._plan_freely()
 
     def _plan_freely(self) -> Plan | Refusal:
-        """Return the best plan for a request without groups, or a `Refusal`; each layer's weights may fit the chip."""
+        """Return the best `Plan` without requested groups, or a `Refusal`; each layer's weights may fit the chip."""
         plan = self._plan_as_one_group()
         needs_luts = self.task.goal.needs_luts
         if not isinstance(plan, Refusal):
@@ -184,7 +184,7 @@ class PlanSearch:
         return plan
 
     def _plan_in_turn(self, notes: tuple[str, ...]) -> Plan | Refusal:
-        """Return the `Plan` of the best groups in turn, with fewer DSP slices if another resource runs out."""
+        """Return the `Plan` of best groups in turn, fewer DSP slices if another resource runs out; or `Refusal`."""
         task = self._in_slices
         plan = _cut_once(task, (*_slice_notes(task), *notes))
         for _ in range(MAX_TRIES - 1):
@@ -306,7 +306,7 @@ class InTurnSearch:
         return self._plan_spans([aimed] * len(self.spans))
 
     def _plan_spans(self, tasks: Sequence[Task]) -> Plan | Refusal:
-        """Plan each range of layers by a task of its own; return the `Plan` of all groups, or the first refusal."""
+        """Plan each range of layers by a task of its own; return the `Plan` of all groups, or the first `Refusal`."""
         groups = []
         for task, span in zip(tasks, self.spans, strict=True):
             group = self.choose(task, *span, in_turn=True)

@@ -488,21 +488,21 @@ class _LayerRule:
     """Rule for one layer type on the engine: makes a layer's passes, or fuses it onto another layer's pass."""
 
     passes: Callable[..., tuple[Pass, ...]]
-    """Function from a layer and its input maps' names to the layer's passes through the array."""
+    """Function from a layer and its input maps' names to a tuple: each `Pass` of the layer through the array."""
     scratch: Callable[[Any], dict[str, FeatureMap]] = _no_scratch
-    """Function that returns the scratch maps that a layer's passes exchange through memory, by name."""
+    """Function that returns a dictionary by name of each scratch `FeatureMap` that a layer's passes exchange."""
     in_parts: Callable[[Any], bool] = lambda op: False
     """Function that tells whether each of a layer's passes computes only some of the output's pixels."""
     never_before: tuple[type[Op], ...] = ()
-    """Tuple of layer types that can't be fused onto the output of a layer of this type."""
+    """Tuple of `Op` classes of layers that can't be fused onto the output of a layer of this type."""
     fuse: Callable[[Pass, Any, Sequence[str]], Pass] | None = None
-    """Function that fuses a layer of this type onto a pass; ``None`` if the type always has its own passes."""
+    """Function that returns a `Pass` with a layer of this type fused onto it; ``None`` if it has its own passes."""
     fusible: Callable[[Sequence[Op], Any], bool] = lambda before, op: True
     """Function that tells whether a layer of this type can be fused onto the output of given earlier layers."""
     needs_whole_map: bool = True
     """Whether a layer of this type can only be fused onto a pass that computes all pixels of its map."""
     wide_passes: Callable[..., tuple[Pass, ...]] | None = None
-    """Function that makes a layer's passes if its maps have more than 8 bits; ``None`` if the engine has none."""
+    """Function that returns a tuple: a layer's `Pass` each, for maps of more than 8 bits; ``None`` if none."""
     has_wide_outputs: bool = False
     """Whether the output can have more than 8 bits, and the inputs not."""
     needs_fixed_unit: Callable[[Any], bool] = lambda op: False

@@ -114,7 +114,7 @@ def proofs_of(configuration: type) -> Proofs:
 
 
 def of_component(config: Any, site: Site) -> list[Obligation]:
-    """Return the list of one component's own proof obligations; components inside it add none."""
+    """Return a list of each `Obligation` of one component itself; components inside it add none."""
     proofs = proofs_of(type(config))
     kinds = (*proofs.kinds, resets.obligations) if proofs.kinds and proofs.resets else proofs.kinds
     return [obligation for kind in kinds for obligation in kind(config, site)]
@@ -136,7 +136,7 @@ def reasons_of(config: Any, site: Site) -> dict[str, str]:
 
 
 def obligations(config: Any, top: str, verilog: str) -> list[Obligation]:
-    """Return a list of all proof obligations of a design, from its configuration and its emitted Verilog.
+    """Return a list of each proof `Obligation` of a design, from its configuration and its emitted Verilog.
 
     Parameters
     ----------

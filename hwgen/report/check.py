@@ -70,13 +70,13 @@ class Check:
 
     @cached_property
     def weight_bits(self) -> int:
-        """Total bits of all the model's weights, also in operators that can't be built (8 bits per float)."""
+        """Number of bits of all the model's weights, also in operators that can't be built (8 bits per float)."""
         built = sum(bits for _, bits in layer_weight_bits(self.survey.layers))
         return built + sum(bits for _, bits in self.survey.other_weights)
 
     @cached_property
     def row_bits(self) -> int:
-        """Total bits of the layers' line buffers (recent input rows) if built row by row with the minimum rows."""
+        """Number of bits of the layers' line buffers (recent input rows), built row by row with the fewest rows."""
         stages = [stage_of(layer) for layer in self.survey.layers]
         return sum(
             stage.min_rows * stage.op.width * stage.op.channels * stage.op.input.type.bits

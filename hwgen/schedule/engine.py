@@ -466,7 +466,7 @@ class CoreSchedule:
 
     @property
     def next_event(self) -> float:
-        """Cycle of the core's next event (start or end of a pixel group or job) without further inputs, or infinity."""
+        """Cycle (float) of the core's next event (a pixel group's or job's start or end) by itself, or infinity."""
         cycle = loops.next_event(self.tables)
         return inf if cycle >= loops.NEVER else cycle
 

@@ -61,12 +61,12 @@ class TimelineWindow:
 
     @property
     def begin(self) -> int:
-        """First cycle of this part of the schedule."""
+        """First cycle, an integer, of this part of the schedule."""
         return int(self.edges[0])
 
     @property
     def end(self) -> int:
-        """First cycle after this part of the schedule."""
+        """First cycle, an integer, after this part of the schedule."""
         return int(self.edges[-1])
 
 
@@ -94,7 +94,7 @@ class Timeline:
 
     @property
     def end(self) -> int:
-        """First cycle after the last output transfer of the last scheduled frame."""
+        """First cycle, an integer, after the last output transfer of the last scheduled frame."""
         return int(self._schedule.frame_ends[-1]) + 1
 
     @cached_property
@@ -160,7 +160,7 @@ class _Layer:
 
     @property
     def end(self) -> int:
-        """First cycle after the layer's last cycle of work."""
+        """First cycle, an integer, after the layer's last cycle of work."""
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:
@@ -204,7 +204,7 @@ class _Causes:
 
     @property
     def states(self) -> Sequence[State]:
-        """Sequence of wait states that occur in this layer, in the order of the indices in ``codes``."""
+        """Sequence of each wait `State` that occurs in this layer, in the order of the indices in ``codes``."""
         return self._states
 
     def of(self, key: Any, events: Times) -> _Causes:

@@ -135,7 +135,7 @@ class Options:
                 raise InputError(f"frames of waves must be FIRST:END with 0 <= FIRST < END, not {first}:{end}")
 
     def draws(self, outputs: int, inputs: int = 1) -> stimuli.Stalls:
-        """Return the random stalls (parameters) of ``inputs`` input sources and ``outputs`` output sinks.
+        """Return the random `Stalls` (parameters) of ``inputs`` input sources and ``outputs`` output sinks.
 
         Raises
         ------

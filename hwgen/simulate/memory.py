@@ -73,7 +73,7 @@ class Memory:
 
     @property
     def rate(self) -> int:
-        """Bandwidth of reads and writes together, in units of 1/65,536 bytes per cycle; 0 for no limit."""
+        """Bandwidth of reads and writes together, a number of 1/65,536 bytes per cycle; 0 for no limit."""
         return 0 if self.bytes_per_cycle is None else round(self.bytes_per_cycle * UNIT)
 
     @property

@@ -143,7 +143,7 @@ class _StreamValues:
     seed: str
     """Initial state of the stream's stall generator, as a Verilog constant."""
     stall: int
-    """Threshold of the stream's stall generator: it stalls if a 24-bit random number is below."""
+    """Integer threshold of the stream's stall generator: it stalls if a 24-bit random number is below."""
     stall_prefix: str
     """Prefix of the parameters of the stream's stall generator."""
 

@@ -46,7 +46,7 @@ class Template(ABC):
     @classmethod
     @abstractmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best fusion group of layers ``begin`` to ``end - 1``, or a `Refusal` with the reason if none fits.
+        """Return the best fusion `Group` of layers ``begin`` to ``end - 1``, or a `Refusal` if none fits.
 
         Parameters
         ----------

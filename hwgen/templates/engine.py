@@ -451,7 +451,7 @@ def _are_sizes_given(goal: Goal) -> bool:
 
 
 def _first_engine(task: Task) -> EngineConfig | Refusal:
-    """Return the first engine, in the order of `engines`, that fits a task's board, or a `Refusal` if none does."""
+    """Return the first `EngineConfig`, in the order of `engines`, that fits a task's board, or a `Refusal`."""
     refusal = engine = None
     try:
         for engine in engines(task):
@@ -538,7 +538,7 @@ def loop_order(tiling: Tiling) -> tuple[str, ...]:
 
 
 def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
-    """Return each layer's plan on an engine, a tuple, with the array's size as its unroll factors."""
+    """Return a tuple of each layer's `LayerPlan` on an engine, with the array's size as its unroll factors."""
     return tuple(
         LayerPlan(
             name=layer.name,

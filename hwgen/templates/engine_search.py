@@ -60,7 +60,7 @@ ALL_BRAM36, MAX_BRAM36 = 140, 0.85
 
 
 def engines(task: Task) -> Iterator[EngineConfig]:
-    """Yield engine configurations of a task's sizes, best first; by default one core and the widest bus.
+    """Yield each `EngineConfig` of a task's sizes, best first; by default one core and the widest bus.
 
     An engine is yielded whether it fits the board or not.
 
@@ -292,7 +292,7 @@ def _resources(engine: EngineConfig) -> Resources:
 
 
 def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig]:
-    """Return a list of all engines that fit the board of a task, over every size that the task leaves open.
+    """Return a list of each `EngineConfig` that fits a task's board, over every size that the task leaves open.
 
     Several cores are as many as fit, and the largest power of two.
 
@@ -421,7 +421,7 @@ def kind(engine: EngineConfig) -> tuple[int, int]:
 
 
 def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineCandidate]:
-    """Return a list of candidate engines to compile a network for, the best by estimate first, ``first`` among them.
+    """Return a list of `EngineCandidate` objects to compile a network for, best estimate first, with ``first``.
 
     The best engines of each `kind` come first.
     """
@@ -472,7 +472,7 @@ def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, 
 
 
 def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[EngineCandidate]:
-    """Return a list of all engines that fit a task's board and memory, with estimates of cycles and bytes."""
+    """Return a list of each `EngineCandidate` that fits a task's board and memory, with estimates."""
     found = []
     for engine in fitting_engines(task, all_cores=task.goal.objective == "dsp"):
         try:

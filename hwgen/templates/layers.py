@@ -101,7 +101,7 @@ def check_output(layer: Entries, op: Op) -> None:
 def with_buffers(
     layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[Sequence[int]]
 ) -> tuple[LayerPlan, ...]:
-    """Return a tuple of the layers' plans with line buffers of ``rows`` rows and FIFOs of ``depths`` beats."""
+    """Return a tuple of each layer's `LayerPlan` with line buffers of ``rows`` rows, FIFOs of ``depths`` beats."""
     return tuple(
         replace(layer, line_rows=row, fifo_depths=tuple(depth))
         for layer, row, depth in zip(layers, rows, depths, strict=True)

@@ -84,12 +84,12 @@ class Move:
 
 
 def moves_of(group: Group) -> list[Move]:
-    """Return a list of the possible moves of a fusion group's memories to LUTs, and mergers of weight memories."""
+    """Return a list of each possible `Move` of a fusion group's memory to LUTs, and mergers of weight memories."""
     return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
 
 
 def ultra_moves_of(group: Group, board: Board) -> list[Move]:
-    """Return a list of a fusion group's possible moves of memories to UltraRAM: those deep and wide."""
+    """Return a list of each possible `Move` of a fusion group's memory to UltraRAM: those deep and wide."""
     if (ultra_ram := board.ultra_ram) is None:
         return []
     layers = enumerate(group.config.layers)
@@ -161,7 +161,7 @@ def _make_move(layer: int, field: str, fifo: int, now: Resources, moved: Resourc
 
 
 def cheapest_moves(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
-    """Return a tuple of moves that free ``halves`` 18-kbit block RAM halves with the fewest LUTs; ``None`` if none do.
+    """Return a tuple: each `Move` to free ``halves`` block RAM halves with the fewest LUTs; ``None`` if none do.
 
     ``None`` if all moves together free less. At most one move is made per memory.
     """

@@ -116,7 +116,7 @@ class PyramidTemplate(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best group computed in pyramids (tile by tile), or a `Refusal`; overlaps are kept if possible."""
+        """Return the best `Group` computed in pyramids (tile by tile), or a `Refusal`; overlaps kept if possible."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer, task.board.family)  # refuses kinds that can't compute tile by tile
@@ -288,7 +288,7 @@ class PyramidSearch(GroupSearch):
 
 
 def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
-    """Return the best `Group` of pyramids for one treatment of overlaps, over output tiles that fit."""
+    """Return the best `Group` of pyramids for one treatment of overlaps, over output tiles, or a `Refusal`."""
     goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     if isinstance(worth_trying, Refusal):
@@ -313,7 +313,7 @@ def _with_tip(
 
 
 def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate) -> PyramidSearch | Refusal:
-    """Return the `PyramidSearch` whose input beat width and balance of layers are fastest or cheapest."""
+    """Return the `PyramidSearch` whose input beat width and layer balance are fastest or cheapest, or `Refusal`."""
     options: list[tuple[float, int, bool, PyramidSearch, Unrolling]] = []
     refusal: Refusal | None = None
     minimises_cost = task.goal.objective == "dsp"

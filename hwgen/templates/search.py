@@ -159,7 +159,7 @@ class GroupSearch:
         return (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
 
     def first(self) -> Group | Refusal:
-        """Return the fusion group that is best if only DSP slices count, or a refusal if another resource runs out."""
+        """Return the fusion `Group` that is best if only DSP slices count, or a `Refusal` if another resource lacks."""
         unrolling = self.best_factors()
         return unrolling if isinstance(unrolling, Refusal) else self._group_of_factors(unrolling)
 
@@ -301,7 +301,7 @@ class GroupSearch:
     def _climbed(
         self, search: Search, fastest: Unrolling, budget: float, count: int = LATENCY_UNROLLINGS
     ) -> list[Unrolling]:
-        """Return a list of unroll factors that use the budget to lower latency, lowest estimated latency first.
+        """Return a list of each `Unrolling` that uses the budget to lower latency, lowest estimate first.
 
         They start from ``fastest`` and about ``count`` slower unrollings.
         """
@@ -311,7 +311,7 @@ class GroupSearch:
         return [unrolling for _, unrolling in climbed]
 
     def _slower_unrollings(self, search: Search, fastest: Unrolling, count: int) -> Iterator[Unrolling]:
-        """Yield ``fastest``, then unroll factors with up to 1.2 times its interval, which leave DSP slices."""
+        """Yield the `Unrolling` ``fastest``, then those of up to 1.2 times its interval, which leave DSP slices."""
         yield fastest
         cycles = interval(search.works, fastest.unrolls)
         slower = [max_cycles for max_cycles in search.intervals if cycles < max_cycles <= 1.2 * cycles]
@@ -355,7 +355,7 @@ class GroupSearch:
         return self.search.works
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return a tuple of layers' plans for given unroll factors, with line buffers and FIFOs that are ample."""
+        """Return a tuple of each layer's `LayerPlan` for given unroll factors, with ample line buffers and FIFOs."""
         network = self.network
         multipliers = [
             self.task.multipliers[layer.name] if unroll.macs_per_dsp is None else multiplier_of(unroll.macs_per_dsp)

@@ -107,7 +107,7 @@ class Stage(ABC, Generic[Kind]):
     has_line_buffer: ClassVar[bool] = True
     """Whether the layer reads its input through a line buffer."""
     layer_type: ClassVar[type[LayerConfig]] = LayerConfig
-    """Class of the configuration of the layer's hardware."""
+    """Subclass of `LayerConfig` for the configuration of the layer's hardware."""
 
     @property
     def channelwise(self) -> bool:
@@ -143,7 +143,7 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def lut_multipliers(self) -> frozenset[LutMultiplier]:
-        """Set of kinds of multipliers in LUTs that suit the layer, for any number of words of its weight memories."""
+        """Set of each `LutMultiplier` that suits the layer, for any number of words of its weight memories."""
         return frozenset()
 
     def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:

@@ -145,7 +145,7 @@ class ConvStage(WindowStage[ops.Conv]):
         )
 
     def _padded(self, is_padded: bool) -> Operands:
-        """Return operands' shapes and ranges for multipliers in LUTs; with ``is_padded``, weights may be 0."""
+        """Return the `Operands` for multipliers in LUTs; with ``is_padded``, weights may be 0."""
         return replace(self._operands, weights_nonzero=False) if is_padded else self._operands
 
     @cached_property
@@ -205,7 +205,7 @@ class ConvStage(WindowStage[ops.Conv]):
 
     @cached_property
     def _lane_slices(self) -> dict[Multiplier, int]:
-        """Dictionary (cache) by multiplier: DSP slices of one requantiser lane that serves all channels."""
+        """Dictionary (cache) by `Multiplier`: number of DSP slices of one requantiser lane that serves all channels."""
         return {}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:

@@ -141,7 +141,7 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refu
 
 
 def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[int, list[TiledAxis]] | Refusal:
-    """Return, as a dict, each layer's tiles along one axis, by size of the output tile, or a refusal if there are none.
+    """Return, as a dict by output tile size, each layer's tiles (`TiledAxis`) along one axis, or a `Refusal`.
 
     The sizes cut the output into nearly equal parts. Sizes without a pyramid that can be built are omitted.
     """

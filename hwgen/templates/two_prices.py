@@ -85,7 +85,7 @@ class Prices(ABC):
 
     @abstractmethod
     def forms(self, work: LayerWork) -> Sequence[Form]:
-        """Return a sequence of the permitted divisions of a layer's products between DSP slices and LUTs."""
+        """Return a sequence of each `Form`, a permitted division of a layer's products between DSP slices and LUTs."""
 
     @abstractmethod
     def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:

@@ -163,7 +163,7 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
 
 
 def choices(work: LayerWork, cost: Cost) -> list[UnrollChoice]:
-    """Return, as a list, a layer's Pareto-optimal unroll factors for one pixel per cycle, ascending by cycles.
+    """Return a list of each Pareto-optimal `UnrollChoice` of a layer at one pixel per cycle, by rising cycles.
 
     A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the choice with
     fewer LUTs (`rough_luts`) wins, then the choice with fewer lanes. ``Tn``, ``Tm`` and ``Tk`` are the smallest values
@@ -307,7 +307,7 @@ class Search:
 
     @cached_property
     def _steps(self) -> list[factor_paths.PixelStates]:
-        """List of edges between states (pixels per cycle of unread maps) per search step, for any cycle limit."""
+        """List of `PixelStates` per search step: edges between states (pixels per cycle of unread maps)."""
         states: tuple[factor_paths.Pixels, ...] = ((),)
         steps = []
         for step in self.layer_order.steps:

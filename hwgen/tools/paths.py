@@ -71,7 +71,7 @@ _NET = re.compile(r"^ {11}(\S.*)$")
 
 
 def parse(text: str, device: Device = DEFAULT) -> dict[str, LogicPath]:
-    """Return a dict of each module's critical path by module name, from the output of Yosys' command ``sta``.
+    """Return a dict of each module's critical `LogicPath` by module name, from the output of Yosys' ``sta``.
 
     A module without a path is left out. ``sta`` prints a path from its end to its start. The line of each step has the
     time and the cell with its pins, and the line below names the net at the cell's input.

@@ -348,7 +348,7 @@ def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def measure(configs: Sequence[ComponentConfig], device: Device = DEFAULT) -> list[Resources]:
-    """Return a list of the resources (LUTs, flip-flops ..) of each component, from one run of Yosys.
+    """Return a list of the `Resources` (LUTs, flip-flops ..) of each component, from one run of Yosys.
 
     Raises
     ------

@@ -117,7 +117,7 @@ Design = dict[str, Module]
 
 
 def parse(text: str) -> Design:
-    """Return the modules of an RTLIL text (Yosys's netlist language), as a dict by name.
+    """Return a `Design`: the modules of an RTLIL text (Yosys's netlist language), as a dict by name.
 
     Raises
     ------

@@ -45,7 +45,7 @@ class Term(NamedTuple):
     shift: int
     """Left shift of the node's value, in bits."""
     sign: int
-    """1, or -1 if the value is subtracted."""
+    """Integer factor of the value: 1, or -1 if the value is subtracted."""
 
 
 class Operand(NamedTuple):

@@ -56,7 +56,7 @@ def _scale(site: Site) -> tuple[str, str]:
 
 
 def of_scale(config: ScaleConfig, site: Site) -> list[Obligation]:
-    """Return a list of the proof obligations of a `ScaleUnit`: mantissa, product and rounding."""
+    """Return a list of each `Obligation` of a `ScaleUnit`: mantissa, product and rounding."""
     return [_mantissa(config, site), *_products(site), _rounding(site)]
 
 
@@ -268,7 +268,7 @@ def _rounding(site: Site) -> Obligation:
 
 
 def of_bound(config: BoundConfig, site: Site) -> list[Obligation]:
-    """Return a list with the proof obligation of a `Bound`: the output is the result plus the zero point, saturated."""
+    """Return a list with the `Obligation` of a `Bound`: the output is the result plus the zero point, saturated."""
     whole = _port(site, "whole", config.bits)
     width = config.bits + 2
     bounds = config.latency - config.bounds_cycle

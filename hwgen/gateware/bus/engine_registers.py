@@ -30,7 +30,7 @@ ERRORS = {
 
 
 def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 1) -> tuple[Register, ...]:
-    """Return a tuple of descriptions of the registers of a programmable engine's bus wrapper, sorted by byte offset.
+    """Return a tuple of each `Register` of a programmable engine's bus wrapper, sorted by byte offset.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class MemoryPortsConfig:
         return self.engine.burst_words // self.engine.bus_words
 
     def buffer(self, layout: data.StructLayout) -> FifoConfig:
-        """Return the configuration of a port's buffer of beats with the given layout."""
+        """Return the `FifoConfig` of a port's buffer of beats with the given layout."""
         return FifoConfig(device=self.engine.device, lanes=1, bits=layout.size, signed=False, beats=1, depth=self.depth)
 
     @property
@@ -110,12 +110,12 @@ class MemoryPortsConfig:
 
 
 def ports_resources(engine: EngineConfig) -> Resources:
-    """Return the FPGA resources of the circuit between an engine's bus and its memory ports: none with one port."""
+    """Return the `Resources` of the circuit between an engine's bus and its memory ports: none with one port."""
     return MemoryPortsConfig(engine=engine).resources if engine.ports > 1 else Resources()
 
 
 def _of(engine: EngineConfig, used: Resources) -> Cost:
-    """Return the cost that equals given resources."""
+    """Return the `Cost` that equals given `Resources`."""
     return Cost(engine.device, dsp=used.dsp, bram36=used.bram36, lut=used.lut, ff=used.ff, uram=used.uram)
 
 

@@ -105,7 +105,7 @@ class Register:
 
 
 def interrupt_registers(events: tuple[Field, ...]) -> tuple[Register, Register]:
-    """Return a pair: the descriptions of ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event."""
+    """Return a pair: the `Register` ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event."""
     return (
         Register(
             name="INTERRUPT_ENABLE",
@@ -131,7 +131,7 @@ def read_only(name: str, offset: int, about: str, *, reset: int = 0) -> Register
 
 
 def identity_registers(identity: int, version: int, build_hash: int) -> tuple[Register, ...]:
-    """Return a tuple of descriptions of a wrapper's first four registers: ``IDENTITY``, ``VERSION`` and the build hash.
+    """Return a tuple of a wrapper's first four `Register` objects: ``IDENTITY``, ``VERSION`` and the build hash.
 
     Parameters
     ----------

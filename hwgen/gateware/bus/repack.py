@@ -120,7 +120,7 @@ class RepackConfig(OnDevice):
 
     @cached_property
     def depth(self) -> int:
-        """Storage of the width converter in units (`unit` values each) that its registers hold.
+        """Number of units (`unit` values each) that the width converter's registers hold.
 
         It is the minimum that lets either side wait only for the other. The handshakes of both sides are independent
         within a cycle, which takes room for one more of the smaller pieces. If pieces have several sizes, there is also

@@ -120,11 +120,11 @@ class BusStreamConfig(OnDevice):
 
     @property
     def final_keep(self) -> int:
-        """Value of the AXI4-Stream signal ``tkeep`` in a frame's last word: a mask of its valid bytes."""
+        """Integer value of the AXI4-Stream signal ``tkeep`` in a frame's last word: a mask of its valid bytes."""
         return (1 << self.words.final * self.value_bytes) - 1
 
     def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:
-        """Return the configuration of a width converter from pieces ``takes`` to pieces ``gives``: beats and words."""
+        """Return the `RepackConfig` of a width converter from pieces ``takes`` to pieces ``gives``: beats and words."""
         return RepackConfig(device=self.device, shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
 
     @property
@@ -138,7 +138,7 @@ class BusStreamConfig(OnDevice):
 
 
 def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[BusStreamConfig, ...]:
-    """Return a tuple of AXI4-Stream configurations, one for each of an accelerator's input or output ports.
+    """Return a tuple of `BusStreamConfig` objects, one for each of an accelerator's input or output ports.
 
     ``widths`` has the bytes per word of each; 0 or none selects the default.
     """

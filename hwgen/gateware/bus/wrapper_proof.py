@@ -34,7 +34,7 @@ class WrapperUnit:
 
 
 def wrapper_parts(unit: WrapperUnit) -> Mapping[str, BusShellConfig]:
-    """Return a mapping from the bus shell's instance name in the wrapper to the shell's configuration."""
+    """Return a mapping from the bus shell's instance name in the wrapper to the `BusShellConfig`."""
     return {_SHELL: unit.shell}
 
 

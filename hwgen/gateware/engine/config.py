@@ -244,7 +244,7 @@ class EngineConfig(OnDevice):
 
     @property
     def bank_words(self) -> int:
-        """Size of one bank of the on-chip feature map memory, in words of 8 bytes."""
+        """Number of 8-byte words of one bank of the on-chip feature map memory."""
         return self.kept_rows * self.row_words
 
     @property

@@ -217,7 +217,7 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
 
 
 def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
-    """Return a list of the proof obligations of the connections in the compute core: sequencers, buffers and array.
+    """Return a list of each `Obligation` of the connections in the compute core: sequencers, buffers and array.
 
     The core's obligations ``contract`` state the values that arrive some cycles later.
     """

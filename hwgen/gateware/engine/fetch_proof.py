@@ -267,7 +267,7 @@ def _wires(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 
 def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
-    """Return a list of the proof obligations of a FIFO of job parts: each part leaves once, unchanged and in order.
+    """Return a list of each `Obligation` of a FIFO of job parts: each part leaves once, unchanged and in order.
 
     The observer keeps the words that were written last, and marks a part when it is complete. It chooses an arbitrary
     slot of the memory, and keeps what is written there. The rule of a RAM is assumed of the slot: solvers are slow with

@@ -240,14 +240,14 @@ class Load(JobPart):
     x_team_stride: int = _cores_bits(32)
     """Distance in bytes, in memory, between the map parts that successive teams (groups of cores) load."""
     x_top: int = _cores_bits(16, signed=True)
-    """Map row where the part loaded by team 0 (the first group of cores) begins; negative above the map.
+    """Index of the map row where the part loaded by team 0 (the first group of cores) begins; negative above.
 
     With ``x_height``, row ``y`` of team ``t``'s box is row ``x_top + t * x_advance + y`` of the map. It is not loaded
     unless it is from 0 to ``x_height - 1``. Rows are those that the box steps through.
     """
     x_advance: int = _cores_bits(16)
     x_height: int = _cores_bits(16)
-    """Height in rows of the map whose parts teams (groups of cores) load; 0 if no part reaches beyond the map."""
+    """Number of rows of the map whose parts teams (groups of cores) load; 0 if no part reaches beyond the map."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,19 +294,19 @@ class Compute(JobPart):
     stride: int = _bits(3)
     w_base: int = _bits(16)
     columns: int = _bits(16)
-    """Width of the job's tile of output pixels, in input columns: output columns times the stride."""
+    """Width of the job's tile of output pixels, a number of input columns: output columns times the stride."""
     group_columns: int = _bits(16)
     """Input columns from a lane's window to its window in the next pixel group: ``stride * (pixels % output
     columns)``."""
     group_rows: int = _bits(16)
-    """Input rows from a lane's window to its window in the next pixel group: ``stride * (pixels // output columns)``.
+    """Number of input rows from a lane's window to its next group's: ``stride * (pixels // output columns)``.
 
     One ``stride`` more where a row ends.
     """
     group_words: int = _bits(16, signed=True)
-    """Address step, in words of a map buffer bank, from a lane's window to its window in the next pixel group."""
+    """Number of words of a map buffer bank from a lane's window to its window in the next pixel group."""
     wrap_words: int = _bits(16, signed=True)
-    """Words added to the address step ``group_words`` if a lane's next window passes the end of an output row.
+    """Number of words to add to ``group_words`` if a lane's next window passes the end of an output row.
 
     It is ``stride * (pitch - output columns) / pixels``.
     """
@@ -315,9 +315,9 @@ class Compute(JobPart):
     in_columns: int = _bits(16)
     """Number of columns of the input map part in the map buffer; pixels outside are padding."""
     origin_row: int = _bits(16, signed=True)
-    """Row of the first window's top left tap, counted from the first buffered row; negative in the padding."""
+    """Index of the first window's top left tap's row, counted from the first buffered row; negative in padding."""
     origin_column: int = _bits(16, signed=True)
-    """Column of the first output pixel's first kernel tap in the map part in the buffer; negative in padding."""
+    """Index of the first output pixel's first kernel tap's column in the buffered part; negative in padding."""
     start_words: int = _bits(16, signed=True)
     """Word address of the first output pixel's first kernel tap in its map buffer bank (``start_rest``)."""
     start_rest: int = _bits(8)
@@ -332,19 +332,19 @@ class Compute(JobPart):
     """
     dilation_columns: int = _bits(8)
     column_words: int = _bits(8, signed=True)
-    """Map buffer distance of horizontally adjacent taps: whole words per bank; `column_rest` banks are added."""
+    """Map buffer distance of horizontally adjacent taps: number of words per bank, without `column_rest` banks."""
     column_rest: int = _bits(8)
     """Map buffer distance of horizontally adjacent taps: number of banks beyond ``column_words`` words."""
     row_words: int = _bits(16, signed=True)
-    """Map buffer address distance of vertically adjacent taps, in words per bank; `row_rest` banks are added."""
+    """Map buffer distance of vertically adjacent taps: number of words per bank, without `row_rest` banks."""
     row_rest: int = _bits(8)
     """Map buffer distance of vertically adjacent taps: number of banks to add to ``row_words`` whole words."""
     plane: int = _bits(15)
-    """Distance in words, in each map buffer bank, between successive blocks of 8 channels."""
+    """Number of words, in each map buffer bank, between successive blocks of 8 channels."""
     members: int = _cores_bits(3)
     """Base-2 logarithm of the number of cores per team, cores that share a part of the map (`Load.members`)."""
     row_advance: int = _cores_bits(16)
-    """Difference of ``origin_row`` between a team (group of cores) and the next, in input rows."""
+    """Number of input rows from ``origin_row`` of a team (group of cores) to that of the next team."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,7 +437,7 @@ class Store(JobPart):
     """Distance in bytes, in memory, between the outputs of successive teams (groups of cores)."""
     advance: int = _cores_bits(16)
     top: int = _cores_bits(16)
-    """Output map row where the outputs of team 0 (the first group of cores) begin.
+    """Index of the output map row where the outputs of team 0 (the first group of cores) begin.
 
     With ``height``, row ``y`` of team ``t`` is row ``top + t * advance + y`` of the map. It is not stored unless it is
     below ``height``.

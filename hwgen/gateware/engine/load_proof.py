@@ -85,7 +85,7 @@ def _burst_waits_for_jobs(unit: LoadUnitConfig, site: Site) -> Obligation:
 
 
 def _dealing(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return a list with the obligation that blocks go round-robin to a team's cores; empty with one core.
+    """Return a list with the `Obligation` that blocks go round-robin to a team's cores; empty with one core.
 
     Core c is member ``c % members`` of team ``c // members``. A box that is not dealt goes to all members, and a box
     without teams to all cores.

@@ -26,7 +26,7 @@ class QueueConfig:
 
 
 def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
-    """Return a list with the proof obligation that each word of a FIFO leaves once, unchanged and in order.
+    """Return a list with the `Obligation` that each word of a FIFO leaves once, unchanged and in order.
 
     It assumes that a full FIFO is not written, which is an obligation of the component around the FIFO.
     """

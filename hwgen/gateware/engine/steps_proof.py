@@ -48,7 +48,7 @@ def ready_path(site: Site) -> Obligation:
 
 
 def obligations(config: StepSequencerConfig, site: Site) -> list[Obligation]:
-    """Return a list of the proof obligations of the step sequencer: use of slots, order of steps, and progress."""
+    """Return a list of each `Obligation` of the step sequencer: use of slots, order of steps, and progress."""
     engine = config.engine
     return [ready_path(site), _slots(engine, site), *_step_order(engine, site), _progress(engine, site)]
 

@@ -12,7 +12,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: DistributeConfig, site: Site) -> list[Obligation]:
-    """Return a list with the obligation that a weight-loading chain link writes only its own words, in order.
+    """Return a list with the `Obligation` that a weight-loading chain link writes only its own words, in order.
 
     Memories are filled in turn, each starting at address 0, the lowest part of a word first.
     """

@@ -145,12 +145,12 @@ class LoadedRequantiseConfig(ScaledChannelsConfig):
 
     @property
     def sum_cycle(self) -> int:
-        """Clock cycles from an input beat of accumulators until each lane's `ScaleUnit` reads its accumulator."""
+        """Number of cycles from an input beat of accumulators until each lane's `ScaleUnit` reads its accumulator."""
         return 1 + self.tables_in_block_ram
 
     @property
     def latency(self) -> int:
-        """Clock cycles from an input beat of accumulators to its requantised outputs."""
+        """Number of cycles from an input beat of accumulators to its requantised outputs."""
         return self.sum_cycle + self.scale.latency + self.bound.latency
 
     @property

@@ -78,7 +78,7 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def latency(self) -> int:
-        """Clock cycles from a pair of input beats to their saturated sums on port ``o``."""
+        """Number of cycles from a pair of input beats to their saturated sums on port ``o``."""
         return WRITTEN_SUM.latency + self.bound.latency
 
     # Loaded memories.

@@ -15,7 +15,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
-    """Return a list with the obligation that a weight loader passes on only whole loads, and flags all others."""
+    """Return a list with the `Obligation` that a weight loader passes on only whole loads, and flags all others."""
     final, half = config.packet_words - 1, 1 << PART_BITS
     low, high = config.digest % half, config.digest >> PART_BITS
     observer = (

@@ -309,7 +309,7 @@ class _Layout:
 
     @cached_property
     def groups(self) -> list[tuple[int, int, _Group]]:
-        """List of term groups that share chains of Booth rows: (first term's index, its position in cycles, group)."""
+        """List of term groups that share chains of Booth rows: (first term's index, its position, `_Group`)."""
         positions = [position for position, count in enumerate(self.dots.terms) for _ in range(count)]
         groups = []
         for first in range(0, len(positions), self.group):
@@ -320,7 +320,7 @@ class _Layout:
 
     @property
     def _chains(self) -> Iterator[tuple[int, _Chain]]:
-        """Chains of Booth rows of one output channel, each as (cycle that its own cycles count from, chain)."""
+        """Pairs for one output channel: cycle that a chain's own cycles count from, and the `_Chain` of Booth rows."""
         return ((start, chain) for _, start, group in self.groups for chain in group.chains)
 
     def _graph(self, sums: Sequence[tuple[int, int]]) -> AdderGraph:
@@ -521,7 +521,7 @@ def _group(encoded: _Number, multiplicand: _Number, positions: tuple[int, ...], 
 
 
 def _layouts(dots: DotProducts) -> Iterator[_Layout]:
-    """Yield the candidate arrangements of Booth rows: which operand to encode, terms and digits per chain."""
+    """Yield each candidate `_Layout` of Booth rows: which operand to encode, terms and digits per chain."""
     terms = sum(dots.terms)
     for encodes_weights in (True, False):
         digits = _Layout(dots, encodes_weights, 1, 1).numbers[0].digits

@@ -245,7 +245,7 @@ class _Circuit:
         return tuple(self._pair_rows(pairs[first:last]) for first, last in pairwise(bounds))
 
     def _pair_rows(self, pairs: Sequence[int]) -> tuple[_Row, ...]:
-        """Return the rows (adders) of all weight bits of a group of pairs, in the order of their computation.
+        """Return a tuple of each `_Row` (adder) of all weight bits of a group of pairs, in order of computation.
 
         The first row adds nothing. It selects a value in the cycle that adds the pair's activations. Each other row
         reads this sum from a register.

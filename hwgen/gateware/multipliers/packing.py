@@ -155,7 +155,7 @@ class BytePair(PackedFields):
     """Base class of multipliers that compute two products of 8-bit operands per DSP slice; activations are signed."""
 
     largest_weight: ClassVar[int] = 127
-    """Maximum magnitude of a weight: 127, or 128 if the packed operand has a bit for -128."""
+    """Integer maximum magnitude of a weight: 127, or 128 if the packed operand has a bit for -128."""
     mark = "*"
     legend = "*: two MACs per DSP slice"
     detail = ", two multiply-adds each"

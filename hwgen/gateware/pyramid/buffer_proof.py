@@ -24,7 +24,7 @@ __all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
-    """Return a list of the proof obligations of a tile buffer; empty if its banks consist of several memories."""
+    """Return a list of each `Obligation` of a tile buffer; empty if its banks consist of several memories."""
     if config.pieces > 1:
         return []
     source = config.window.input

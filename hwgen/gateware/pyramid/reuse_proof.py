@@ -25,7 +25,7 @@ __all__ = ["PROOFS", "obligations", "walk_of"]
 
 
 def obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligation]:
-    """Return a list of the proof obligations of a reuse buffer, except the stream rules of its output."""
+    """Return a list of each `Obligation` of a reuse buffer, except the stream rules of its output."""
     return [*_obligations(config, site), bits_of_values(site, config.input.bits, *[config.input.data_bits] * 2)]
 
 

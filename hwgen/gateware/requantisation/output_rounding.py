@@ -26,7 +26,7 @@ class OutputRounding(ScalingPart):
 
     @property
     def aligned_bits(self) -> int:
-        """Output bits that vary, if ``low`` to ``high`` is an aligned power of two or the whole type; else 0.
+        """Number of output bits that vary, if ``low`` to ``high`` is an aligned power of two or all; else 0.
 
         The other output bits are then constant.
         """

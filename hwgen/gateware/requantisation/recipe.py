@@ -127,7 +127,7 @@ def search_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe
 
 
 def _candidates(ranges: SumRanges, pieces: int, wide_bits: int | None) -> Iterator[Recipe]:
-    """Yield all recipes for a requantiser's scaling that use ``pieces`` DSP slices per product.
+    """Yield each `Recipe` for a requantiser's scaling that uses ``pieces`` DSP slices per product.
 
     ``wide_bits`` is the width of a slice's wide port, in bits; ``None`` if LUTs multiply.
     """

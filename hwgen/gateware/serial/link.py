@@ -75,7 +75,7 @@ class SerialLinkConfig(OnDevice):
             raise ConfigError(f"divisor must be at least 4, not {self.divisor!r}")
 
     def repack(self, port: Port, *, forth: bool) -> RepackConfig:
-        """Return the configuration of a converter from values to beats of ``port`` (``forth``), or the reverse."""
+        """Return the `RepackConfig` of a converter from values to beats of ``port`` (``forth``), or the reverse."""
         beats = Pieces.of_beats(port.beat, port.beats)
         values = Pieces.of_words(1, beats.values)
         takes, gives = (values, beats) if forth else (beats, values)

@@ -133,7 +133,7 @@ class Builder:
             self.state = replace(state, pools=[*state.pools])
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
-        """Return, not raise, the error that says why the ONNX node ``node`` can't be built."""
+        """Return, not raise, the `RefusalError` that says why the ONNX node ``node`` can't be built."""
         return self.constants.refusal(node, why)
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
@@ -735,7 +735,7 @@ class Builder:
     def pool_window(
         self, node: onnx.NodeProto, sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
-        """Return, as a pair, the window of an ONNX pool over the current map, and its output's rows and columns.
+        """Return a pair: the `Window` of an ONNX pool over the current map, and its output's rows and columns.
 
         Parameters
         ----------
@@ -760,7 +760,7 @@ class Builder:
     def _window(
         self, node: onnx.NodeProto, kernel: tuple[int, ...], sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
-        """Return, as a pair, the window of a Conv-like ONNX node or a pool, and its output's rows and columns."""
+        """Return a pair: the `Window` of a Conv-like ONNX node or a pool, and its output's rows and columns."""
         height, width = sizes
         try:
             window = window_of(node, kernel, sizes, tuple(axis - 1 for axis in axes))

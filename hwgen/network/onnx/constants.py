@@ -133,7 +133,7 @@ class Constants:
         """Node of the model that stands for the nodes imported in its place: it gets their refusals and layers."""
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
-        """Return, not raise, the error that says why the ONNX node ``node`` can't be built."""
+        """Return, not raise, the `RefusalError` that says why the ONNX node ``node`` can't be built."""
         return RefusalError(self._where, self.owner or node, why)
 
     def holds(self, name: str) -> bool:

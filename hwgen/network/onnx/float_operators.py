@@ -132,7 +132,7 @@ def _naming_node(build: Builder, node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _formula(build: Builder, node: onnx.NodeProto, tensor: str) -> Applied | Leaf:
-    """Return the builder's current value, the model's ``tensor``, as an expression of feature maps.
+    """Return the current value, the model's ``tensor``, as an expression of maps: an `Applied` or a `Leaf`.
 
     Layers are appended if the value is floats of a convolution, or pools follow.
     """
@@ -341,7 +341,7 @@ def _extend(build: Builder, node: onnx.NodeProto, names: Sequence[str]) -> None:
 
 
 def _formula_of(value: Value) -> Applied | Leaf:
-    """Return the expression that a value's state holds."""
+    """Return the expression, an `Applied` or a `Leaf`, that a value's state holds."""
     assert isinstance(value.state, Expression)
     return value.state.formula
 

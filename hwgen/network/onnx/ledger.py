@@ -126,7 +126,7 @@ class Ledger:
 
     @property
     def obstacles(self) -> list[tuple[onnx.NodeProto | None, HwgenError]]:
-        """List of reasons why the model can't be built, each with its node, or ``None`` for the whole model.
+        """List of pairs: node, or ``None`` for the whole model, and `HwgenError`: why the model can't be built.
 
         Reasons that concern no single node come first.
         """

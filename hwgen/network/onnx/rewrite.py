@@ -150,5 +150,5 @@ class Rewriter:
         return unused
 
     def refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
-        """Return, not raise, the error that says why a node can't be read."""
+        """Return, not raise, the `ModelError` that says why a node can't be read."""
         return ModelError(f"{self.where}: {named(node)}: {why}")

@@ -110,9 +110,9 @@ class PendingLayer:
     fraction: int = 0
     """Number of fraction bits in the ``bias`` of an unfinished convolution; products have none."""
     sources: tuple[PendingLayer | None, ...] = (None,)
-    """Tuple of unfinished layers that compute this layer's input maps; ``None`` stands for an input of the model."""
+    """Tuple of the `PendingLayer` that computes each input map of this layer; ``None``: an input of the model."""
     fit: Callable[[PendingLayer, FeatureMap], None] | None = None
-    """Function that adapts the convolution's bias to its final input map and output bounds; run once."""
+    """Function of this `PendingLayer` and its final input map that adapts the convolution's bias; run once."""
 
     def frozen(self, *sources: FeatureMap) -> Op:
         """Return this unfinished layer as a finished layer (`Op`) with the finished input maps ``sources``."""
@@ -146,7 +146,7 @@ class PendingLayer:
 
 
 def steps_before(sources: Iterable[PendingLayer | None]) -> Iterator[PendingLayer]:
-    """Yield, once each, the unfinished layers ``sources`` and all layers that they depend on.
+    """Yield, once each, every unfinished `PendingLayer` in ``sources``, and all that they depend on.
 
     ``None`` stands for an input of the model.
     """
@@ -284,7 +284,7 @@ Operand = Applied | ConstantOperand | Leaf | str | None
 
 
 def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
-    """Yield each operator of an expression once, after the operators whose results it reads."""
+    """Yield each `Applied` operator of an expression once, after the operators whose results it reads."""
     done: set[int] = set()
     waiting = [] if formula is None else [formula]
     while waiting:

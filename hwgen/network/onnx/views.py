@@ -35,7 +35,7 @@ class Atom:
     step: int = 1
 
     def split(self, inner: int) -> tuple[Atom, Atom]:
-        """Return, as a pair, this factor of a map axis as two factors, an outer and an inner one.
+        """Return a pair of `Atom` factors, an outer and an inner one, whose product is this factor of a map axis.
 
         The inner one has the size ``inner``, which must divide this size.
         """

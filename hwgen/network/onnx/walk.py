@@ -561,7 +561,7 @@ class ImportWalk:
 
     @property
     def ends(self) -> dict[str, tuple[OutputEnd, PendingLayer]]:
-        """Dict of hardware output and its layer for each output of a model without obstacles, by the output's name.
+        """Dict by name of each output's pair (`OutputEnd`, `PendingLayer`), for a model without obstacles.
 
         The model must be one that can be built.
         """
@@ -573,7 +573,7 @@ class ImportWalk:
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
     def _steps(self) -> list[PendingLayer]:
-        """Return a list of all unfinished layers, except those that other layers include and that no layer reads."""
+        """Return a list of each unfinished `PendingLayer`, except if other layers include it or none reads it."""
         steps = self.build.steps
         merged = {id(step) for step, node in self.build.merged if self.ledger.became_layer(node)}
         ends = {id(step) for _, step in self.reached_ends.values()}

@@ -123,7 +123,7 @@ class Scale:
 
     @property
     def passed(self) -> int:
-        """Upper bound on LRN's running sum, including rounding errors, as the bit pattern of a float32 number."""
+        """Integer, bits of a float32: upper bound on LRN's running sum, including rounding errors."""
         return int(to_bits(np.nextafter(np.float32(self.max_sum + self._error), np.float32(np.inf))))
 
     def of(self, magnitudes: np.ndarray) -> np.ndarray:

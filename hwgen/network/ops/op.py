@@ -172,7 +172,7 @@ class Op(ABC):
 
     @property
     def width(self) -> int:
-        """Width of the input map, in pixels."""
+        """Number of columns of the input map."""
         return self.input.width
 
     @property
@@ -182,7 +182,7 @@ class Op(ABC):
 
     @property
     def output_width(self) -> int:
-        """Width of the output map, in pixels."""
+        """Number of columns of the output map."""
         return self.output.width
 
     @property

@@ -142,12 +142,12 @@ class Words:
 
     @property
     def readings(self) -> Mapping[Word, Mapping[bool, Reading]]:
-        """Numbers that words stand for, by word: unsigned (``False``) and signed (``True``), with bounds."""
+        """Mapping by word of the `Reading` as an unsigned (``False``) and a signed (``True``) number, with bounds."""
         return self._readings
 
     @property
     def lowest(self) -> Mapping[tuple[Word, int], Mapping[bool, Reading]]:
-        """Dictionary of numbers that words' lowest bits stand for, by (word, number of bits), with bounds."""
+        """Mapping by (word, number of bits) of the `Reading` of a word's lowest bits, by signedness, with bounds."""
         return self._lower
 
     @property
