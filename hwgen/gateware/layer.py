@@ -390,13 +390,13 @@ class LayerConfig(HasWindow):
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """Tuple, per reader, of the `RegroupConfig` of a width converter from pipeline beats to the reader's beats."""
+        """Tuple with a `RegroupConfig` per reader: width converter from pipeline beats to the reader's beats."""
         pairs = zip(self._converters, self.converts_first or repeat(False), strict=False)
         return tuple(replace(regroup, always_ready=is_first) if is_first else regroup for regroup, is_first in pairs)
 
     @property
     def _converters(self) -> tuple[RegroupConfig, ...]:
-        """Tuple, per reader, of the `RegroupConfig` of its width converter, each placed after its output FIFO."""
+        """Tuple with a `RegroupConfig` per reader: its width converter, placed after its output FIFO."""
         counts = tuple(len(beat) for beat in self.unload.beats)
         lanes, device = self.fifo_lanes, self.device
         return tuple(RegroupConfig(device=device, counts=counts, lanes=lanes, output=output) for output in self.outputs)

@@ -49,7 +49,7 @@ class WeightTerm:
 
 
 def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[WeightTerm, ...]:
-    """Return a tuple of arrays that add up to weights ``(M, C, Kh, Kw)``, each multiplied exactly; mostly one.
+    """Return a tuple of `WeightTerm` arrays that add up to weights ``(M, C, Kh, Kw)``, exactly; mostly one.
 
     In a channelwise pass each weight has a slice for itself, so that all weights of 8 bits are exact.
     """

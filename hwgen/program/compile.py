@@ -578,7 +578,7 @@ def in_order(network: Network, engine: EngineConfig, pace: Fraction | int, frame
 
 
 def passes_of(network: Network) -> list[Pass]:
-    """Return a list of the passes (runs of the array) of a network, in its order, not yet divided among cores.
+    """Return a list of each `Pass` (run of the array) of a network, in order, not yet divided among cores.
 
     Raises
     ------
@@ -592,7 +592,7 @@ def passes_of(network: Network) -> list[Pass]:
 
 
 def _layers(network: Network) -> list[LayerPasses]:
-    """Return a list of all layers of a network, each with the layers fused onto it and its passes through the array."""
+    """Return a list of each layer's `LayerPasses`: the layers fused onto it, and its passes through the array."""
     return [LayerPasses(step, passes(step.ops, step.takes, step.inside)) for step in fused_layers(network)]
 
 

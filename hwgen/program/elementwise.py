@@ -26,7 +26,7 @@ _WEIGHT = 127
 
 
 def add_passes(op: Add, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of an elementwise sum, in a tuple: it copies the first map, and adds the second."""
+    """Return a tuple with the `Pass` of an elementwise sum: it copies the first map, and adds the second."""
     return (with_sum(unscaled_pass(op, edges[:1], op.input.type), op, edges, 0),)
 
 
@@ -74,7 +74,7 @@ def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
 
 
 def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the pass of an elementwise product: it copies the first map, times the second one."""
+    """Return a tuple with the `Pass` of an elementwise product: it copies the first map, times the second one."""
     factors = product_factors(op)
     if factors is None:
         return (product_pass(op, edges),)
@@ -108,7 +108,7 @@ def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
 
 
 def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of passes of a maximum ``b + max(a - b, 0)`` or minimum ``b - max(b - a, 0)``, two per map.
+    """Return a tuple, two `Pass` objects per map: maximum ``b + max(a - b, 0)``, minimum ``b - max(b - a, 0)``.
 
     All values are integers at the output's scale, which tables give.
     """
@@ -143,7 +143,7 @@ def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass of a lookup layer, in a tuple: a copy through a table, or scaled and shifted by channel.
+    """Return a tuple with the `Pass` of a lookup layer: a copy through a table, or scaled, shifted by channel.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def _scaled_and_added(op: Lookup, edges: Sequence[str]) -> Pass | None:
 
 
 def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return, as a tuple, the pass (run of the array) of a sum of maps that are added in float32.
+    """Return a tuple with the `Pass` (run of the array) of a sum of maps that are added in float32.
 
     Raises
     ------

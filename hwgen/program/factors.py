@@ -261,7 +261,7 @@ class DivisorRegion:
 
 
 def divisor_regions(op: AveragePool) -> list[DivisorRegion]:
-    """Return a list of rectangles of an average pool's output with equal divisors, row by row: one if padding counts.
+    """Return a list of `DivisorRegion` rectangles of an average pool's output, by row: one if padding counts.
 
     Padding has the value 0, as other taps can have.
     """
@@ -285,7 +285,7 @@ def _equal_runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
 
 @lru_cache(maxsize=1024)
 def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
-    """Return a pair: a common weight of an average pool's taps, and factors that requantise the sum exactly.
+    """Return a pair: a common weight of an average pool's taps, and `Factors` that requantise the sum exactly.
 
     ONNX Runtime adds real values in float32, tap by tap. If the rounded sum can fall on either side of a tie,
     depending on the order of the values, no function of the integers' sum gives ONNX Runtime's output.
@@ -327,7 +327,7 @@ def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
 
 
 def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: FeatureMap) -> tuple[int, Factors] | None:
-    """Return a pair: a weight above 1 for all taps, and factors with the right outputs for all sums, or ``None``.
+    """Return a pair: a weight above 1 for all taps, and exact `Factors` for all sums, or ``None``.
 
     If averages are ties, a product must be one, too, after its rounding to float32. Each weight has another factor
     with another rounding. A zero point that differs by 1 rounds ties to the other side.

@@ -51,7 +51,7 @@ class Figures:
 
 
 def figures(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Figures, ...]:
-    """Return a tuple of every layer's figures (cycles, array steps, bytes) in one run, in the network's order.
+    """Return a tuple of every layer's `Figures` (cycles, array steps, bytes) in one run, in network order.
 
     The cycles and bytes of all layers add up to the run's.
     """
@@ -137,7 +137,7 @@ class Band:
 
 
 def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
-    """Return a tuple of timeline rows: the engine's array, memory port and each layer, ordered by first cycle."""
+    """Return a tuple of timeline rows (`Band`): the engine's array, memory port and each layer, by first cycle."""
     names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups * job.compute.folds for job in schedule.jobs])

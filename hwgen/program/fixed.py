@@ -102,7 +102,7 @@ def input_operands(
 
 
 def fixed_point_passes(op: FixedPoint, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the single pass, in a tuple, that computes a `FixedPoint` layer on the engine's fixed-point unit."""
+    """Return a tuple with the only `Pass` of a `FixedPoint` layer, on the engine's fixed-point unit."""
     writer = FixedProgramBuilder(op.name)
     last_uses = {operand: index for index, step in enumerate(op.steps) for operand in step.operands}
     operands, values = input_operands(writer, op, edges, op.spread)
@@ -152,7 +152,7 @@ def _add_operation(
 
 
 def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the one pass of a lookup layer whose function is a clamped line per channel.
+    """Return a tuple with the only `Pass` of a lookup layer whose function is a clamped line per channel.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def _channel_lines(table: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarra
 
 
 def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the one pass of a sum pool of values of several bytes, with an operand per byte."""
+    """Return a tuple with the only `Pass` of a sum pool of values of several bytes, with an operand per byte."""
     writer, size = FixedProgramBuilder(op.name), value_bytes(op.input.type)
     if any(op.window.padding):
         raise writer.refuse("the engine's fixed-point unit adds up windows of wide maps without padding only")
@@ -247,7 +247,7 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the one pass of a max pool of values of several bytes, with an operand per tap."""
+    """Return a tuple with the only `Pass` of a max pool of values of several bytes, with an operand per tap."""
     writer, size = FixedProgramBuilder(op.name), value_bytes(op.input.type)
     (top, left, bottom, right), (below, beside) = op.window.padding, op.window.dilation
     down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)

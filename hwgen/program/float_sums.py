@@ -86,7 +86,7 @@ def sum_pass(op: Sum, edges: Sequence[str]) -> Pass:
 
 
 def average_passes(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of an average pool's passes, with taps added in float32: one per rectangle of equal divisors."""
+    """Return a tuple with a `Pass` of an average pool in float32 for each rectangle of equal divisors."""
     return tuple(_average_region(op, edges[0], region) for region in divisor_regions(op))
 
 

@@ -83,7 +83,7 @@ def _check_boxes(task: Pass, tiling: tiles.Tiling, room: tiles.Room) -> None:
 
 
 def _cost(task: Pass, engine: EngineConfig, room: tiles.Room, tiling: tiles.Tiling) -> tiles.TilingCost | None:
-    """Return the estimated cost of a pass with a tiling; ``None`` if the engine's buffers are too small.
+    """Return the estimated `TilingCost` of a pass with a tiling; ``None`` if the engine's buffers are too small.
 
     Boxes ``by_taps`` or ``rolling`` are estimated as if they loaded as much as plain boxes.
     """

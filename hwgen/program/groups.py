@@ -756,7 +756,7 @@ def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int])
 
 
 def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocation]) -> dict[str, MapLocation]:
-    """Return a dict by name of maps' memory locations; on-chip maps begin at address 0 of map memory."""
+    """Return a dict by name of each map's `MapLocation`; on-chip maps begin at address 0 of map memory."""
     located = {edge: locations[edge] for edge in _edges(tiled_passes)}
     for edge, rows in (kept for tiled_pass in tiled_passes for kept in tiled_pass.task.kept_rows().items()):
         if rows:

@@ -44,7 +44,7 @@ def _copies_a_pixel(op: Interpolate) -> bool:
 
 
 def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of passes that interpolate linearly between pixels of an 8-bit map: first rows, then columns.
+    """Return a tuple of each `Pass` that interpolates linearly in an 8-bit map: first rows, then columns.
 
     If ONNX Runtime adds in float32, a pass adds all pixels in its order.
 
@@ -66,7 +66,7 @@ def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...
 
 
 def _pixel_copies(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of passes that copy a map's only pixel through a lookup table, one per pixel of the output."""
+    """Return a tuple with a `Pass` per output pixel that copies a map's only pixel through a lookup table."""
     kind = op.input.type
     values = np.arange(kind.minimum, kind.maximum + 1)
     one_each = replace(
@@ -137,7 +137,7 @@ def _float_pass(
 
 
 def wide_interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of passes (runs of the array) that interpolate linearly in a map of more than 8 bits.
+    """Return a tuple of each `Pass` (run of the array) that interpolates linearly in a map of over 8 bits.
 
     A pass computes one byte of evenly spaced pixels of the output, because it can't write several bytes of pixels that
     are apart.

@@ -55,7 +55,7 @@ def keepable(
     batch: Batch,
     rings: Mapping[str, int] | None = None,
 ) -> dict[str, KeptMap]:
-    """Return a dictionary of the feature maps of a network that an engine's on-chip map memory can hold, by name.
+    """Return a dictionary by name of a `KeptMap` for each feature map that an engine's map memory can hold.
 
     The host's maps can't be held, nor maps of more than 8 bits, nor maps that interleave the rows of several frames.
     ``rings`` is the number of rows of each map that is held in part.
@@ -93,7 +93,7 @@ def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch:
 
 
 def best_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
-    """Return a dict of the maps, by name, that save the most bytes of traffic and fit the map memory at all times.
+    """Return a dict by name of each `KeptMap` among those that save most traffic and always fit the map memory.
 
     The search is exact if at most `_MAX_SETS` sets of maps can be alive at the same time.
     """
@@ -120,7 +120,7 @@ def _ranked(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[
 
 
 def placed_maps(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptAt]:
-    """Return, as a dictionary, each map's place (address, rows) in map memory; overlapping lifetimes share no words.
+    """Return a dict of each map's `KeptAt` (address, rows) in map memory; overlapping lifetimes share no words.
 
     Larger maps come first. Maps that find no gap are left out.
     """

@@ -313,7 +313,7 @@ def allocate_maps(
 
 
 def stored_maps(network: Network) -> dict[str, FeatureMap]:
-    """Return a dict by name of all maps that a network's layers write or read in memory, scratch maps included."""
+    """Return a dict by name of each `FeatureMap` that layers write or read in memory, scratch maps included."""
     maps = dict(network.maps)
     for layer in network.layers:
         maps |= scratch_maps(layer)

@@ -37,7 +37,7 @@ _MAX_TAPS = 64
 
 
 def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of the array passes that compute a local response normalisation exactly.
+    """Return a tuple of each `Pass` through the array that computes local response normalisation exactly.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _refusal(op: LRN) -> str | None:
 
 
 def normalise_scratch(op: LRN) -> dict[str, FeatureMap]:
-    """Return a dict by name of scratch maps that the passes of a response normalisation exchange through memory."""
+    """Return a dict by name of each scratch `FeatureMap` that the passes of a response normalisation exchange."""
     if _refusal(op) is not None:
         return {}
     count = len(_digits(_squares(op))) + len(_digits(_thresholds(op)))

@@ -82,7 +82,7 @@ MAX_TAPS = 255
 
 
 def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """Return a tuple of the array passes of a layer and of the layers fused onto its output.
+    """Return a tuple of each `Pass` through the array of a layer and of the layers fused onto its output.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def _is_halving(before: Sequence[Op], op: Op) -> bool:
 
 
 def _average_pool(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of the passes of an average pool: one for each rectangle of the output with equal divisors."""
+    """Return a tuple with a `Pass` of an average pool for each rectangle of the output with equal divisors."""
     if _needs_exact_additions(op):
         return average_passes(op, edges)
     return tuple(_average_region(op, edges, region) for region in divisor_regions(op))
@@ -219,7 +219,7 @@ def _check_window(op: Op) -> None:
 
 
 def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of the passes of a convolution: one, or one per group if groups have multiples of 8 channels."""
+    """Return a tuple with a convolution's `Pass`, or with one per group if groups have multiples of 8 channels."""
     if is_wide(op.output):
         return (_wide_conv(op, edges),)
     parameters = rule = None
@@ -266,7 +266,7 @@ def _wide_conv(op: Conv, edges: Sequence[str]) -> Pass:
 
 
 def _unfolded(op: UnfoldedConv, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the one pass of a convolution whose input is stored unfolded (taps as channels)."""
+    """Return a tuple with the `Pass` of a convolution whose input is stored unfolded (taps as channels)."""
     (task,) = _conv(op, edges)
     rows = op.unfold.rows if op.window.kernel[0] > 1 else 0
     return (replace(task, unfold_columns=op.unfold.columns, unfold_rows=rows, last_channels=op.last_channels),)
@@ -352,17 +352,17 @@ def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple
 
 
 def _max_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the one channelwise pass of a max pool."""
+    """Return a tuple with the single `Pass`, channelwise, of a max pool."""
     return (unscaled_pass(op, edges, op.output.type, maximum=True),)
 
 
 def _copy_pass(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the one channelwise pass that copies a map's values, as for a crop or a padding."""
+    """Return a tuple with the channelwise `Pass` that copies a map's values, as for a crop or a padding."""
     return (unscaled_pass(op, edges, op.output.type),)
 
 
 def _select(op: Select, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the one pass of a channel selection, a convolution with one weight of 1 per output."""
+    """Return a tuple with the `Pass` of a channel selection, a convolution with one weight of 1 per output."""
     return (_pick_pass(op, edges, op.index),)
 
 
@@ -375,7 +375,7 @@ def _pick_pass(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
 
 
 def _upsample(op: Upsample, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple of passes of a nearest-neighbour upsampling: one copy of the map per pixel of an output block."""
+    """Return a tuple with a `Pass` of a nearest-neighbour upsampling, a map copy, per pixel of an output block."""
     task = repeat_weights(replace(unscaled_pass(op, edges, op.output.type), rows=op.height, columns=op.width))
     return tuple(replace(task, lattice=each) for each in _pixel_grids(op.factors))
 
@@ -402,7 +402,7 @@ def _pixel_grids(step: tuple[int, int]) -> list[PixelGrid]:
 
 
 def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with a space-to-depth layer's pass: a strided convolution, one weight of 1 per output."""
+    """Return a tuple with a space-to-depth layer's `Pass`: a strided convolution, one weight of 1 per output."""
     down, right = op.blocks
     if right not in STRIDES:
         raise ModelError(
@@ -430,7 +430,7 @@ def concatenated_in(op: Op) -> tuple[str, list[int]]:
 
 
 def scratch_maps(op: Op) -> dict[str, FeatureMap]:
-    """Return, as a dict, a layer's scratch maps (written and read again by its passes) as feature maps by name."""
+    """Return a dict by name of each scratch `FeatureMap` of a layer, which its passes write and read again."""
     return _RULES[type(op)].scratch(op) if type(op) in _RULES else {}
 
 
@@ -463,7 +463,7 @@ def _concat(op: Concat, edges: Sequence[str], inside: Sequence[bool]) -> tuple[P
 
 
 def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the one channelwise pass of a global average pool: the map's sum, requantised."""
+    """Return a tuple with the channelwise `Pass` of a global average pool: the map's sum, requantised."""
     rule, zero = op.requantisation, op.input.zero_point - offset(op.input.type)
     none = np.zeros(op.outputs, np.int64)
     if rule.float32:

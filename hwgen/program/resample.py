@@ -37,7 +37,7 @@ class EvenRun:
 
 
 def resample_passes(op: Resample, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a resampling: one copy per pair of runs of evenly spaced rows and columns.
+    """Return a tuple with a `Pass`, a copy, per pair of runs of evenly spaced rows and columns.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _copy(task: Pass, row: EvenRun, column: EvenRun) -> Pass:
 
 
 def even_runs(sources: Mapping[int, int]) -> list[EvenRun]:
-    """Return, as a list, an output's rows (or columns) as few runs, evenly spaced in input and output, longest first.
+    """Return a list of `EvenRun` objects: an output's rows or columns, evenly spaced, few runs, longest first.
 
     ``sources`` has the row of the input for each row of the output.
     """

@@ -72,7 +72,7 @@ UNDIVIDED = Split()
 
 
 def splits(engine: EngineConfig, folds: int, rows: int, edge: int, frames: int, *, by_rows: bool) -> list[Split]:
-    """Return the list of candidate divisions of a pass (run of the array) among an engine's cores.
+    """Return a list of each candidate `Split`: division of a pass (run of the array) among an engine's cores.
 
     Parameters
     ----------

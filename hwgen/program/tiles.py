@@ -286,7 +286,7 @@ class Chunk:
 
 
 def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:
-    """Return a list of the chunks (channels and taps per job) that the jobs of a tile accumulate, in order.
+    """Return a list of each `Chunk` (channels and taps per job) that the jobs of a tile accumulate, in order.
 
     Each chunk is followed by its parts of the weights' further terms.
     """

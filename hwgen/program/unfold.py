@@ -96,7 +96,7 @@ class UnfoldedConv(Conv):
 
 
 def unfold_options(layer: Conv) -> list[Unfold]:
-    """Return a list of a convolution's unfolded input layouts that may save array cycles, few columns first.
+    """Return a list of each `Unfold` layout of a convolution's input that may save cycles, few columns first.
 
     A pixel has all kernel rows of a window, or as many rows as the stride. In the second case no row is stored twice,
     so that a map with few channels takes fewer words. Columns are unfolded in multiples of the stride, so that windows
@@ -137,7 +137,7 @@ def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
 
 
 def unfolds_of(network: Network) -> dict[str, Unfold]:
-    """Return, as a dictionary, the layout of each input of a network that is stored unfolded, by the input's name."""
+    """Return a dictionary by name of the `Unfold` layout of each input of a network that is stored unfolded."""
     layers = zip(network.layers, network.edges, strict=True)
     return {edge: layer.unfold for layer, (edge, *_) in layers if isinstance(layer, UnfoldedConv)}
 

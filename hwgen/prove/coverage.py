@@ -69,7 +69,7 @@ def is_functional(obligation: Obligation) -> bool:
 def coverage(
     top: str, modules: Mapping[str, VerilogModule], obligations: Iterable[Obligation], reasons: Mapping[str, str]
 ) -> list[CoveredInstance]:
-    """Return a list of the instances of a design, depth first, each with the kinds of its obligations.
+    """Return a list of each `CoveredInstance` of a design, depth first, with the kinds of its obligations.
 
     Parameters
     ----------

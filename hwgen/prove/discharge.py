@@ -68,7 +68,7 @@ def discharge(
     pool: work.TaskPool | None = None,
     ended: Callable[[Sequence[Proof]], None] = lambda proofs: None,
 ) -> list[Proof]:
-    """Return a list of the results of proving obligations in parallel, each within ``seconds``, in the same order.
+    """Return a list of a `Proof` per obligation, proved in parallel, each within ``seconds``, in the same order.
 
     Equal obligations of equal modules are proved once. If an exception ends the work, such as on a signal, ``ended``
     first receives the results that are known.
@@ -101,7 +101,7 @@ def discharge(
 
 
 def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
-    """Return a list of proofs, with those that rest on an obligation that is not proved made undecided.
+    """Return a list of `Proof` objects; those that rest on an obligation that is not proved become undecided.
 
     A proof that is not known yet is ``None``.
     """

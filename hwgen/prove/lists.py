@@ -98,7 +98,7 @@ def _modules(listed: ObligationList, lists: Sequence[ObligationList]) -> dict[st
 
 
 def coverage_of(lists: Sequence[ObligationList]) -> list[CoveredInstance]:
-    """Return the instances in a folder's Verilog, each with the kinds of obligations that lists state for it."""
+    """Return a list: a `CoveredInstance` per instance in a folder's Verilog, with its kinds of obligations."""
     files: dict[tuple[Path, str], list[ObligationList]] = {}
     for listed in lists:
         files.setdefault((listed.path.parent, listed.verilog), []).append(listed)

@@ -61,12 +61,12 @@ class TimelineWindow:
 
     @property
     def begin(self) -> int:
-        """First cycle, an integer, of this part of the schedule."""
+        """Integer index of the first cycle of this part of the schedule."""
         return int(self.edges[0])
 
     @property
     def end(self) -> int:
-        """First cycle, an integer, after this part of the schedule."""
+        """Integer index of the first cycle after this part of the schedule."""
         return int(self.edges[-1])
 
 
@@ -94,7 +94,7 @@ class Timeline:
 
     @property
     def end(self) -> int:
-        """First cycle, an integer, after the last output transfer of the last scheduled frame."""
+        """Integer index of the first cycle after the last output transfer of the last scheduled frame."""
         return int(self._schedule.frame_ends[-1]) + 1
 
     @cached_property
@@ -160,7 +160,7 @@ class _Layer:
 
     @property
     def end(self) -> int:
-        """First cycle, an integer, after the layer's last cycle of work."""
+        """Integer index of the first cycle after the layer's last cycle of work."""
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:

@@ -97,7 +97,7 @@ def streams(config: Any) -> tuple[Watched, ...]:
 
 
 def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Watched]:
-    """Return a list of the streams of the layers named in ``layers``, or all streams for ``None``.
+    """Return a list of each `Watched` stream of the layers named in ``layers``, or all streams for ``None``.
 
     Raises
     ------

@@ -631,7 +631,7 @@ def _choices(group: Entries, network: Network, order: Sequence[str]) -> Choices:
 
 
 def _kept_maps(group: Entries, engine: EngineConfig) -> dict[str, KeptAt]:
-    """Return a dict of places (address, rows) of maps in the engine's map memory, by layer, read from ``plan.json``.
+    """Return a dict by layer of each map's `KeptAt` (address, rows) in map memory, read from ``plan.json``.
 
     Raises
     ------
@@ -645,7 +645,7 @@ def _kept_maps(group: Entries, engine: EngineConfig) -> dict[str, KeptAt]:
 
 
 def _tilings(layer: Entries) -> list[Tiling]:
-    """Return, as a list, a layer's tilings, one per pass through the array, read from its entry in ``plan.json``."""
+    """Return a list of a layer's `Tiling` per pass through the array, read from its entry in ``plan.json``."""
     if "passes" not in layer and layer.values.get("tile") is None:
         return []
     return [_tiling(each) for each in (layer.objects("passes", layer.where) if "passes" in layer else [layer])]

@@ -308,7 +308,7 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
 
 
 def _fitting_engines(task: Task, all_cores: bool) -> Iterator[EngineConfig]:
-    """Yield the engines of `fitting_engines` with the bus that a task gives; some map memories may not fit."""
+    """Yield each `EngineConfig` of `fitting_engines` with the bus that a task gives; map memories may not fit."""
     for (maps, pixels), requantisers in product(_shapes(task), _requantiser_counts(task)):
         in_luts = task.goal.lut_pixels
         if pixels * LANES < _bus_bytes(task) or (isinstance(in_luts, int) and in_luts > pixels):
@@ -320,7 +320,7 @@ def _fitting_engines(task: Task, all_cores: bool) -> Iterator[EngineConfig]:
 
 
 def _map_memories(task: Task, engine: EngineConfig) -> list[EngineConfig]:
-    """Return a list of engines with the map memory a task asks for; by default without one, and the largest ones.
+    """Return a list: each `EngineConfig` with the map memory a task asks for; by default without, and largest.
 
     There are two largest ones: with normal buffers, and a larger one with `SHALLOW` buffers.
     """
@@ -444,7 +444,7 @@ def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of:
 
 
 def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
-    """Return a list: ``first``, and the best engines of each `kind`, with and without LUT products, by estimate.
+    """Return a list: ``first``, and the best `EngineConfig` of each `kind`, with and without LUT products.
 
     Engines that take `HOPELESS` times the fewest cycles are left out unless the goal is another one.
 

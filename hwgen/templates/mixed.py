@@ -112,7 +112,7 @@ class MixedSearch(GroupSearch):
         return group
 
     def _fitting(self, cycles: int, luts: int, prices: Sequence[int]) -> list[Unrolling]:
-        """Return, as a list, the unroll factors up to ``cycles`` per frame whose configured group fits, cheapest first.
+        """Return a list of each `Unrolling` up to ``cycles`` per frame whose configured group fits, cheapest first.
 
         They are the cheapest within ``luts`` estimated LUTs, for several ``prices`` of a DSP slice in LUTs.
         """

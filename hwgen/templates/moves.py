@@ -97,7 +97,7 @@ def ultra_moves_of(group: Group, board: Board) -> list[Move]:
 
 
 def _of_layer_to_ultra(index: int, layer: LayerConfig, ultra_ram: UltraRam) -> Iterator[Move]:
-    """Yield the moves to UltraRAM of a layer's memories (line buffer, FIFOs, weights) that fill enough of it."""
+    """Yield each `Move` to UltraRAM of a layer's memory (line buffer, FIFO, weights) that fills enough of it."""
     window, suits = layer.window, ultra_ram.suits
     if layer.has_line_buffer and window.banks.memory == "block" and suits(window.word_bits, window.banks.depth):
         moved = replace(window, memory_in="ultra").resources
@@ -111,7 +111,7 @@ def _of_layer_to_ultra(index: int, layer: LayerConfig, ultra_ram: UltraRam) -> I
 
 
 def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) -> Iterator[Move]:
-    """Yield the moves of a layer's weights to UltraRAM: in one memory per position of a chain, and in one for all.
+    """Yield each `Move` of a layer's weights to UltraRAM: one memory per position of a chain, and one for all.
 
     Only weights that are loaded move, because UltraRAM begins with zeros. One LUT for each bit must be enough to select
     among UltraRAMs that are stacked for depth, because a register in a DSP slice follows.
@@ -180,7 +180,7 @@ def cheapest_moves(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | Non
 
 
 def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
-    """Return the moves that free block RAM, as one list for each memory."""
+    """Return a list of lists: for each memory, every `Move` that frees block RAM."""
     memories: dict[tuple[int, str, int], list[Move]] = {}
     for move in moves:
         if move.halves > 0:
@@ -189,7 +189,7 @@ def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
 
 
 def fewest_ultra_moves(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
-    """Return a tuple of moves to UltraRAM that free ``halves`` 18-kbit halves of block RAMs with the fewest UltraRAMs.
+    """Return a tuple of each `Move` to UltraRAM that frees ``halves`` 18-kbit halves with the fewest UltraRAMs.
 
     If no moves within ``ultra_rams`` UltraRAMs free so much, return those that free the most. At most one move is made
     per memory.

@@ -234,7 +234,7 @@ class PyramidSearch(GroupSearch):
         return self.template.tiles(self.network)
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return a tuple of the layers' plans for given unroll factors, with ample FIFOs and one-window buffers."""
+        """Return a tuple of each layer's `LayerPlan` for given unroll factors, with ample FIFOs, one-window buffers."""
         return tuple(
             replace(plan, line_rows=min(layer.window.extent[0], layer.input.height), fifo_lanes=lanes)
             for plan, layer, lanes in zip(

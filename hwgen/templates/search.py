@@ -311,7 +311,7 @@ class GroupSearch:
         return [unrolling for _, unrolling in climbed]
 
     def _slower_unrollings(self, search: Search, fastest: Unrolling, count: int) -> Iterator[Unrolling]:
-        """Yield the `Unrolling` ``fastest``, then those of up to 1.2 times its interval, which leave DSP slices."""
+        """Yield the `Unrolling` ``fastest``, then some up to 1.2 times its interval, which leave DSP slices."""
         yield fastest
         cycles = interval(search.works, fastest.unrolls)
         slower = [max_cycles for max_cycles in search.intervals if cycles < max_cycles <= 1.2 * cycles]

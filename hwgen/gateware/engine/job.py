@@ -344,7 +344,7 @@ class Compute(JobPart):
     members: int = _cores_bits(3)
     """Base-2 logarithm of the number of cores per team, cores that share a part of the map (`Load.members`)."""
     row_advance: int = _cores_bits(16)
-    """Number of input rows from ``origin_row`` of a team (group of cores) to that of the next team."""
+    """Number of input rows from ``origin_row`` of a team (group of cores) to ``origin_row`` of the next team."""
 
 
 @dataclass(frozen=True, kw_only=True)

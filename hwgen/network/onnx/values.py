@@ -307,7 +307,7 @@ class Reals:
     scale: np.float32
     """Scale (float32) of the DequantizeLinear of the map."""
     zero: int
-    """Zero point, an integer, of the DequantizeLinear of the map."""
+    """Integer zero point of the DequantizeLinear of the map."""
     tensor: str
     """Output tensor of the DequantizeLinear, moved past operators that only rename axes, as ONNX Runtime does."""
     steps: list[onnx.NodeProto] = field(default_factory=list)

@@ -89,7 +89,7 @@ class Polynomial:
         return Polynomial(self.terms, _coarser(self.modulus, modulus))
 
     def remainders(self, modulus: int) -> Iterator[Polynomial]:
-        """Yield exact polynomials that may equal this one's value modulo ``modulus / ONE``.
+        """Yield each exact `Polynomial` that may equal this one's value modulo ``modulus / ONE``.
 
         Their coefficients are remainders: first those with the coefficients' signs, then the remainders nearest to 0.
         """
