@@ -228,7 +228,7 @@ class Design(ABC):
         return report.markdown(self.plan, self.model.host)
 
     def page(self) -> bytes:
-        """Return the design's HTML report, the text of ``report.html``: one file that a browser shows without a server.
+        """Return the bytes of the design's HTML report, ``report.html``: one file that a browser shows by itself.
 
         Returns
         -------

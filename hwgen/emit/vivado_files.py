@@ -229,7 +229,7 @@ def component(ip: Ip, families: Iterable[str]) -> bytes:
 
 
 def packaging(ip: Ip, part: str) -> bytes:
-    """Return the contents of ``package_ip.tcl``, the script that packages a design as an IP in Vivado.
+    """Return the bytes of ``package_ip.tcl``, the script that packages a design as an IP in Vivado.
 
     It sets variables that describe the IP; then follow commands that are equal for all designs.
 
@@ -310,7 +310,7 @@ def _escaped(char: str) -> str:
 
 
 def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-    """Return a dict with ``project.tcl`` for Vivado by its file name; empty if the board can't have a project.
+    """Return ``project.tcl`` for Vivado, a dict of bytes by file name; empty if the board can't have a project.
 
     The board must have a processing system and board files in Vivado. Each stream needs one interrupt of the
     processing system, and the accelerator another one. A DMA must be able to count the bytes of each frame.

@@ -276,7 +276,7 @@ class SumUnit(Arithmetic[SumConfig]):
         return m
 
     def _add_register(self, m: Module, name: str, pair: list[Value], bits: int) -> Signal:
-        """Add and return a register that stores the sum of a ``pair`` of values, or the only value in ``pair``."""
+        """Add and return a register (`Signal`) of the sum of a ``pair`` of values, or of the only value in it."""
         return registered(m, name, sum(pair[1:], pair[0]), signed(bits) if len(pair) == 2 else pair[0].shape())
 
 

@@ -198,7 +198,7 @@ class Beats:
         return self._valid[cycle]
 
     def beat_index(self, cycle: int) -> Value:
-        """Return the index of a beat within its pixel, delayed by ``cycle`` cycles, with registers added as needed."""
+        """Return the index of a beat in its pixel, a `Value` delayed by ``cycle`` cycles, with registers as needed."""
         for stage in range(len(self._indices), cycle + 1):
             self._indices.append(delayed(self._m, f"beat_index_{stage}", self._indices[-1], 1))
         return self._indices[cycle]

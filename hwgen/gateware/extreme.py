@@ -125,7 +125,7 @@ class Extreme(Elementwise[ExtremeConfig]):
         return Mux(first > second if self.config.greatest else first < second, first, second)
 
     def _converted(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Add the lookup table of input map ``index``, if it has one; return the converted or unchanged ``value``.
+        """Add the lookup table of input map ``index``, if any; return a `Value`: converted or unchanged ``value``.
 
         If any map has a table, the values of all maps are one cycle later.
         """

@@ -14,7 +14,7 @@ LATENCY = 2
 
 
 def add_memory(m: Module, device: Device, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
-    """Add a memory of ``depth`` words that stores ``word`` if ``write`` is high; return the word at ``address``.
+    """Add a memory of ``depth`` words that stores ``word`` if ``write``; return a `Value`: word at ``address``.
 
     The returned word is two cycles later, and is ``word`` if it was just written. It reads one address per cycle, in
     any order.

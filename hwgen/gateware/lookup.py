@@ -20,7 +20,7 @@ def bits_for_range(low: int, high: int) -> Shape:
 
 
 def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
-    """Return the entry at ``index`` of a constant table with mostly equal entries, as combinational logic.
+    """Return a `Value`: the entry at ``index`` of a constant table with mostly equal entries, as logic.
 
     The commonest value is the default, and every other entry costs one comparison. The result has the narrowest shape
     that holds all entries. An index outside the table gives the default.
@@ -35,7 +35,7 @@ def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
 
 
 def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Signal:
-    """Add combinational logic that looks up the entry at ``index`` in a small constant table; return the entry."""
+    """Add combinational logic that looks up entry ``index`` in a small constant table; return it, a `Signal`."""
     result = Signal(bits_for_range(min(table), max(table)), name=name)
     with m.Switch(index):
         for key, value in enumerate(table):
@@ -55,7 +55,7 @@ def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
 
 
 def look_up(m: Module, device: Device, name: str, shape: Shape, words: Sequence[int], index: Value) -> Value:
-    """Add a read-only memory in LUTs with the contents ``words``; return its word at ``index``, one cycle later."""
+    """Add a read-only memory of ``words`` in LUTs; return a `Value`: its word at ``index``, one cycle later."""
     m.submodules[name] = table = memory.Memory(
         shape=shape, depth=len(words), init=list(words), attrs=device.memories.rom_style(len(words), "lut")
     )
@@ -82,7 +82,7 @@ def delayed_unless_constant(m: Module, name: str, value: Value, cycles: int) -> 
 
 
 def registered(m: Module, name: str, value: Value, shape: ShapeLike) -> Signal:
-    """Add a register of ``shape`` without a reset that stores ``value`` in every cycle; return the register."""
+    """Add a register of ``shape`` without a reset that stores ``value`` in every cycle; return it, a `Signal`."""
     register = Signal(shape, name=name, reset_less=True)
     m.d.sync += register.eq(value)
     return register

@@ -371,7 +371,7 @@ def _read_cycles(words: Sequence[int]) -> int:
 
 
 def _read_table(m: Module, device: Device, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
-    """Add a constant table, and return its word at ``address``, `_read_cycles` cycles later."""
+    """Add a constant table; return a `Value`: its word at ``address``, `_read_cycles` cycles later."""
     if len(words) <= _MAX_LUT_WORDS:
         return look_up(m, device, name, unsigned(bits), words, address)
     bank_words: list[Value] = []
@@ -397,7 +397,7 @@ def _read_table(m: Module, device: Device, name: str, bits: int, words: Sequence
 
 
 def _select_word(index: Value, words: Sequence[Value]) -> Value:
-    """Return the element of ``words`` at ``index``, selected by a tree of two-way multiplexers."""
+    """Return a `Value`: the element of ``words`` at ``index``, selected by a tree of two-way multiplexers."""
     for bit in index:
         pairs = [words[first : first + 2] for first in range(0, len(words), 2)]
         words = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]

@@ -118,7 +118,7 @@ class Product(Arithmetic[ProductConfig]):
         return m
 
     def _operand(self, m: Module, name: str, operand_index: int, value: Value) -> Signal:
-        """Add a register of ``value`` minus the zero point of input map ``operand_index``, and return the register."""
+        """Add and return a register (`Signal`) of ``value`` minus the zero point of input map ``operand_index``."""
         operand = Signal(bits_for_range(*self.config.ranges[operand_index]), name=name, reset_less=True)
         m.d.sync += operand.eq(value - self.config.zeros[operand_index])
         return operand

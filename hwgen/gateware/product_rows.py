@@ -195,7 +195,7 @@ class ProductRows:
             yield width if added or low or not index else 0
 
     def multiply(self, m: Module, lane: int, value: Value, factor: Value) -> Value:
-        """Add the multiplier of one lane, and return ``value * factor + offset``, ``latency`` cycles later."""
+        """Add a lane's multiplier; return a `Value`: ``value * factor + offset``, ``latency`` cycles later."""
         addends: list[tuple[int, Value]] = []  # position of the lowest bit, and value
         for row in range(self.rows):
             ones, twos = (Mux(factor[bit : bit + 1], value, 0) for bit in (2 * row, 2 * row + 1))

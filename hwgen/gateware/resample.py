@@ -340,7 +340,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return m
 
     def _elaborate_slot(self, m: Module, row_ends: Value, moves: Value) -> Signal:
-        """Add and return the register with the index of the ring buffer row that is read."""
+        """Add and return the register (`Signal`) with the index of the ring buffer row that is read."""
         rows = self.config.ring_rows
         slot = Signal(range(rows), name="read_slot_index", init=self.config.source_rows[0] % rows)
         ahead = named(slot + moves, "read_slot_ahead")

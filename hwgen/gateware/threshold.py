@@ -241,7 +241,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
     def _search(
         self, m: Module, name: str, value: Value, tables: Sequence[tuple[int, ...]], rows: Sequence[Value]
     ) -> Value:
-        """Add a pipelined binary search for a sum among thresholds, and return how many thresholds the sum reaches.
+        """Add a pipelined binary search for a sum among thresholds; return a `Value`: how many the sum reaches.
 
         ``rows``: row of the thresholds, delayed by each number of cycles; empty if a count in ``value`` selects it.
         """

@@ -230,7 +230,7 @@ class Costs(NamedTuple):
 
 
 def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
-    """Return the distance, in pixels, between the beginnings of successive input rows in the map buffer.
+    """Return the distance, a number of pixels, between successive input rows' beginnings in the map buffer.
 
     ``width`` is the number of columns of the box, and ``columns`` of the output tile; integers or arrays.
     """
@@ -240,7 +240,7 @@ def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
 
 
 def plane_words(task: Pass, engine: EngineConfig, rows: Any, width: Any, columns: Any) -> Any:
-    """Return the words per map buffer bank of one 8-channel block of a box (loaded part of the input)."""
+    """Return the number (or array) of words per map buffer bank of an 8-channel block of a box (loaded input)."""
     return -(-((rows - 1) * pitch(task, engine, width, columns) + width) // engine.pixels)
 
 

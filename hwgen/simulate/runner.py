@@ -161,7 +161,7 @@ def _raws(config: Config, options: Options, jobs: Sequence[SimulationJob], clust
 
 
 def _sources(config: Config, options: Options, used: Simulator, say: Callable[[str], None]) -> Mapping[str, bytes]:
-    """Return the files that a simulator reads, by name: Verilog (with decoders for waves) and memory files."""
+    """Return the files that a simulator reads, bytes by file name: Verilog (with wave decoders), memory files."""
     top, beside = identifier(config.name), options.beside
     watched = _streams_to_show(config, options)
     content = files(config, component=options.component, taps=options.taps or bool(watched), say=say)

@@ -218,7 +218,7 @@ def words(values: list[int], beat: BeatFormat) -> np.ndarray:
 
 
 def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
-    """Return the contents of a file for ``$readmemh`` with one stream payload per line."""
+    """Return the bytes of a file for ``$readmemh`` with one stream payload per line."""
     digits = -(-(beat.data_bits + 1) // 4)
     return "".join(f"{value:0{digits}x}\n" for value in integers(payloads)).encode()
 

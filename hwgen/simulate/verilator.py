@@ -230,7 +230,7 @@ _COMMENT = re.compile(rb"^ *//.*\n", re.MULTILINE)
 
 
 def without_contents(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
-    """Return a dictionary of emitted files by name, with the memories' words moved from ``TOP.v`` to their own files.
+    """Return emitted files, bytes by file name, with memories' words moved from ``TOP.v`` to files of their own.
 
     Comments are removed from ``TOP.v`` as well.
     """

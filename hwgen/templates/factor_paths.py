@@ -337,7 +337,7 @@ class FactorGraph:
         return FactorPath(tuple(points), slices, luts)
 
     def min_cost(self, weights: CostWeights) -> Any:
-        """Return the lowest weighted cost of any path through the graph; infinity if there is none."""
+        """Return the lowest weighted cost, a float, of any path through the graph; infinity if there is none."""
         return self.remaining(weights)[0][0].real.item()
 
     def within(

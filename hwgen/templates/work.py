@@ -54,20 +54,20 @@ class BeatOrder:
         return work.outputs if work.channelwise else work.outputs // work.groups
 
     def beats(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of beats that bring all input channels of one pixel, or of the ``Tp`` pixels of a beat."""
+        """Return the number (or array) of beats that bring all input channels of one pixel, or of ``Tp`` pixels."""
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_channels(work), unroll.tn)
 
     def steps(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of cycles of an output fold: up to ``Tm`` output channels of a pixel."""
+        """Return the number, or an array, of cycles per output fold (up to ``Tm`` output channels of a pixel)."""
         folds = 1 if work.channelwise else ceil_div(self.group_channels(work), unroll.tn)
         return folds * ceil_div(work.taps, unroll.tk)
 
     def output_folds(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of output folds (up to ``Tm`` channels each) per output pixel, over all channel groups."""
+        """Return the number, or an array, of output folds (up to ``Tm`` channels each) per pixel, over all groups."""
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_outputs(work), unroll.tm)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the cycles that ``Tp`` neighbouring output pixels take, over all folds of ``Tm`` output channels."""
+        """Return the number, or an array, of cycles per ``Tp`` neighbouring output pixels, over all output folds."""
         return self.output_folds(work, unroll) * self.steps(work, unroll)
 
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -271,7 +271,7 @@ class LayerWork:
         return index - self.back[0] if self.back[0] <= index else index
 
     def products(self, unroll: Unroll) -> Any:
-        """Return the number of products that each output channel of a pixel accumulates per cycle."""
+        """Return the number (array if factors are arrays) of products per cycle of each output channel of a pixel."""
         return unroll.tk if self.channelwise else unroll.tn * unroll.tk
 
     def multipliers(self, unroll: Unroll, multiplier: Multiplier = PLAIN) -> Any:
@@ -307,5 +307,5 @@ class LayerWork:
 
 
 def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
-    """Return the number of channels that a layer finishes per cycle: ``ceil(Tm / cycles of an output fold)``."""
+    """Return the number (or array) of channels that a layer finishes per cycle: ``ceil(Tm / cycles of a fold)``."""
     return ceil_div(unroll.tm, work.steps(unroll))

@@ -96,7 +96,7 @@ class Folder:
         return self.path / f"{self.top}_serial.lpf"
 
     def files(self) -> dict[str, bytes]:
-        """Return a dict of the contents of the design's Verilog and memory files, by name, without test benches."""
+        """Return the design's Verilog and memory files, as a dict of bytes by file name, without test benches."""
         names = [*self.path.glob("*.mem"), *(path for path in self.path.glob("*.v") if not path.stem.endswith("_tb"))]
         return {path.name: path.read_bytes() for path in names}
 

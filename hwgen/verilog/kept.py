@@ -48,7 +48,7 @@ def written(
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
-    """Return the content of a ZIP archive of files, given as contents by name."""
+    """Return the bytes of a ZIP archive of files, given as contents by name."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in files.items():

@@ -51,7 +51,7 @@ class BoothRowConfig:
         return BoothRow(self)
 
     def add_to(self, m: Module, digit: Value, multiplicand: Value, addend: Value, name: str) -> Signal:
-        """Add a Booth row to a module, as a submodule, and return its combinational sum."""
+        """Add a Booth row to a module, as a submodule, and return its sum, a combinational `Signal`."""
         row = self.component()
         m.submodules[name] = row
         m.d.comb += [row.digit.eq(digit), row.multiplicand.eq(multiplicand), row.addend.eq(addend)]

@@ -81,7 +81,7 @@ class SliceChainConfig:
         return SliceChain(self)
 
     def add_to(self, m: Module, operands: Sequence[tuple[Value, Value]], name: str, is_first: Value) -> Signal:
-        """Add a chain of DSP slices to a module, and return its sum.
+        """Add a chain of DSP slices to a module, and return its sum, a `Signal`.
 
         Parameters
         ----------

@@ -50,7 +50,7 @@ class TernaryAdderConfig:
         return TernaryAdder(self)
 
     def add_to(self, m: Module, values: Sequence[Value], name: str) -> Signal:
-        """Add a ternary adder to a module, and return the combinational sum of three values.
+        """Add a ternary adder to a module, and return the combinational sum of three values, a `Signal`.
 
         A register should store the sum: in the 7 series the sum then takes no further LUT.
 

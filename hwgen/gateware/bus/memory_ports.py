@@ -154,7 +154,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         return m
 
     def _turn(self, m: Module, name: str, ends: Value) -> Signal:
-        """Add the index of the port whose turn it is; the next port's turn follows a cycle with ``ends``."""
+        """Add and return a `Signal`: index of the port in turn; the next port's turn follows a cycle with ``ends``."""
         turn = Signal(range(self.config.ports), name=f"{name}_turn")
         with m.If(ends):
             m.d.sync += turn.eq(turn + 1)
@@ -191,7 +191,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         return takes, wide
 
     def _free_beats(self, m: Module, name: str, push: Value, pop: Value) -> Value:
-        """Add a counter of the free beats of a port's buffer; return a register that tells whether there is one."""
+        """Add a counter of the free beats of a port's buffer; return a `Value`: whether there is one, registered."""
         free = Signal(range(self.config.depth + 1), name=f"{name}_free_beats", init=self.config.depth)
         has_room = Signal(name=f"{name}_has_room", init=1)
         with m.If(pop & ~push):

@@ -221,7 +221,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
         return m
 
     def _shifted_slot(self, slots: list[Signal], index: int, units: Value) -> Value:
-        """Return the value that storage register ``index`` loads as an output piece of ``units`` units leaves."""
+        """Return the `Value` that storage register ``index`` loads as an output piece of ``units`` units leaves."""
         gives, unit = self.config.gives, self.config.unit
         sizes = sorted({size // unit for size in (*gives.sizes, gives.final)})
         value: Value | None = None

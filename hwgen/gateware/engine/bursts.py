@@ -92,7 +92,7 @@ def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict
 
 
 def word_address(address: Value) -> Value:
-    """Return the address in 8-byte words of the memory word at the byte address ``address``."""
+    """Return a `Value`: the address in 8-byte words of the memory word at the byte address ``address``."""
     return address[LANES.bit_length() - 1 :]
 
 

@@ -67,7 +67,7 @@ def check_pace(pace: object, pace_beats: object) -> None:
 
 
 def add_room_flag(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
-    """Add and return a register equal to the FIFO's ``w_rdy``; the FIFO must be written only while it is high."""
+    """Add and return a register (`Signal`) equal to a FIFO's ``w_rdy``; write the FIFO only while it is high."""
     has_room = Signal(name=name, init=1)
     popped, pushed = queue.r_en & queue.r_rdy, queue.w_en
     with m.If(pushed & ~popped):
@@ -263,7 +263,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_timelines(m, run.beats, reading, granted["store"], read_free, write_free)
 
     def _address(self, run: data.View) -> Value:
-        """Return the byte address of a burst's first beat, which is a multiple of the beat's size."""
+        """Return a `Value`: the byte address of a burst's first beat, which is a multiple of the beat's size."""
         bits = self.config.lane_bits
         if not bits:
             return named(run.address * LANES, "byte_address")

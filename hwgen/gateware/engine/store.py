@@ -155,7 +155,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return (kept == self.to_map_memory) | (jobs == self.stored)
 
     def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
-        """Add registers of output buffer addresses; return the address of the current burst's first word.
+        """Add registers of output buffer addresses; return a `Signal`: address of the current burst's first word.
 
         The next address is known two cycles ahead.
         """

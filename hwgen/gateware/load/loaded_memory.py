@@ -111,7 +111,7 @@ def add_store(
     enable: Value | None = None,
     name: str = "",
 ) -> Value:
-    """Add a memory that is loaded at run time to a module, and return its word at ``address``, one cycle later.
+    """Add a memory that is loaded at run time; return a `Value`: its word at ``address``, one cycle later.
 
     A memory of one word is a register, and returns the word without a delay.
 

@@ -164,7 +164,7 @@ class PatchReader:
 
 
 def bank_word(m: Module, name: str, phase: Value, offset: int, banks: Sequence[Value]) -> Signal:
-    """Add a multiplexer that selects the word of bank ``(phase + offset) % len(banks)``; return the word."""
+    """Add a multiplexer that selects the word of bank ``(phase + offset) % len(banks)``; return its `Signal`."""
     result = Signal(banks[0].shape(), name=name)
     if len(banks) == 1:
         m.d.comb += result.eq(banks[0])
