@@ -300,7 +300,7 @@ class CacheEntry:
 
 
 def entries() -> list[CacheEntry]:
-    """Return a list of all complete entries of the cache, the least recently used first."""
+    """Return a list of each complete `CacheEntry` of the cache, the least recently used first."""
     listed = []
     for kind in _folders(folder()):
         for path in _folders(kind) if kind.name in KINDS else ():

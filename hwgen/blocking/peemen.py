@@ -91,7 +91,7 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
 def optimise(
     problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
 ) -> list[TileSchedule]:
-    """Return a list: per buffer size, the tile size and order of tiles with the fewest words accessed.
+    """Return a list of the `TileSchedule` per buffer size: tile size and order with the fewest words accessed.
 
     The order is the direction (a loop) of the next tile. ``strict`` keeps the working set below the memory's size, as
     in Table I; otherwise it can equal the size. Of equal tiles the one with the smallest working set is chosen, then

@@ -146,7 +146,7 @@ def sizes(text: str) -> list[int]:
 
 
 def problems(words: list[str]) -> list[Problem]:
-    """Return the layers to block (loop sizes), as a list: one given by its sizes, or all layers of a model.
+    """Return a list of each `Problem` (loop sizes) to block: one given by its sizes, or all layers of a model.
 
     Layers of a model that can't be searched are left out, with a line that says why.
     """

@@ -173,12 +173,12 @@ def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
 
 
 def _fields_of(register: Register) -> tuple[Field, ...]:
-    """Return a tuple of the fields of a hardware register, but none if one field spans the whole register."""
+    """Return a tuple of each `Field` of a hardware register, but none if one field spans the whole register."""
     return tuple(field for field in register.fields if field.name != "VALUE")
 
 
 def _interfaces(shell: BusShellConfig) -> Iterator[Interface]:
-    """Yield the bus, clock, reset and interrupt interfaces of a bus wrapper.
+    """Yield each bus, clock, reset and interrupt `Interface` of a bus wrapper.
 
     A bus consists of the ports with the same prefix.
     """

@@ -78,7 +78,7 @@ def storage_words(layers: Layers) -> dict[Span, int]:
 
 
 def storage_traffic(layers: Layers) -> list[StoragePoint]:
-    """Return a list: the Pareto front of words stored on chip and words moved off chip, over all ways to fuse.
+    """Return a list of `StoragePoint`: Pareto front of words stored and words moved, over all ways to fuse.
 
     The points are sorted by storage. Groups run one after the other in the same buffers, so a grouping needs the
     largest group's storage (the thesis).
@@ -96,7 +96,7 @@ def storage_traffic(layers: Layers) -> list[StoragePoint]:
 
 
 def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
-    """Return a list: the Pareto front of multipliers and feature-map words moved off chip, over all ways to fuse.
+    """Return a list of `DspPoint`: Pareto front of multipliers and words moved off chip, over all ways to fuse.
 
     This is Fig. 7 of DeCoILFNet. The points are sorted by multipliers.
 
@@ -184,7 +184,7 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
 
 
 def dsp_cycles(choices: Sequence[Sequence[UnrollChoice]]) -> list[CyclesPoint]:
-    """Return a list: the Pareto front of multipliers and cycles per frame, over all unroll factors of the layers.
+    """Return a list of `CyclesPoint`: Pareto front of multipliers and cycles per frame, over all unroll factors.
 
     The points are sorted by multipliers.
 

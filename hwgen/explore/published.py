@@ -36,7 +36,7 @@ _POINTS = {
 
 
 def points(network: Network) -> tuple[Point, ...]:
-    """Return the points (tuple) that papers published for a network's Pareto fronts; empty if there are none."""
+    """Return a tuple of each `Point` that papers published for a network's Pareto fronts; empty if none."""
     return next((published_points for name, published_points in _POINTS.items() if _has_geometry_of(network, name)), ())
 
 

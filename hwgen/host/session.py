@@ -91,11 +91,11 @@ class Session:
         ]
 
     def get_inputs(self) -> list[TensorInfo]:
-        """Return a list of descriptions (name, shape, type) of the model's inputs, in order."""
+        """Return a list of a `TensorInfo` (name, shape, type) per input of the model, in order."""
         return self._model_tensors[0]
 
     def get_outputs(self) -> list[TensorInfo]:
-        """Return a list of descriptions (name, shape, type) of the model's outputs, in order."""
+        """Return a list of a `TensorInfo` (name, shape, type) per output of the model, in order."""
         return self._model_tensors[1]
 
     def run(

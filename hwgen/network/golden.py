@@ -103,7 +103,7 @@ def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None 
 def trace(
     network: Network, frames: Frames, replaced: Mapping[str, np.ndarray] | None = None
 ) -> Iterator[tuple[Op, np.ndarray]]:
-    """Yield pairs of a layer and its output maps ``(n, C, H, W)``, in order, as the network is computed.
+    """Yield pairs of an `Op` and its output maps ``(n, C, H, W)``, in order, as the network is computed.
 
     Parameters
     ----------

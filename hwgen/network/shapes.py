@@ -82,7 +82,7 @@ def graph(source: str | os.PathLike[str]) -> Network:
 
 
 def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) -> tuple[Op, ...]:
-    """Return a tuple of layers, without weights, that a built-in network's table lists, for an input of a given shape.
+    """Return a tuple of each `Op`, without weights, that a built-in network's table lists, for an input's shape.
 
     Fully connected layers are convolutions with a window over the whole map.
 

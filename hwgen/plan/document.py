@@ -209,7 +209,7 @@ def _budget(document: Entries, board: Board) -> int:
 
 
 def _group_networks(entries: list[Entries], network: Network) -> list[Network]:
-    """Return a list of networks, one per group: the fusion group's layers, after the `Copy` of its input if it has one.
+    """Return a list of a `Network` per group: the group's layers, after the `Copy` of its input if it has one.
 
     Raises
     ------

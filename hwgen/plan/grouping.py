@@ -92,7 +92,7 @@ def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def cut(task: Task) -> tuple[Group, ...] | Refusal:
-    """Return a tuple of exactly planned groups of a network's best grouping, two or more, or a `Refusal` (the reason).
+    """Return a tuple of each exactly planned `Group` of the best grouping, two or more, or a `Refusal` (reason).
 
     The search is dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with an estimate of each group's time.
     The groups of the best grouping are then planned and scheduled exactly. The search is repeated with these exact

@@ -228,7 +228,7 @@ class Schedule:
         return sequences | {("taken", stream_index): (self._beats(stream), 1)}
 
     def _ports(self, layer: int) -> layer_events.Ports:
-        """Return a layer's ports as keys of event sequences: beats in, beats out, and output fold starts."""
+        """Return a layer's `Ports`, keys of event sequences: beats in, beats out, and output fold starts."""
         return layer_events.Ports(
             tuple(("taken", stream) for stream in self._streams_into[layer]),
             tuple(self._offers(stream) if self._fifo_of(stream) >= 0 else None for stream in self._streams_into[layer]),
@@ -370,7 +370,7 @@ class Schedule:
         return self._layers[stream.sink].beats_in[stream.port]
 
     def _regroup(self, stream: Link) -> layer_events.RegroupEvents | None:
-        """Return the events of the Regroup (width converter) after a stream's FIFO; ``None`` if it has none."""
+        """Return `RegroupEvents` of the width converter after a stream's FIFO; ``None`` if it has none."""
         if stream.source < 0:
             return None
         config = self.config.layers[stream.source].regroups[stream.output]

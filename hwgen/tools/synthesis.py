@@ -276,7 +276,7 @@ def synthesise(
 def measure_run(
     with_paths: bool, device: Device, configs: Sequence[ComponentConfig]
 ) -> list[tuple[Resources, LogicPath | None]]:
-    """Return, as a list, a pair per component from one run of Yosys: resources, and on request the critical path."""
+    """Return a list of a pair per component, from one Yosys run: `Resources`, and on request a `LogicPath`."""
     if not with_paths:
         return [(resources, None) for resources in measure(configs, device)]
     return list(zip(*measure_paths(configs, device), strict=True))

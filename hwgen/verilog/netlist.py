@@ -648,7 +648,7 @@ def _merged(group: list[Switch]) -> Switch:
 
 
 def pieces(body: Body) -> tuple[Piece, ...]:
-    """Return a wire's drivers as a tuple of pieces (adjacent bits with one driver), from statements that assign it."""
+    """Return a tuple of each `Piece` (adjacent bits with one driver) of a wire, from statements that assign it."""
     bounds = sorted({bound for low, width in _assigned(body) for bound in (low, low + width)})
     result: list[Piece] = []
     for low, high in pairwise(bounds):

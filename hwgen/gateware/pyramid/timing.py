@@ -81,7 +81,7 @@ class TileTiming(NamedTuple):
 
 
 def tiles_of(pyramids: Iterable[PyramidShare], window_cycles: int) -> list[TileTiming]:
-    """Return a list of the timing parameters of a frame's input tiles that have windows, in order, for `walk_tiles`.
+    """Return a list, for `walk_tiles`, of the `TileTiming` of a frame's input tiles that have windows, in order.
 
     ``window_cycles`` is the number of cycles per window.
     """

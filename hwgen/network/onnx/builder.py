@@ -150,7 +150,7 @@ class Builder:
             labelled.scale = scale if labelled.scale is None else labelled.scale
 
     def maps_of_one_type(self) -> list[Map]:
-        """Return a list of the current map and maps before it that lead to it without a new integer type."""
+        """Return a list: the current `Map`, and each `Map` before it that leads to it without a new integer type."""
         maps, step = [self.map], self.source
         while step is not None and step.kind.keeps_type:
             maps.append(step.input)
