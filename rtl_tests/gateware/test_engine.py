@@ -21,7 +21,6 @@ from programs import (
     networks,
     normalised,
     scheduled,
-    summed,
     timings,
 )
 
@@ -33,7 +32,7 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, STUCK_CYCLES
 from hwgen.gateware.engine.job import PARTS, Compute, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
-from hwgen.network.maps import INT8, UINT8
+from hwgen.network.maps import INT8
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import unpack_map
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
@@ -112,11 +111,6 @@ def test_networks(circuit, name, timing):
 def test_a_clamp(circuit):
     """A Relu with a quantiser of its own, whose products are exact."""
     check(circuit, schedule(clamped(0.61, 0), SMALL))
-
-
-@pytest.mark.parametrize("size", [(20, 1, 1), (9, 4, 6)])
-def test_a_sum_of_three_maps(circuit, size):
-    check(circuit, schedule(summed([0.035364024, 0.037543587, 0.045234438, 0.081569485], size, UINT8), SMALL))
 
 
 @pytest.mark.parametrize("size", [(20, 1, 1), (9, 4, 6)])

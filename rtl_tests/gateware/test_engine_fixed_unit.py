@@ -11,6 +11,7 @@ from amaranth.sim import Simulator
 from engine_runs import check as check_program
 from fixed_programs import RandomProgram, byte_beats, constant_word, fields, run
 from needs import needs_compiler
+from programs import summed
 from wide_maps import averaged, residual
 
 from hwgen.gateware.engine.config import LANES, EngineConfig
@@ -23,6 +24,7 @@ from hwgen.gateware.engine.fixed_unit import (
     instruction_word,
     run_cycles,
 )
+from hwgen.network.maps import UINT8
 from hwgen.program.compile import schedule
 from hwgen.tools import synthesis
 from hwgen.verilog.emitted import engine_files
@@ -191,10 +193,18 @@ def test_without_lookups() -> None:
 def test_networks_in_verilator(cores: int) -> None:
     """Values of the golden model, cycles and bytes of the schedule."""
     engine = EngineConfig(
-        fixed_words=256, lookup_words=1024, cores=cores, pixels=5, map_words=256, weight_steps=256, output_words=512
+        fixed_words=256,
+        lookup_words=1024,
+        float_sums=True,
+        cores=cores,
+        pixels=5,
+        map_words=256,
+        weight_steps=256,
+        output_words=512,
     )
     circuit = engine_files(engine)
-    for network in (residual(), averaged()):
+    in_floats = summed([0.035364024, 0.037543587, 0.045234438, 0.081569485], (9, 4, 6), UINT8)
+    for network in (residual(), averaged(), in_floats):
         check_program(circuit, schedule(network, engine, side_by_side=False))
 
 

@@ -204,7 +204,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         """Add the read requests, the join of the ports' beats to beats of the bus, and their buffers."""
         config, bus, port_bits = self.config, self.bus, 8 * self.config.port_bytes
         read_kinds = [fifo.SyncFIFO(width=1, depth=config.engine.outstanding) for _ in self._ports]
-        takes, wide = self._elaborate_requests(m, "ar", [each.w_rdy for each in read_kinds])
+        takes, wide = self._elaborate_requests(m, "ar", [known.w_rdy for known in read_kinds])
         turn = self._turn(m, "r", bus.rvalid & bus.rready & bus.rlast)
         beats = []
         for index, (port, is_wide) in enumerate(zip(self._ports, read_kinds, strict=True)):
@@ -237,12 +237,12 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
                     worst.eq(Mux(whole, axi.Response.OKAY, response)),
                 ]
             beats.append(buffer.o)
-        beat = data.View(config.read_layout, Array(each.payload.data.as_value() for each in beats)[turn])
+        entry = data.View(config.read_layout, Array(beat.payload.data.as_value() for beat in beats)[turn])
         m.d.comb += [
-            bus.rvalid.eq(Array(each.valid for each in beats)[turn]),
-            bus.rdata.eq(beat.data),
-            bus.rresp.eq(beat.resp),
-            bus.rlast.eq(beat.last),
+            bus.rvalid.eq(Array(beat.valid for beat in beats)[turn]),
+            bus.rdata.eq(entry.data),
+            bus.rresp.eq(entry.resp),
+            bus.rlast.eq(entry.last),
         ]
 
     def _elaborate_writes(self, m: Module) -> None:
