@@ -619,3 +619,33 @@ def test_pool(jobs, offer, seed):
     simulator.add_testbench(bench)
     simulator.run()
     assert seen == wanted
+
+
+def test_sums_of_the_fixed_unit_are_no_outputs():
+    """A job that only brings sums to the fixed unit leaves the output buffer as it was."""
+    config = FinishConfig(engine=EngineConfig(fixed_words=256))
+    dut = config.component()
+    words: list[int] = []
+
+    async def play(ctx, **fields) -> None:
+        for place in range(8):
+            beat = {"address": place, "low": -128, "high": 127, "last": place == 7, **fields}
+            ctx.set(dut.beats.payload, beat)
+            ctx.set(dut.beats.valid, 1)
+            await ctx.tick()
+        ctx.set(dut.beats.valid, 0)
+        await ctx.tick().repeat(config.latency + 2)
+        for place in range(8):
+            ctx.set(dut.address, place)
+            await ctx.tick().repeat(config.read_latency)
+            words.append(ctx.get(dut.data))
+
+    async def bench(ctx):
+        await play(ctx, zero_point=5)
+        await play(ctx, zero_point=9, add=1, multiply=1)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert words == [0x0505050505050505] * 16

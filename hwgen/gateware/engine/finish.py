@@ -271,7 +271,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
             value = delayed(m, f"output_{lane}", value, _ACTIVATION_CYCLES)
             m.d.comb += pooled.i.payload.data[lane].eq(Mux(looking, entry, value))
         m.d.comb += [
-            pooled.i.valid.eq(delayed(m, "valid", self.beats.valid, looked_up, reset_less=False)),
+            pooled.i.valid.eq(delayed(m, "valid", self._has_output(beat), looked_up, reset_less=False)),
             pooled.i.payload.address.eq(delayed(m, "address", beat.address, looked_up)),
             pooled.last_column.eq(delayed_fast(m, "last_column", (beat.columns - 1)[:COLUMN_BITS], looked_up)),
             *(
@@ -285,6 +285,10 @@ class Finish(ConfiguredComponent[FinishConfig]):
         ended = delayed(m, "job_end", self.beats.valid & beat.last, config.latency, reset_less=False)
         m.d.comb += self.finished.eq(ended if unit is None else (ended & ~unit.start) | unit.done)
         return m
+
+    def _has_output(self, beat: data.View) -> Value:
+        """Return a bit: this pipeline computes outputs from the beat's sums, not only the fixed-point unit."""
+        return self.beats.valid & ~(beat.add & beat.multiply) if self.config.fixed else self.beats.valid
 
     def _writes_lookup_tables(self, write: Any) -> Value:
         """Return a bit: the write is for this pipeline's lookup tables, not for the fixed-point unit's."""
