@@ -151,7 +151,7 @@ class Board:
         A bus of one port has the width that was asked for; an interconnect converts it.
         """
         count, rest = divmod(bits, self.bus_bits)
-        return count if not rest and count in MEMORY_PORTS and count <= self.memory_ports else 1
+        return count if not rest and count in MEMORY_PORTS and count <= self.memory_ports and self.bus_bits >= 64 else 1
 
     def _check_family(self) -> None:
         """Raise BoardError if the board states UltraRAM or other entries that its part's family doesn't have.

@@ -175,7 +175,8 @@ def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Facto
             continue
         bias = guess.bias + moved.astype(np.int64)
         factors: Factors | None = replace(guess, bias=bias, zero_point=zero_point)
-        for index in np.flatnonzero(steps.differ(factors)).tolist():
+        is_possible = (guess.shift >= 0) & (guess.shift <= MAX_SHIFT)
+        for index in np.flatnonzero(steps.differ(factors) | ~is_possible).tolist():
             found = _fit_channel(steps.channel(index), factors, index)
             factors = None if found is None or factors is None else factors.with_channel(index, found)
             if factors is None:
@@ -336,7 +337,8 @@ def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: Featu
         zero_point, factor = output.zero_point + shift, np.array([np.float32(ratio / weight)])
         if output.type.minimum <= zero_point <= output.type.maximum:
             factors = Factors.of_ratio(factor, zero_point, np.array([-shift * round(weight / ratio)]))
-            if not StepFunctions.of_table(weight * sums[None], outputs[None]).differ(factors)[0]:
+            is_possible = 0 <= factors.shift[0] <= MAX_SHIFT
+            if is_possible and not StepFunctions.of_table(weight * sums[None], outputs[None]).differ(factors)[0]:
                 return weight, factors
     return None
 

@@ -130,8 +130,10 @@ class FixedProgramBuilder:
 
     def plus_in_float32(self, first: RegisterValue, second: RegisterValue) -> RegisterValue:
         """Add an instruction; return a `RegisterValue`: two values' sum, rounded to 24 significant bits (float32)."""
-        low, high = (to_float32(sum(ends)) for ends in zip(first.ends, second.ends, strict=True))
-        return self.add(Opcode.ADD_FLOAT, (low, high), first, second)
+        low, high = (sum(ends) for ends in zip(first.ends, second.ends, strict=True))
+        total = self.add(Opcode.ADD_FLOAT, (low, high), first, second)
+        total.ends = to_float32(low), to_float32(high)
+        return total
 
     def limit(self, value: RegisterValue, low: int, high: int) -> RegisterValue:
         """Add the instructions that clamp a value to bounds that it can exceed; return a `RegisterValue`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -28,6 +29,8 @@ from hwgen.program.resample import EvenRun, even_runs
 
 #: Maximum number of bits of a weighted sum of input rows, as the engine's memory stores it.
 _MAX_SUM_BITS = 32
+#: Maximum number of engine passes that interpolate the pixels of one layer one by one.
+_MAX_PASSES = 1024
 
 
 def interpolate_scratch(op: Interpolate) -> dict[str, FeatureMap]:
@@ -56,8 +59,7 @@ def interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass, ...
     if _copies_a_pixel(op):
         return _pixel_copies(op, edges)
     if op.in_floats:
-        runs = product(*([*_runs(op, axis)] for axis in (0, 1)))
-        return tuple(_float_pass(op, edges[0], *row, *column) for row, column in runs)
+        return tuple(_float_pass(op, edges[0], *row, *column) for row, column in _pairs_of_runs(op, 1))
     ((edge, sums),) = interpolate_scratch(op).items()
     if sums.type.bits > _MAX_SUM_BITS:
         raise ModelError(f"{op.name}: the engine adds sums of {_MAX_SUM_BITS} bits at most; use --template stream")
@@ -143,12 +145,23 @@ def wide_interpolate_passes(op: Interpolate, edges: Sequence[str]) -> tuple[Pass
     are apart.
     """
     assert op.requantisation is not None
+    size = value_bytes(op.output.type)
+    runs = _pairs_of_runs(op, size)
+    return tuple(_byte_pass(op, edges[0], *row, *column, byte) for row, column in runs for byte in range(size))
+
+
+def _pairs_of_runs(op: Interpolate, size: int) -> Sequence[tuple[tuple[EvenRun, _Taps], ...]]:
+    """Return a list of all pairs of runs of output rows and columns; refuse the layer if it needs too many passes.
+
+    A pair takes ``size`` passes.
+    """
     runs = [*product(*([*_runs(op, axis)] for axis in (0, 1)))]
-    return tuple(
-        _byte_pass(op, edges[0], *row, *column, byte)
-        for row, column in runs
-        for byte in range(value_bytes(op.output.type))
-    )
+    if size * len(runs) > _MAX_PASSES:
+        raise ModelError(
+            f"{op.name}: the engine would interpolate in {size * len(runs):,} passes, and takes {_MAX_PASSES:,} at "
+            "most; use --template stream"
+        )
+    return runs
 
 
 def _byte_pass(
@@ -195,12 +208,14 @@ def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue
     ends = [parts * (end - op.offset) for end in (op.input.type.minimum, op.input.type.maximum)]
     above_zero = builder.plus(total, -parts * op.offset, ends=(ends[0], ends[1]))
     builder.release(total)
-    rule = op.requantisation or _rule_of(op, np.arange(ends[0], ends[1] + 1))
+    rule = op.requantisation or _rule_of(op, *ends)
     return builder.requantise(above_zero, rule) if rule else builder.step_function(above_zero, op.rounded)
 
 
-def _rule_of(op: Interpolate, sums: np.ndarray) -> Requantisation | None:
-    """Return the `Requantisation` that rounds all weighted ``sums`` of an interpolation as the model; or ``None``."""
+@lru_cache(maxsize=64)
+def _rule_of(op: Interpolate, low: int, high: int) -> Requantisation | None:
+    """Return the rule that rounds an interpolation's sums from ``low`` to ``high`` as the model does, or ``None``."""
+    sums = np.arange(low, high + 1)
     fraction, exponent = np.frexp(op.x_scale / op.y_scale / (op.axis_parts[0] * op.axis_parts[1]))
     significand, shift = np.rint(np.ldexp(fraction, FACTOR_BITS - 1)).astype(np.int64), FACTOR_BITS - 1 - exponent
     rule = Requantisation(

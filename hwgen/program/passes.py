@@ -533,7 +533,7 @@ _RULES: dict[type[Op], _LayerRule] = {
     Add: _SUM,
     Sub: _SUM,
     Mul: _LayerRule(product_passes, never_before=(Add, Sub), needs_fixed_unit=lambda op: product_factors(op) is None),
-    Sum: _LayerRule(sum_passes, needs_fixed_unit=needs_float_sums),
+    Sum: _LayerRule(sum_passes, never_before=(Add, Sub), needs_fixed_unit=needs_float_sums),
     LRN: _LayerRule(normalise_passes, scratch=normalise_scratch),
     Max: _EXTREME,
     Min: _EXTREME,

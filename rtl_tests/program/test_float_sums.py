@@ -18,7 +18,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.float32 import Label
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
-from hwgen.network.ops import AveragePool, Interpolate, Mul, Op, Sum
+from hwgen.network.ops import Add, AveragePool, Interpolate, Mul, Op, Sum
 from hwgen.program.compile import schedule
 from hwgen.program.elementwise import product_factors
 
@@ -160,6 +160,23 @@ def test_products_without_factor() -> None:
         high=UINT8.maximum,
     )
     assert product_factors(op) is None
+
+
+def test_products_beyond_the_largest_factor() -> None:
+    source = FeatureMap(channels=2, height=2, width=3, type=INT8)
+    scales = tuple(Label(float(np.float32(scale)), 0) for scale in (677.46, 408.25, 1e-3))
+    ends = {"low": INT8.minimum, "high": INT8.maximum}
+    op = Mul(name="op", input=source, more=(source,), output=source, window=POINT, labels=scales, **ends)
+    interpret.check_network(alone(op), ENGINE)
+
+
+def test_an_addition_after_a_sum_of_two_maps() -> None:
+    source = FeatureMap(channels=2, height=2, width=3, type=INT8)
+    half, ends = Label(0.5, 0), {"low": INT8.minimum, "high": INT8.maximum}
+    sides = {"input": source, "more": (source,), "output": source, "window": POINT, "labels": (half,) * 3, **ends}
+    layers = Sum(name="sum", **sides), Add(name="add", fused=False, **sides)
+    network = Network(name="both", layers=layers, edges=(("x", "y"), ("sum", "z")), inputs=("x", "y", "z"))
+    interpret.check_network(network, ENGINE)
 
 
 def test_other_engines_are_refused() -> None:

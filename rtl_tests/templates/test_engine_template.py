@@ -513,6 +513,7 @@ def test_ports_of_a_bus():
     assert (single.template.memory.latency, double.template.memory.latency) == (20, 24)
     assert single.resources.lut < double.resources.lut
     assert boards.load("vc709").ports_of(1024) == 1
+    assert replace(boards.load("zedboard"), bus_bits=32).ports_of(64) == 1
 
 
 def test_the_fewest_slices():
