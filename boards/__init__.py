@@ -149,6 +149,16 @@ class Board:
         """Return how many of the board's memory ports together are a bus of ``bits`` bits; 1 if no number of them is.
 
         A bus of one port has the width that was asked for; an interconnect converts it.
+
+        Parameters
+        ----------
+        bits : int
+            Width of the bus, in bits.
+
+        Returns
+        -------
+        int
+            Number of ports, each of at least 64 bits if there are several.
         """
         count, rest = divmod(bits, self.bus_bits)
         return count if not rest and count in MEMORY_PORTS and count <= self.memory_ports and self.bus_bits >= 64 else 1
