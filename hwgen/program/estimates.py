@@ -133,7 +133,7 @@ def _kept_maps(passes: Sequence[Pass], engine: EngineConfig) -> Iterator[str]:
     """
     readers: dict[str, set[int]] = {}
     for index, task in enumerate(passes):
-        for edge, _ in (task.source, *filter(None, [task.operand])):
+        for edge in {*task.edges} - {task.target[0]}:
             readers.setdefault(edge, set()).add(index)
     for index, task in enumerate(passes):
         edge, rows = task.target[0], task.rows // task.edge

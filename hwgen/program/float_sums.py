@@ -15,7 +15,7 @@ import numpy as np
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.fixed_unit import MAX_SLOTS
-from hwgen.network.float32 import as_integers
+from hwgen.network.float32 import Label, as_integers
 from hwgen.network.maps import Window
 from hwgen.network.ops import AveragePool, Mul, Op, Sum
 from hwgen.program.array_pass import Pass, PixelGrid
@@ -103,8 +103,7 @@ def _average_region(op: AveragePool, edge: str, region: DivisorRegion) -> Pass:
         )
         task = operand_pass(op, edge, op.input, size, window)
         operands.append(replace(task, pad=op.input.zero_point - offset(kind)))
-    integers = np.arange(kind.minimum, kind.maximum + 1) - op.input.zero_point
-    numbers = integers.astype(np.float32) * np.float32(op.x_scale)
+    numbers = Label(op.x_scale, op.input.zero_point).reals(np.arange(kind.minimum, kind.maximum + 1))
     addends = [(builder.arrive(range_of(kind)), numbers) for _ in operands]
     task = float_sum_pass(op, builder, operands, addends, partial(op.rounded, count=region.count))
     return replace(task, lattice=PixelGrid(first=(first_row, first_column)))

@@ -114,8 +114,8 @@ def _operand(op: Interpolate, edge: str, source: FeatureMap, rows: EvenRun, colu
     return operand_pass(op, edge, source, (rows.count, columns.count), window)
 
 
-def _behind(run: EvenRun, distance: int) -> EvenRun:
-    """Return the run (`EvenRun`) of evenly spaced rows ``distance`` rows below ``run``."""
+def _moved(run: EvenRun, distance: int) -> EvenRun:
+    """Return a copy of an `EvenRun` whose source rows (or columns) are ``distance`` rows (or columns) further on."""
     return replace(run, source=run.source + distance)
 
 
@@ -131,7 +131,7 @@ def _float_pass(
     for (below, down), (beside, right) in product(row_taps, column_taps):
         pixel = below, beside
         if pixel not in operands:
-            operands[pixel] = _operand(op, edge, op.input, _behind(rows, below), _behind(columns, beside))
+            operands[pixel] = _operand(op, edge, op.input, _moved(rows, below), _moved(columns, beside))
             values[pixel] = builder.arrive(range_of(op.input.type))
         addends.append((values[pixel], np.float32(down * right) * unit * op.terms))
     task = float_sum_pass(op, builder, [*operands.values()], addends, op.rounded)
@@ -170,7 +170,7 @@ def _byte_pass(
     """Return the `Pass` that writes byte ``byte`` (0: the highest) of evenly spaced pixels of an output."""
     builder, operands, terms = FixedProgramBuilder(op.name), [], []
     for (below, down), (beside, right) in product(row_taps, column_taps):
-        operands.append(_operand(op, edge, op.input, _behind(rows, below), _behind(columns, beside)))
+        operands.append(_operand(op, edge, op.input, _moved(rows, below), _moved(columns, beside)))
         terms.append((op.input.type, down * right))
     result = _rounded(op, builder, builder.weighted_sum(terms))
     task = program_pass(operands, builder.finish(result, op.output.type, byte), INT8)
@@ -182,7 +182,7 @@ def _byte_pass(
 def _row_pass(op: Interpolate, edge: str, sums: tuple[str, FeatureMap], run: EvenRun, taps: _Taps) -> Pass:
     """Return the `Pass` (run of the array) that computes a run of interpolated rows: weighted sums of input rows."""
     every = EvenRun(0, 1, 0, 1, op.width)
-    operands = [_operand(op, edge, op.input, _behind(run, below), every) for below, _ in taps]
+    operands = [_operand(op, edge, op.input, _moved(run, below), every) for below, _ in taps]
     builder = FixedProgramBuilder(op.name)
     total = builder.weighted_sum([(op.input.type, weight) for _, weight in taps])
     name, stored = sums
@@ -194,7 +194,7 @@ def _column_pass(op: Interpolate, sums: tuple[str, FeatureMap], run: EvenRun, ta
     """Return the `Pass` that interpolates evenly spaced output columns with equal weights from stored row sums."""
     edge, stored = sums
     every = EvenRun(0, 1, 0, 1, stored.height)
-    operands = [_operand(op, edge, stored, every, _behind(run, beside)) for beside, _ in taps]
+    operands = [_operand(op, edge, stored, every, _moved(run, beside)) for beside, _ in taps]
     builder = FixedProgramBuilder(op.name)
     total = builder.weighted_sum([(stored.type, weight) for _, weight in taps])
     result = _rounded(op, builder, total)

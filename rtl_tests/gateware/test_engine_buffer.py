@@ -15,19 +15,24 @@ from hypothesis import strategies as st
 from programs import SMALL, behind
 from testbench import Circuit, bus_beat
 
+from hwgen import boards
+from hwgen.errors import ConfigError
 from hwgen.gateware.engine.config import CHAIN, EngineConfig
 from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.lanes import LaneAddressing
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.output_words import OutputWordsConfig, read_latency
-from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, map_side
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig, map_side
 from hwgen.gateware.engine.steps import StepSequencer
 from hwgen.gateware.engine.store import StoreUnit
 from hwgen.gateware.engine.weight_buffer import WeightBuffer, weight_side
 from hwgen.gateware.engine.writes import BankAlignmentConfig, WriteSide, addend_side
+from hwgen.tools import synthesis
 
 #: As many lanes as the paper's four processing elements, and one.
 FIVE = EngineConfig(maps=8, pixels=5, map_words=64, weight_steps=64, slots=4)
+#: Device family with UltraRAM, and its two kinds of RAM for map buffers.
+ULTRA, RAMS = boards.load("kv260").family, ("block", "ultra")
 
 
 def simulate(component, bench) -> None:
@@ -542,3 +547,20 @@ def test_words_are_read_back():
         [len(reads) - index, *(content[address + word] for word in range(num_words))]
         for index, (address, num_words) in enumerate(reads)
     ]
+
+
+@pytest.mark.long
+def test_banks_in_ultra_ram():
+    """Yosys places each bank in an UltraRAM, as the cost says; the buffer of the other RAM has none."""
+    configs = [ReuseBufferConfig(engine=replace(FIVE, device=ULTRA, map_words=4096, map_ram=ram)) for ram in RAMS]
+    measured = synthesis.measure(configs, ULTRA)
+    for config, used in zip(configs, measured, strict=True):
+        assert (used.uram, used.bram36) == (config.resources.uram, config.resources.bram36)
+    assert [used.uram for used in measured] == [0, FIVE.pixels]
+
+
+def test_other_rams_are_refused():
+    with pytest.raises(ConfigError, match="map_ram must be block or ultra, not 'lut'"):
+        replace(FIVE, device=ULTRA, map_ram="lut")
+    with pytest.raises(ConfigError, match="map_ram must be block, not 'ultra'"):
+        replace(FIVE, map_ram="ultra")

@@ -20,8 +20,11 @@ from hwgen.tools import synthesis
 
 #: Bytes of the memory that are read, and of as many behind them that are written.
 READ_BYTES = 1 << 14
-#: Address range whose accesses fail.
-FAULT = range(512, 768)
+
+
+def fails(address: int) -> bool:
+    """Return whether reads of an address fail: one word of 8 bytes in 512 bytes, so that parts of a beat fail."""
+    return address % 512 < 8
 
 
 def config_of(bus_bytes: int, ports: int) -> MemoryPortsConfig:
@@ -79,9 +82,9 @@ class Memory:
         self.offers_read = bool(self.reads) and (still or self._acts())
         ctx.set(port.rvalid, self.offers_read)
         if self.reads:
-            beat, fails, last = self.reads[0]
+            beat, is_bad, last = self.reads[0]
             ctx.set(port.rdata, int.from_bytes(beat, "little"))
-            ctx.set(port.rresp, Response.SLAVE_ERROR if fails else Response.OKAY)
+            ctx.set(port.rresp, Response.SLAVE_ERROR if is_bad else Response.OKAY)
             ctx.set(port.rlast, last)
         ctx.set(port.bvalid, bool(self.answers))
         if self.answers:
@@ -98,7 +101,8 @@ class Memory:
             burst = Burst(ctx.get(port.araddr), ctx.get(port.arlen) + 1, 1 << ctx.get(port.arsize))
             assert burst.address % 4096 + burst.beats * burst.size <= 4096
             for index, address in enumerate(burst.addresses()):
-                self.reads.append((self._beat_bytes(burst, address), address in FAULT, index == burst.beats - 1))
+                is_bad = any(map(fails, range(address, address + burst.size)))
+                self.reads.append((self._beat_bytes(burst, address), is_bad, index == burst.beats - 1))
         if ctx.get(port.rvalid) and ctx.get(port.rready):
             self.reads.popleft()
             self.offers_read = False
@@ -227,7 +231,7 @@ def run(config: MemoryPortsConfig, reads: list[Burst], writes: list[Burst], seed
     ):
         assert word == before[address : address + size]
         begin, width = (address, size) if size == 8 else (address // size * size, size)
-        assert (response == Response.SLAVE_ERROR.value) == any(place in FAULT for place in range(begin, begin + width))
+        assert (response == Response.SLAVE_ERROR.value) == any(map(fails, range(begin, begin + width)))
         assert last == is_last
     wanted = bytearray(before)
     for word, address, _ in engine.written:

@@ -12,6 +12,7 @@ import pytest
 from counted import cases_in_the_long_run
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import alone, resized_places
 
 from hwgen.errors import ConfigError, ModelError
 from hwgen.gateware.engine.config import EngineConfig
@@ -24,11 +25,6 @@ from hwgen.program.elementwise import product_factors
 
 ENGINE = EngineConfig(fixed_words=512, lookup_words=2048, float_sums=True, pixels=5, map_words=512, weight_steps=512)
 POINT = Window(kernel=(1, 1))
-
-
-def alone(op: Op) -> Network:
-    names = tuple(f"input_{index}" for index in range(len(op.inputs)))
-    return Network(name="alone", layers=(op,), edges=(names,), inputs=names)
 
 
 def a_scale(random: Random) -> float:
@@ -47,25 +43,15 @@ def sizes(random: Random) -> tuple[int, int, int]:
 
 def interpolation(random: Random) -> Op:
     channels, *shape = sizes(random)
-    source, indices, weights, parts = a_map(random, channels, *shape), [], [], []
-    for size in shape:
-        count, unit = random.randint(1, 9), random.choice((1, 2, 4, 16))
-        places = sorted(random.randrange(size * unit) for _ in range(count))
-        indices.append(tuple(place // unit for place in places))
-        weights.append(tuple(place % unit for place in places))
-        parts.append(unit)
+    source, places = a_map(random, channels, *shape), resized_places(random, shape, (1, 2, 4, 16))
     scale = a_scale(random)
-    output = a_map(random, channels, len(indices[0]), len(indices[1]))
+    output = a_map(random, channels, len(places["rows"]), len(places["columns"]))
     return Interpolate(
         name="op",
         input=source,
         output=output,
         window=POINT,
-        rows=indices[0],
-        columns=indices[1],
-        row_weights=weights[0],
-        column_weights=weights[1],
-        axis_parts=tuple(parts),
+        **places,
         x_scale=scale,
         y_scale=random.choice((scale, a_scale(random))),
         low=random.choice((output.type.minimum, output.zero_point)),

@@ -12,11 +12,11 @@ import pytest
 from counted import cases_in_the_long_run
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from programs import alone, resized_places
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import STRIDES, EngineConfig
 from hwgen.network.float32 import Label
-from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import (
     Concat,
@@ -37,11 +37,6 @@ from hwgen.program.resample import even_runs
 
 ENGINE = EngineConfig(fixed_words=512, pixels=5, map_words=512, weight_steps=512)
 POINT = Window(kernel=(1, 1))
-
-
-def alone(op: Op) -> Network:
-    names = tuple(f"input_{index}" for index in range(len(op.inputs)))
-    return Network(name="alone", layers=(op,), edges=(names,), inputs=names)
 
 
 def a_map(random: Random, kind: IntegerType) -> FeatureMap:
@@ -160,15 +155,10 @@ def test_rows_and_columns_in_any_order(seed: int, cores: int) -> None:
 
 def interpolation(random: Random, source: FeatureMap) -> Interpolate:
     """Return an interpolation of integers, by any factor."""
-    indices, weights, parts = [], [], []
     units, scales = random.choice((((2, 4, 16, 32), (0.5, 0.25, 0.6943219)), ((3, 7, 23), (0.5, 0.6943219))))
-    for size in source.shape[1:]:
-        count, unit = random.randint(1, 9), random.choice(units)
-        places = sorted(random.randrange(size * unit) for _ in range(count))  # below the last row: the last row
-        indices.append(tuple(place // unit for place in places))
-        weights.append(tuple(place % unit for place in places))
-        parts.append(unit)
-    output = replace(sized(source, source.channels, len(indices[0]), len(indices[1])), zero_point=random.randint(-9, 9))
+    places = resized_places(random, source.shape[1:], units)
+    size = source.channels, len(places["rows"]), len(places["columns"])
+    output = replace(sized(source, *size), zero_point=random.randint(-9, 9))
     given = Requantisation(
         significand=np.array([random.randint(1 << 23, (1 << 24) - 1) for _ in range(source.channels)]),
         shift=np.full(source.channels, random.randint(24, 36)),
@@ -182,11 +172,7 @@ def interpolation(random: Random, source: FeatureMap) -> Interpolate:
         input=source,
         output=output,
         window=POINT,
-        rows=indices[0],
-        columns=indices[1],
-        row_weights=weights[0],
-        column_weights=weights[1],
-        axis_parts=tuple(parts),
+        **places,
         x_scale=0.5,
         y_scale=random.choice(scales),
         low=random.choice((INT8.minimum, 0)),

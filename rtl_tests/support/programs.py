@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 
 import interpret
 import numpy as np
@@ -358,7 +360,28 @@ def two_inputs() -> Network:
 
 
 def alone(op: Op) -> Network:
-    return Network(name="alone", layers=(op,))
+    """Return a network of one layer, whose inputs are the network's."""
+    names = tuple(f"input_{index}" for index in range(len(op.inputs))) if len(op.inputs) > 1 else (INPUT,)
+    return Network(name="alone", layers=(op,), edges=(names,), inputs=names)
+
+
+def resized_places(random: Random, shape: tuple[int, int], units: Sequence[int]) -> dict[str, tuple]:
+    """Return the fields of an `Interpolate` that say which pixels it reads: random places in order, in units' parts."""
+    indices, weights, parts = [], [], []
+    for size in shape:
+        count, unit = random.randint(1, 9), random.choice(units)
+        places = sorted(random.randrange(size * unit) for _ in range(count))  # after the last row: the last row
+        indices.append(tuple(place // unit for place in places))
+        weights.append(tuple(place % unit for place in places))
+        parts.append(unit)
+    (rows, columns), (row_weights, column_weights) = indices, weights
+    return {
+        "rows": rows,
+        "columns": columns,
+        "row_weights": row_weights,
+        "column_weights": column_weights,
+        "axis_parts": tuple(parts),
+    }
 
 
 def tamed(network: Network) -> Network:

@@ -419,6 +419,15 @@ def test_the_best_of_all_engines(board):
     assert compared <= 1.02 * min(others)
 
 
+@pytest.mark.parametrize(("pixels", "ram", "ultra_rams"), [(25, "ultra", 50), (37, "block", 0)])
+def test_map_buffers_in_ultra_ram(pixels, ram, ultra_rams):
+    """KV260 has 64 UltraRAMs: enough for a bank per pixel of two cores with 25 pixels, not with 37."""
+    made = plan.make(TWO, boards.load("kv260"), template="engine", cores=2, array=(8, pixels))
+    engine = engine_group(made.groups[0]).engine
+    assert engine.map_ram == ram
+    assert made.resources.uram == ultra_rams
+
+
 @pytest.mark.parametrize(
     ("board", "times"),
     [

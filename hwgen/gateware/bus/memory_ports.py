@@ -95,15 +95,15 @@ class MemoryPortsConfig:
     def resources(self) -> Resources:
         cost, bits = Cost(self.engine.device), 8 * self.engine.bus_bytes
         port_bits, part = bits // self.ports, counter_bits(self.ports)
-        for layout in (self.read_layout, self.write_layout):
-            cost.add(_of(self.engine, self.buffer(layout).resources), self.ports)
-            cost.ff += self.ports * (counter_bits(self.depth + 1) + part)  # free beats, and the part of a word
-            cost.lut += self.ports * (2 * counter_bits(self.depth + 1) + 2 * part)
+        buffers = [self.buffer(layout).resources for layout in (self.read_layout, self.write_layout)]
+        sides = self.ports * len(buffers)
+        cost.ff += sides * (counter_bits(self.depth + 1) + part)  # free beats, and the part of a word
+        cost.lut += sides * (2 * counter_bits(self.depth + 1) + 2 * part)
         requests = 2 * (32 + 8 + 3 + 1)
         cost.ff += self.ports * (requests + bits - port_bits + 2) + 5 * part
         cost.lut += bits + self.ports * (bits + port_bits // 8 + 24)
         cost.ram(1, self.engine.outstanding, copies=1 + self.ports)
-        return cost.resources
+        return sum(self.ports * buffers, cost.resources)
 
     def component(self) -> MemoryPorts:
         return MemoryPorts(self)
@@ -112,11 +112,6 @@ class MemoryPortsConfig:
 def ports_resources(engine: EngineConfig) -> Resources:
     """Return the `Resources` of the circuit between an engine's bus and its memory ports: none with one port."""
     return MemoryPortsConfig(engine=engine).resources if engine.ports > 1 else Resources()
-
-
-def _of(engine: EngineConfig, used: Resources) -> Cost:
-    """Return the `Cost` that equals given `Resources`."""
-    return Cost(engine.device, dsp=used.dsp, bram36=used.bram36, lut=used.lut, ff=used.ff, uram=used.uram)
 
 
 class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
@@ -161,10 +156,11 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         return turn
 
     def _elaborate_requests(self, m: Module, channel: str, room: Value | list[Value]) -> tuple[list[Value], Value]:
-        """Add a request register of each port, which takes the bus's requests in turn.
+        """Add a request register per port; the ports take the bus's requests of a channel ("ar" or "aw") in turn.
 
-        ``room`` tells (for each port) whether its request can be noted. Return whether each port takes a request in
-        this cycle, and whether its beats have all bytes of the bus.
+        ``room`` is whether the queue of request kinds has room: one flag, or one per port. (The kind is whether the
+        request's beats have all bytes of the bus.) Return a list with a flag per port, whether it takes a request in
+        this cycle, and the kind of that request.
         """
         bus, config = self.bus, self.config
         valid, size, length, address = (getattr(bus, channel + name) for name in ("valid", "size", "len", "addr"))
