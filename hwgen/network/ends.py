@@ -45,7 +45,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Frames:
-    """Place of a batch's frames in an ONNX tensor: which dimension holds them, and what else it holds.
+    """Position of a batch's frames in an ONNX tensor: index of the dimension that holds them, and its other factors.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart:
-    """First part of an ONNX model, up to the operators that can't be built, which hardware can compute.
+    """Part of an ONNX model that hardware can compute: names of its last tensors, and its share of the model's MACs.
 
     Parameters
     ----------

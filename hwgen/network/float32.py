@@ -67,7 +67,7 @@ def fma(factor: np.ndarray | np.float32, other: np.ndarray | np.float32, addend:
 
 
 def as_integers(tables: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Return a pair: tables of float32 numbers as integer multiples of ``2**exponent``, and the largest exponent."""
+    """Return a pair: float32 tables as integer multiples of ``2**exponent`` (tuples), and the largest such exponent."""
     terms = np.concatenate(tables)
     _, exponents = np.frexp(terms[terms != 0])
     exponent = int(exponents.min(initial=0)) - _SIGNIFICAND_BITS

@@ -17,7 +17,7 @@ _BIAS_ERROR = 2.0**-15
 _NAMED = 4
 """Maximum number of layers that a message names."""
 RARELY = 20_000
-"""Number N of a fixed-point layer's values such that about one in N may differ from ONNX Runtime's, by 1 LSB."""
+"""Reciprocal of the largest share of a fixed-point layer's values that may differ (by 1 LSB) from ONNX Runtime's."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class FloatLayer:
 
 
 def magnitudes(conv: Conv) -> np.ndarray:
-    """Return upper bounds on a convolution's sums of absolute products and bias, per output channel ``(M,)``."""
+    """Return bounds on a convolution's sums' magnitudes, bias included, in accumulator LSBs: an array ``(M,)``."""
     positive, negative = conv.signed_sums
     return (positive - negative) * conv.input.type.reach(conv.input.zero_point) + np.ldexp(
         np.abs(conv.bias), -conv.fraction

@@ -21,7 +21,7 @@ PART_VALUES = 1 << 22
 
 
 def frame_parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-    """Yield arrays of frames in parts that fit memory: index of a part's first frame, and a slice of each array.
+    """Yield pairs that divide frame arrays into parts that fit in memory: first frame's index, a slice of each array.
 
     There is at least one part; the parts follow one another.
 

@@ -140,7 +140,7 @@ class Network:
 
     @cached_property
     def ends(self) -> Host:
-        """Host's part of the ONNX model; for a network without a model, its inputs and outputs as they are."""
+        """Host's part of the ONNX model (`Host`); for a network without a model, only its own inputs and outputs."""
         if self.host is not None:
             return self.host
         several = len(self.output_layers) > 1
@@ -309,7 +309,7 @@ class Network:
 
     @property
     def map_bytes(self) -> int:
-        """Size of the network's input maps and output maps of one frame, in bytes."""
+        """Bytes per frame of the network's input and output maps together, without the maps between its layers."""
         return sum(end.values * end.type.dtype.itemsize for end in (*self.input_maps, *self.output_maps))
 
     @property

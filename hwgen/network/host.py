@@ -328,7 +328,7 @@ def part_of(network: Network) -> Remainder | None:
 
 
 def _part(remainder: Remainder) -> dict[str, Any]:
-    """Return a dictionary for ``plan.json``: tensors where the hardware's part of the model ends, share of MACs."""
+    """Return a dict for ``plan.json``: tensors where the hardware's part ends (``until``), and ``macs_covered``."""
     return {"until": list(remainder.tensors), "macs_covered": remainder.macs_covered}
 
 
@@ -417,7 +417,7 @@ def new_session(model: str | bytes, optimised: bool) -> onnxruntime.InferenceSes
 
 
 class _Session:
-    """ONNX Runtime session of operators that the host computes, and the text ``where`` that begins its errors."""
+    """ONNX Runtime session of operators that the host computes; its errors name them and their place in the model."""
 
     def __init__(
         self,

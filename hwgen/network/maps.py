@@ -181,7 +181,7 @@ class Window:
         return rows, columns
 
     def reach(self, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return a pair: half-open range of input rows (axis 0) or columns, padding included, that outputs read.
+        """Return a half-open range (a pair) of input rows (axis 0) or columns (1) that outputs ``begin:end`` read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included: they
         are negative, or past the map's end.

@@ -25,10 +25,10 @@ from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
 """Set of names of ONNX operators that PyTorch's exporter emits to read one pixel of each window of an adaptive pool."""
 _MAX_SIDE = 1024
-"""Maximum total rows, and columns, of an adaptive pool's windows after repeating pixels to make all windows equal."""
+"""Maximum height and width, in pixels, of a map whose pixels are repeated so that all windows of a pool are equal."""
 
 _PAIR = _QUANTISE, _DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
-"""Pair of ops, QuantizeLinear and DequantizeLinear, that change no value after an equal DequantizeLinear."""
+"""Pair of ONNX operator names: a quantiser, and the dequantiser that reads it."""
 _MAX_DIVISORS = 16
 """Maximum number of pixel groups, with one divisor each, that a Div by per-pixel constants is split into."""
 _EXACT = 1 << 24
@@ -36,7 +36,7 @@ _EXACT = 1 << 24
 
 
 def _summands(at: Rewriter, tensor: str) -> Iterator[str]:
-    """Yield the tensors that a tree of Adds sums up to ``tensor``."""
+    """Yield the names of the tensors whose sum, by a tree of Add nodes, is ``tensor``."""
     node = at.graph.producers.get(tensor)
     if node is None or node.op_type != "Add":
         yield tensor
@@ -61,7 +61,7 @@ def _map_before(at: Rewriter, tensor: str) -> str:
 
 
 def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) -> np.ndarray | None:
-    """Return which pixel of the map each summand reads per output pixel: an array of 1-based indices, 0 for a zero.
+    """Return an array of the map pixels (numbered from 1; 0: a zero) that each summand reads per output pixel.
 
     The result, ``(summands, rows, columns)``, is ``None`` if they don't read each channel alike. ``shape``: shape of
     the map ``source``.
@@ -87,7 +87,7 @@ def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) ->
 
 
 class _Windows(NamedTuple):
-    """Windows of an adaptive pool: map size, map rows per output row, and map columns per output column.
+    """Windows of an adaptive pool: map size, indices of its rows per output row, and of its columns per output column.
 
     A window without rows or columns gives 0.
     """

@@ -96,7 +96,8 @@ class Builder:
         self.aligned: dict[tuple[int, float], Value] = {}
         """Dictionary of fixed-point copies of feature maps, by the original map's ``id`` and the copy's scale."""
         self.absorbed: dict[int, str] = {}
-        """Dictionary by each node's ``id``: names of the fixed-point layers that compute several ONNX nodes at once."""
+        """Dictionary from an ONNX node's ``id`` to the name of the fixed-point layer that computes it along with other
+        nodes."""
         self.made: dict[int, list[str]] = {}
         """Dictionary of names of the layers that each ONNX node was turned into, by the node's ``id``."""
         self.optimised = True
@@ -616,7 +617,7 @@ class Builder:
         return self.as_kernel_adds(node, self.constants.bias(node, 2, outputs, unit), unit)
 
     def as_kernel_adds(self, node: onnx.NodeProto, bias: Bias, unit: np.ndarray) -> Bias:
-        """Return a `Bias` with another scale in accumulator steps, if ONNX Runtime's kernel adds it unscaled.
+        """Return ``bias``, or a `Bias` of its integers as accumulator steps if ONNX Runtime's kernel adds them as is.
 
         A warning says so if the steps differ by more than `_MAX_OFF`.
         """

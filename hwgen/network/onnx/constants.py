@@ -30,7 +30,8 @@ NumPy stores feature maps of these types in bytes.
 _NARROW_DTYPES = {helper.tensor_dtype_to_np_dtype(element): kind for element, kind in NARROW.items()}
 # Before onnx 1.19 constants of narrow types were arrays of bytes, too.
 TYPES = _NARROW_DTYPES | {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
-"""Integer types that feature maps and weights can have, by the NumPy type of a constant."""
+"""Dictionary of the integer types (`IntegerType`) that feature maps and weights can have, by a constant's NumPy type.
+"""
 ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
 """Dictionary of integer types that feature maps and weights can have (`IntegerType`), by ONNX's element type number."""
 NAMED = "int8, uint8, int16 or uint16"
@@ -201,7 +202,7 @@ class Constants:
 
     @staticmethod
     def _limits(dtype: np.dtype) -> tuple[int, int]:
-        """Return a pair: lowest and the highest integer of a NumPy type, or of an ONNX type of fewer than 8 bits."""
+        """Return a pair: lowest and highest integer of a NumPy type, or of an ONNX type of fewer than 8 bits."""
         if dtype in TYPES:
             return TYPES[dtype].minimum, TYPES[dtype].maximum
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

@@ -30,7 +30,7 @@ _MOVING = with_effect(Effect.SELECTION, Effect.RESIZE) | {"Concat", "Split"}
 _RENAMING = with_effect(Effect.RENAMING) | {"MaxPool"}
 """Set of ONNX operators, other than `_MOVING`, whose output is a quantised map if their input is one."""
 _SELECTING = WHOLE_MAPS | {"MaxPool"}
-"""GlobalMaxPool, ReduceMax and MaxPool: their float operand is quantised first only if other nodes read it, too."""
+"""Set of the names of max operators on maps whose float operand is quantised first only if other nodes read it, too."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
 """Set of ONNX operators that give the same integers whether their input or their output is quantised."""
 _SUMS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT) | {"LRN"}

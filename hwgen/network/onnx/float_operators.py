@@ -56,7 +56,8 @@ _OF_MAPS = {
     *WHOLE_MAPS,
     *("Concat", "DepthToSpace", "Gather", "MaxPool", "Pad", "Resize", "Slice", "SpaceToDepth", "Split", "Upsample"),
 }
-"""Set of names of ONNX operators that read other pixels or channels than they write: a layer holds their input."""
+"""Set of names of ONNX operators that move, pool or join pixels or channels, so that their inputs must be layers' maps.
+"""
 _CLOSE = 0.25
 """Maximum accepted rounding error of a convolution's bias, in steps of the fixed-point numbers that it outputs."""
 _EXACT_SUMS = 1 << 24
@@ -347,7 +348,7 @@ def _formula_of(value: Value) -> Applied | Leaf:
 
 
 def _with_one_pixel(build: Builder, node: onnx.NodeProto, values: Sequence[Value], names: Sequence[str]) -> list[Value]:
-    """Return, as a list, values such that at most one map of one pixel is read in all, if any map has more pixels.
+    """Return ``values`` as a list, some of them computed by new layers, so that all read at most one one-pixel map.
 
     Other expressions of one pixel, or that read a one-pixel map, become maps.
     """

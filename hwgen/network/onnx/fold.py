@@ -337,7 +337,7 @@ class _Folding:
     # Sizes of feature maps.
 
     def _fold_sizes(self, node: onnx.NodeProto) -> Made:
-        """Return the constants that replace a node of known sizes; ``None`` if sizes depend on the batch."""
+        """Add constants that replace a node of known sizes; return ``[]``, or ``None`` if sizes depend on the batch."""
         self._sizes |= {*node.output}
         sizes = {name: self._at.graph.shapes.sizes(name) for name in node.output if name}
         known = {name: array for name, array in sizes.items() if array is not None and not (array == BATCH).any()}
@@ -346,7 +346,7 @@ class _Folding:
         return self._keep_all({name: numpy_helper.from_array(array) for name, array in known.items()})
 
     def _fold_reshape(self, node: onnx.NodeProto) -> Made:
-        """Return a constant for a Reshape's batch-dependent shape, with 0 or -1 for the batch; else ``None``."""
+        """Return, in a list, a Reshape with a constant shape in place of one that depends on the batch, or ``None``."""
         shape, graph = self._at.graph.shapes.sizes(node.input[1]), self._at.graph
         if shape is None or shape.ndim != 1 or (shape == BATCH).sum() != 1:
             return None

@@ -253,7 +253,7 @@ def _inferred(model: onnx.ModelProto, count: int) -> dict[str, onnx.TypeProto]:
 
 
 def _for_onnx(node: onnx.NodeProto, version: int) -> Iterator[onnx.NodeProto]:
-    """Yield ONNX nodes that replace a node of ONNX Runtime's own for shape inference, with outputs of its shapes.
+    """Yield standard ONNX nodes, with equal output shapes, in place of an operator of ONNX Runtime's own domain.
 
     ``version``: version of ONNX's own operators.
     """

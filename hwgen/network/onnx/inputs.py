@@ -105,7 +105,7 @@ def _layout_after(
 
 
 def _fit_layout(view: View, shape: Sequence[int]) -> View | None:
-    """Return the `View` (layout) ``view`` with dimensions cut or extended to ``shape``; ``None`` unless whole axes."""
+    """Return a `View`: ``view`` with dimensions cut or extended to ``shape``; ``None`` if one is not a whole axis."""
     if len(shape) != len(view.dims) or min(shape, default=0) < 1:
         return None
     sizes, dims = list(view.sizes), list(view.dims)

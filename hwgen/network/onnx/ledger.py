@@ -53,7 +53,8 @@ class Ledger:
         self.layers: Mapping[int, list[str]] = {}
         """Dictionary by ``id`` of an ONNX node (`Builder.made`): names of the hardware layers that it became."""
         self.absorbed: Mapping[int, str] = {}
-        """Dictionary by each node's ``id``: names of the fixed-point layers that compute several ONNX nodes at once."""
+        """Dictionary from an ONNX node's ``id`` to the name of the fixed-point layer that computes it along with other
+        nodes."""
         self.host_before: list[onnx.NodeProto] = []
         """List of nodes that the host runs on the model's float input, before the first integer tensor."""
         self.starts_after: dict[int, str] = {}

@@ -66,7 +66,7 @@ def tabulate_falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.f
 def _bisect_first_bases(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, after: np.ndarray
 ) -> np.ndarray:
-    """Return the first base of LRN's power, as float32 bits, with an output below ``left``, by bisection."""
+    """Return an array of the first bases (float32 bits) of LRN's power whose output is below ``left``, by bisection."""
     while (after - before > 1).any():
         middle = (before + after) // 2
         is_reached = outputs.of(owner, middle) >= left

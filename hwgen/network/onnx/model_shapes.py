@@ -168,7 +168,7 @@ class _Part:
 
 
 def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
-    """Check an ONNX model, and return a `_Graph`: it as a graph to search for layers."""
+    """Check an ONNX model, and return its `_Graph`, in which layers can be searched for."""
     check(model, where)
     return _Graph(GraphIndex(model), where, dense)
 

@@ -24,7 +24,7 @@ _SMALL = 4096
 
 
 def without_constant_outputs(graph: GraphIndex) -> tuple[GraphIndex, tuple[str, ...]]:
-    """Return, as a tuple, an ONNX model without its constant outputs, and the names of these.
+    """Return a pair: the `GraphIndex` of a model without its constant outputs, and a tuple of these outputs' names.
 
     Exporters of quantised tensors write such outputs: the scale, the zero point and the number of bits of another
     output. A model whose outputs are all constant is returned unchanged.

@@ -30,7 +30,8 @@ from hwgen.network.rescale import quotient
 _MAX_PARTS = 4096
 """Maximum number of equal parts that a linear interpolation divides a pixel into, along an axis."""
 _LISTS = {"axes", "keep_aspect_ratio_policy", "scales"}
-"""Set of ONNX attributes of Resize and Upsample with one entry per dimension of the whole tensor."""
+"""Set of names of attributes of Resize and Upsample that refer to all dimensions of the tensor, not to a single axis.
+"""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from hwgen.network.onnx.operator_traits import POINTWISE, TRAITS, Effect, with_e
 
 
 def _aligned(*indices: int) -> Rule:
-    """Return a function that places the batch's frames after a node that broadcasts inputs ``indices`` (or all).
+    """Return a `Rule` that finds the batch's axis in the output of a node that broadcasts inputs ``indices`` (or all).
 
     Inputs are aligned at the last dimension; its other inputs must be constants.
     """
@@ -74,7 +74,7 @@ _ELEMENTWISE = _aligned()
 def _along(
     axes: Callable[[FrameOperands], Iterable[int]], then: Callable[[FrameOperands], Frames] | None = None
 ) -> Rule:
-    """Return a `Rule`: a function that places the batch's frames after a node that works along axes of its first input.
+    """Return a `Rule` that finds the batch's axis in the output of a node that works along axes of its first input.
 
     Its other inputs must be constants.
 
@@ -122,7 +122,7 @@ def _reduced_axes(operands: FrameOperands) -> Iterable[int]:
 
 
 def _reduction(axes: Callable[[FrameOperands], Iterable[int]]) -> Rule:
-    """Return a function that places the batch's frames after a node that reduces the axes that ``axes`` returns."""
+    """Return a `Rule` that finds the batch's axis after a node that reduces the axes that ``axes`` returns."""
 
     def then(operands: FrameOperands) -> Frames:
         position = operands.frames(0)
@@ -140,7 +140,7 @@ def _cumulated(operands: FrameOperands) -> Iterable[int]:
 
 
 def _of_rows(*indices: int) -> Rule:
-    """Return a function that places the batch's frames after a node whose inputs ``indices`` hold them on axis 0.
+    """Return a `Rule` that finds the batch's axis after a node whose inputs ``indices`` hold the frames on axis 0.
 
     An input without frames must have the same values for all frames.
     """
@@ -201,7 +201,7 @@ def _has_axis(operands: FrameOperands) -> bool:
 
 
 def _product(first: int, second: int) -> Rule:
-    """Return a function that places the batch's frames after a product of two matrices, ``first`` and ``second``.
+    """Return a `Rule` that finds the batch's axis in the product of two matrices: inputs ``first`` and ``second``.
 
     Both are indices of inputs; other inputs must be constants. A node's ``transA`` and ``transB`` transpose matrices.
     """
@@ -253,7 +253,7 @@ def _without_vectors(position: Frames, rank: int, ranks: tuple[int, int]) -> Fra
 
 
 def _general_product(first: int, second: int, *, addend: int) -> Rule:
-    """Return a `Rule`: a function that places the batch's frames after a Gemm or QGemm with these input indices."""
+    """Return a `Rule` that finds the batch's axis in the output of a Gemm or QGemm with these indices of its inputs."""
 
     def rule(operands: FrameOperands) -> Frames:
         operands.check_constants([first, second, addend])

@@ -164,7 +164,7 @@ def _fitting(
 
 
 def _concat_rule(first: int, step: int) -> Rule:
-    """Return a function that places the batch's frames after a Concat of every ``step``-th input from ``first``."""
+    """Return a `Rule` that finds the batch's axis after a Concat of every ``step``-th input, starting at ``first``."""
 
     def rule(operands: FrameOperands) -> Frames:
         indices = [index for index in operands.present_inputs if index >= first and (index - first) % step == 0]
@@ -177,7 +177,7 @@ def _concat_rule(first: int, step: int) -> Rule:
 
 
 def _unchanged(position: Frames, entries: Sequence[Mapping[int, object]], wholes: Sequence[Sequence[object]]) -> Frames:
-    """Return the frames' place after a node with its effects per axis, or refuse it if it changes the frames' axis.
+    """Return ``position``, unchanged, or refuse a node that changes the frames' axis, as its effects per axis say.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def _one_hot(operands: FrameOperands) -> Frames:
 
 
 def _elements(*indices: int) -> Rule:
-    """Return a function that places the batch's frames after a node like GatherElements, with these input indices.
+    """Return a `Rule` that finds the batch's axis after a node like GatherElements, with the indices of its inputs.
 
     The first input is the data. The inputs ``indices`` have its shape except along the axis of the operator.
     """

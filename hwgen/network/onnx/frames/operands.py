@@ -119,7 +119,7 @@ COUNTED = f"computes with the number of frames of a batch; leave it out{HELP}"
 
 
 class Special(Enum):
-    """Contents of a tensor that depends on the frames of a batch but does not hold them along an axis."""
+    """Kind of a tensor that depends on a batch's frames but has no axis of them: for one frame, mixed, or ragged."""
 
     ONE_FRAME = "tensor of a model that ONNX Runtime can compute for one frame at a time only"
     MIXED = "tensor after a refused node"
@@ -270,7 +270,7 @@ class FrameOperands:
         return position
 
     def shared(self, indices: Iterable[int], axes: Iterable[int]) -> Frames:
-        """Return `Frames`: place of the frames that inputs have in common, or that constants have a row for each of.
+        """Return the `Frames` (place of the frames) that the inputs ``indices`` have in common; refuse other nodes.
 
         Parameters
         ----------
