@@ -134,7 +134,7 @@ def check_as_declared(network: Network, x: Mapping[str, np.ndarray], remedy: str
 
 
 def _frames_by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> Iterator[tuple[InputEnd, np.ndarray, str]]:
-    """Yield each of the inputs ``ends``, its frames, and the text that begins its error messages."""
+    """Yield triples: each of the inputs ``ends``, its frames, and the text that begins its error messages."""
     labels = [f"{network.name}: input" + (f" {end.name}" if len(ends) > 1 else "") for end in ends]
     return zip(ends, _by_end(network, ends, x), labels, strict=True)
 

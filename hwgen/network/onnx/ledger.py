@@ -65,7 +65,8 @@ class Ledger:
         self.host_after: set[int] = set()
         """Set of nodes, by ``id``, that the host runs after the last integer tensor."""
         self.float_origins: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Dictionary by node ``id``: node whose unquantised floats its output holds, and the map's layer's name.
+        """Dictionary by node ``id`` of pairs: node whose floats its output holds (or ``None``), and name of their map's
+        layer.
 
         The node is ``None`` if the output is quantised, and the layer's name if an input of the model is before it.
         """

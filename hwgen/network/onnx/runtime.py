@@ -66,7 +66,7 @@ _IN_FLOATS = {name for name in with_effect(Effect.CONVOLUTION, Effect.PRODUCT) i
 _WITH_BIAS = {"QGemm", "QLinearConv"}
 """Set of operators in ONNX Runtime's optimised graph whose integer bias is added to integer sums."""
 _LABEL = re.compile(r"hwgen#(\d+)#")
-"""Name given to a node to find its operator in ONNX Runtime's optimised graph, which keeps it as part of a name."""
+"""Regular expression of a node's temporary name, with the node's index, which the optimised graph's nodes keep."""
 _SETTINGS = {
     "session.disable_prepacking": "1",
     # Large constants become a file of their own, which isn't read.

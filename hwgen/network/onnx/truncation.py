@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _UNSIGNED = {"DOWN": "FLOOR", "UP": "CEIL"}
-"""Dictionary: rounding towards zero (DOWN) or away from it (UP), and its equal for numbers that aren't negative."""
+"""Dictionary from QONNX's rounding modes DOWN and UP to the mode that equals each for numbers of 0 or more."""
 _HALVES = {"HALF_UP": 1, "HALF_DOWN": -1, "HALF_EVEN": 0, "ROUND": 0}
 """Dictionary by mode of rounding to nearest: direction (1 up, -1 down, 0 to even) of positive halves."""
 _MAX_SHIFT = 16
@@ -39,7 +39,7 @@ def offset_to_even(mode: str, grid_step: float, *, negative: bool) -> float | No
 
 @dataclass(frozen=True)
 class Truncation:
-    """Parameters of a QONNX Trunc node.
+    """Parameters of a QONNX Trunc node: scales, number of dropped bits, rounding mode and output limits.
 
     Parameters
     ----------

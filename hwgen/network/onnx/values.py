@@ -381,7 +381,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class PhaseChannels:
-    """ConvTranspose's channel of each channel of its convolution, and the function that appends the layers after it.
+    """Output channel of a ConvTranspose for each channel of its convolution, and a function that appends later layers.
 
     ``channels``: for each channel of the sums, the channel of the map. ``make`` appends the layers after the
     convolution.
@@ -459,7 +459,7 @@ class AccumulatorState:
         return np.broadcast_to(np.float64(self.x_scale) * self.w_scale.astype(np.float64), len(self.weights))
 
     def of_channels(self, values: np.ndarray) -> np.ndarray:
-        """Return an array of the entries of ``values``, one per output-map channel, by accumulator channel."""
+        """Return an array: the entry of ``values`` (one per output-map channel) for each accumulator channel."""
         return values if self.opened is None else values[self.opened.channels]
 
 
@@ -499,7 +499,8 @@ class Joined:
     They can follow the quantisation, too, which keeps the order.
     """
     operands: Sequence[Value] = ()
-    """Sequence of the `Value` of each dequantised map that the node combines; empty without a program."""
+    """Sequence of the `Value` of each dequantised map that the node combines; empty if fixed point can't replace the
+    node."""
     sums: Callable[[], AccumulatorState] | None = None
     """Function that returns the node's floats as an `AccumulatorState`, for operators after it, or ``None``."""
 

@@ -22,7 +22,7 @@ from hwgen.network.ends import Layout
 
 # Axes of a map.
 CHANNELS, ROWS, COLUMNS = range(3)
-"""Indices of a feature map's axes."""
+"""Axes of a feature map's array ``(C, H, W)``, which has no batch axis: 0, 1 and 2."""
 _LETTERS = "CHW"
 
 
@@ -371,7 +371,7 @@ class View:
         return View((channels, *self.sizes[1:]), tuple(dims))
 
     def onto(self, axes: Sequence[int]) -> View:
-        """Return a `View`: this map as a tensor on another map whose axes ``axes`` are this layout's dimensions.
+        """Return the inverse `View`: this map as a tensor on a map whose axes ``axes`` are this tensor's dimensions.
 
         ``axes``: the axis of the other map for each dimension of this view.
         """
@@ -386,7 +386,7 @@ class View:
 
     @cached_property
     def _factors(self) -> tuple[Atoms, ...]:
-        """Parts (`Atom`) that the layout divides each map axis into: a tuple per axis, outermost part first."""
+        """Factors (`Atom`) that the layout divides each map axis into: a tuple per axis, outermost factor first."""
         atoms = list(chain.from_iterable(self.dims))
         return tuple(
             tuple(sorted((atom for atom in atoms if atom.axis == axis), key=lambda atom: -atom.step))

@@ -84,7 +84,7 @@ class Join(Op):
         return (self.input, *self.more)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return a pair: begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read.
+        """Return the half-open range (a pair) of input rows (axis 0) or columns (1) that outputs ``begin:end`` read.
 
         An input of one pixel is always covered by that pixel.
         """

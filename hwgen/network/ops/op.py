@@ -260,7 +260,7 @@ class Op(ABC):
         """
 
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """Return a pair: begin and end of the rows (axis 0) or columns inside the map that outputs read.
+        """Return the half-open range (a pair) of map rows (axis 0) or columns (1) that outputs ``begin:end`` read.
 
         Both intervals are half-open. Outputs whose windows are entirely in the padding need an empty interval.
         """
@@ -269,7 +269,7 @@ class Op(ABC):
         return min(max(first, 0), limit), min(max(last, 0), limit)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return a pair: begin and end of rows (axis 0) or columns, padding included, that outputs read.
+        """Return the half-open range (a pair) of rows (axis 0) or columns (1), padding included, that outputs read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included.
         """
@@ -280,7 +280,7 @@ class Op(ABC):
         return False
 
     def pace(self, input_index: int, axis: int) -> Fraction:
-        """Return the distance of outputs in input rows (axis 0) or columns, a fraction; 0 if each needs all."""
+        """Return the input rows (axis 0) or columns (1) per output row or column, a `Fraction`; 0 if each needs all."""
         return Fraction(self.window.stride[axis])
 
     def _padded(self, frame: np.ndarray) -> np.ndarray:
