@@ -224,8 +224,8 @@ class Board:
         values = {field.name: getattr(self, field.name) for field in fields(Board)}
         return LimitedBoard(**{**values, **budgets}, limits=tuple(options.items()))
 
-    def option(self, field: str) -> str:
-        """Return the option that limits a budget to less than the board has; empty if the plan may use all.
+    def limiting_option(self, field: str) -> str:
+        """Return the name of the option, such as ``--lut``, that limits a plan's use of a resource; empty if none does.
 
         Returns
         -------
@@ -282,11 +282,11 @@ class LimitedBoard(Board):
     def _with_limits(self, budgets: dict[str, int], options: dict[str, str]) -> LimitedBoard:
         return super()._with_limits(budgets, {**dict(self.limits), **options})
 
-    def option(self, field: str) -> str:
+    def limiting_option(self, field: str) -> str:
         return dict(self.limits).get(field, "")
 
     def supply(self, field: str) -> str:
-        option = self.option(field)
+        option = self.limiting_option(field)
         return f"{getattr(self, field):,} may be used on {self.name} ({option})" if option else super().supply(field)
 
 

@@ -128,7 +128,7 @@ def _tile_of_sizes(problem: Problem, sizes: dict[str, int]) -> TileWords:
 def optimise(
     problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS
 ) -> BufferedTile:
-    """Return a layer's cheapest tile (`BufferedTile`) and loop order with a buffer of at most ``limit`` words.
+    """Return the `BufferedTile` (tile size, loop order) of lowest transfer cost in a buffer of ``limit`` words.
 
     Kernels stay whole. Of equal tiles the one with fewer words is chosen, then fewer transfers, then the smaller
     buffer. If runs of addresses have a cost, the search tries one size for each number of blocks.
@@ -221,15 +221,15 @@ def _count_moves(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarr
     }
     weights = np.where(k > 1, problem.K * k, z)
     jumps = groups * (
-        times["input"] * _map_runs(tiling, input_axes(problem), "C")
-        + times["output"] * _map_runs(tiling, output, "K")
+        times["input"] * _count_map_runs(tiling, input_axes(problem), "C")
+        + times["output"] * _count_map_runs(tiling, output, "K")
         + (times["weights"] * weights + times["biases"] * z) * problem.weighted
     )
     return words, calls, jumps
 
 
-def _map_runs(tiling: TileWords, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
-    """Return an array over tile sizes of the runs of consecutive addresses in all tiles of a map.
+def _count_map_runs(tiling: TileWords, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
+    """Return an array over tile sizes: number of runs of consecutive addresses in all tiles of a map.
 
     A block has one run per row. If rows are whole, it has one run per channel; if channels are whole too, one run in
     all.

@@ -52,11 +52,11 @@ class Axis:
         return np.concatenate([np.zeros((self.window, 1), np.int64), np.cumsum(inside, axis=1)], axis=1)
 
     def touched(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return arrays of how many distinct elements on the axis the taps ``f`` of the windows ``x`` read."""
+        """Return an array: the number of distinct elements on the axis that taps ``f`` of windows ``x`` read."""
         return self._count_inside(self._start(x, f), self._stop(x, f)) if self._dense(x, f) else self._sparse(x, f)
 
     def shared(self, before: tuple[Blocks, Blocks], after: tuple[Blocks, Blocks]) -> np.ndarray:
-        """Return arrays of how many elements on the axis two blocks of windows and taps both read."""
+        """Return an array: the number of elements on the axis that two blocks of windows and taps both read."""
         if self._dense(*before) and self._dense(*after):
             begin = np.maximum(self._start(*before), self._start(*after))
             return self._count_inside(begin, np.minimum(self._stop(*before), self._stop(*after)))
@@ -82,7 +82,7 @@ class Axis:
         return np.maximum(0, np.minimum(end, self.size) - np.maximum(begin, 0))
 
     def _sparse(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return arrays of how many elements taps ``f`` of windows ``x`` read if there may be gaps between them."""
+        """Return an array: the number of elements that taps ``f`` of windows ``x`` read, maybe with gaps between."""
         taps = np.concatenate([np.zeros((1, self.outputs + 1), np.int64), np.cumsum(self._sums, axis=0)])
         first, last = x.start, x.start + x.length
         below, above = f.start, f.start + f.length
@@ -121,7 +121,7 @@ def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
 
 
 def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, scope: int | None = None) -> int:
-    """Return the number of words of an operand that a buffer around the ``position`` inner loops fetches in all.
+    """Return how many words of an operand a buffer around the ``position`` innermost loops fetches per layer.
 
     The head of this module states what ``overlap`` and ``scope`` mean.
     """
@@ -144,7 +144,7 @@ def _blocks_around_step(nest: Nest, position: int, loop: int) -> tuple[dict[str,
     """
     before, after = {}, {}
     for dim in DIMS:
-        steps = nest.steps(dim, position, loop)
+        steps = nest.block_sizes(dim, position, loop)
         if nest.loops[loop].dim != dim:
             parents = nest.blocks(dim, loop)
             before[dim], after[dim] = parents.last(steps), parents.first(steps)

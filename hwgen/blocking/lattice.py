@@ -87,7 +87,7 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Dictionary by dimension, then block size, of the longest edge remainder that shares a block's buffer.
+        """Dict by dimension of a list by block size: elements of the longest edge remainder that shares its buffer.
 
         It remains after a multiple of the block size. The value is 0 if no multiple among the sizes leaves such a
         block.
@@ -128,8 +128,8 @@ class Lattice:
         return np.array([fill[0] for fill in replace(self, optimistic=False).fill])
 
     @cached_property
-    def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """List of loops that can extend a loop order: pair of dimensions, and an array of next points, or -1.
+    def growths(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
+        """List of the loops that can extend a loop order, as pairs: dimensions, and each point's next point, or -1.
 
         A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
         blocks divide the size, the extent grows by a prime factor.

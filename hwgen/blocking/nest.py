@@ -154,8 +154,8 @@ class Nest:
         reached.update((loop.dim, loop.extent) for loop in self.loops[:position])
         return reached
 
-    def steps(self, dim: str, inner: int, outer: int) -> list[int]:
-        """Return a list of the distinct block sizes of ``dim`` between two loop positions, descending."""
+    def block_sizes(self, dim: str, inner: int, outer: int) -> list[int]:
+        """Return a list of ``dim`` block sizes (elements) inside positions ``inner`` to ``outer - 1``, descending."""
         extents = [self._extents[dim][position] for position in range(inner, outer + 1)]
         return sorted(set(extents[:-1]), reverse=True)
 
@@ -171,6 +171,6 @@ class Nest:
         """Return all `Blocks` of ``dim`` that the loops outside the ``position`` innermost ones iterate over."""
         size = self.problem.size(dim)
         blocks = Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64))
-        for step in self.steps(dim, position, len(self.loops)):
+        for step in self.block_sizes(dim, position, len(self.loops)):
             blocks = blocks.split(step)
         return blocks

@@ -62,7 +62,7 @@ class TileSteps:
         )
 
 
-def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
+def tile_steps(problem: Problem, tile: BufferedTile) -> TileSteps:
     """Return `TileSteps`: the words, DMA transfers and MACs of each tile of one channel group, in order of computation.
 
     The sums over all tiles equal the counts of `cecconi.evaluate`.
@@ -196,7 +196,7 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
         word=bits / 8 / (board.memory_gb_s * 1e9),
     )
     tile = cecconi.optimise(problem, buffer_words(board, bits), transfer)
-    times = steps(problem, tile).times(transfer, 1e-6 / (products * board.clock_mhz))
+    times = tile_steps(problem, tile).times(transfer, 1e-6 / (products * board.clock_mhz))
     return Tiled(
         tile=tile,
         double_buffered=problem.groups * double_buffered(*times),

@@ -191,7 +191,7 @@ def cheapest_path(lattice: Lattice, prices: BlockPrices, width: int, limit: floa
             labels, dropped = undominated(labels, bounds, width, prices.limited)
             missed = min(missed, dropped)
             first_label = trail.add(labels)
-            for grown, following in lattice.steps:
+            for grown, following in lattice.growths:
                 for grown_labels in expand(lattice, prices, grown, following, labels):
                     grown_labels.parent += first_label
                     _sort_in(waiting, grown_labels, lattice.ranks[grown_labels.point])
@@ -323,7 +323,7 @@ def energy_bounds(lattice: Lattice, prices: BlockPrices, labels: Labels) -> np.n
         closed.append(np.minimum(served * prices.last[index], later))
         spanning.append(np.where(labels.closed[:, index], closed[-1], whole))
     best = np.full(len(labels), inf)
-    for grown, following in lattice.steps:
+    for grown, following in lattice.growths:
         rest = sum(
             closed[index] if indexes(operand, grown[0]) else spanning[index] for index, operand in enumerate(OPERANDS)
         )

@@ -13,7 +13,7 @@ from hwgen.blocking.problem import OPERANDS, indexes
 from hwgen.errors import PlanError
 
 
-def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
+def useful_positions(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
     """Return a dict by operand: list of loop positions where a buffer is useful, as the next loop reuses its data.
 
     The rules are from Yang, section 3.2. A buffer of weights is inside a run of X and Y loops, a buffer of outputs
@@ -42,7 +42,7 @@ def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
     Buffers with the most accesses are first, and fill the memories from the inside out. A buffer that does not fit
     opens the next memory for itself and all following buffers. A buffer that fits no memory stays in DRAM.
     """
-    queues = {operand: list(operand_positions) for operand, operand_positions in rules(nest, inside).items()}
+    queues = {operand: list(operand_positions) for operand, operand_positions in useful_positions(nest, inside).items()}
     served = datapath_accesses(nest, inside)
     level, left = 0, hierarchy.memories[0].size if hierarchy.memories else 0
     placed: list[tuple[str, int, str, float]] = []

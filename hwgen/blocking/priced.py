@@ -99,7 +99,7 @@ class PricedBlocking:
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Return a dictionary of words read and written, by operand, by a datapath that computes the inner loops at once.
+    """Return a dict by operand: words that a datapath moves per layer, with loops inside ``position`` in parallel.
 
     These are the loops of the nest inside ``position``. Outputs count in both directions.
     """

@@ -110,7 +110,7 @@ def _search_blocking(
 def _ragged(
     lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
 ) -> PricedBlocking:
-    """Return the best `PricedBlocking` with any block sizes, given the best (``whole``) whose sizes divide."""
+    """Return the `PricedBlocking` of least energy with any block sizes, given the best one whose sizes divide."""
     fewest = _search_blocking(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
     bound = 0.0 if fewest is None else fewest.bound
     best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest

@@ -202,7 +202,7 @@ def _total(
 
 
 def _improved(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
-    """Return the cheapest memory sizes found by changing one memory at a time, for up to ``rounds`` rounds.
+    """Return the memory sizes of least energy found by changing one memory at a time, in up to ``rounds`` rounds.
 
     The hierarchies that the search tries are added to ``costs``.
     """

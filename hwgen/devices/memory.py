@@ -176,11 +176,11 @@ class Memories:
         return self._cheapest_blocks(width, depth)[0] if placed or depth > self.lut_depth else 0.0
 
     def stacked(self, width: int, depth: int) -> tuple[int, int]:
-        """Return a pair for a memory in its cheapest block RAM shape: blocks stacked in depth, words per block."""
+        """Return a pair for a memory in the shape of fewest block RAMs: blocks stacked in depth, words per block."""
         return self._cheapest_blocks(width, depth)[1:]
 
     def _cheapest_blocks(self, width: int, depth: int) -> tuple[float, int, int]:
-        """Return a triple for a memory: number of its cheapest block RAMs, blocks stacked in depth, block words."""
+        """Return a triple for a memory in the fewest block RAMs: their number, blocks in depth, words per block."""
         return min(
             (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
             for share, block_width, words in self.shapes

@@ -128,7 +128,7 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return, as a dictionary, the job field, or ``None``, for each quantity of a memory access (address, words ..).
+    """Return a dict from each quantity of a memory access (``address``, ``words`` ..) to its job field, or ``None``.
 
     The keys are in the order of the drivers.
     """

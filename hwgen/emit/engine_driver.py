@@ -277,7 +277,7 @@ class Engine(Hardware):
             raise DriverError(f"{which} ended by error {code}: {about}")
 
     def _pack_frames(self, frames):
-        """Return each input's frames as a list of byte arrays in the order that the engine reads."""
+        """Return a list by input of lists by frame: byte arrays in the order that the engine reads."""
         return [
             [end.stream.pack(frame_map) for frame_map in end.to_maps(values)]
             for end, values in zip(self._inputs, frames, strict=True)
@@ -293,7 +293,7 @@ class Engine(Hardware):
             _synchronise(region_memory, "flush")
 
     def _read_maps(self, memory, count):
-        """Return a tuple per frame of a run: the array read from memory for each output of the network."""
+        """Return a list of a tuple per frame of a run: the array read from memory for each output of the network."""
         return list(zip(*(self._unpack_frames(end, memory, count) for end in self._outputs), strict=True))
 
     def _unpack_frames(self, end, memory, count):
@@ -358,7 +358,7 @@ class _Unfold:
 
     @staticmethod
     def _windows(taps, count, size):
-        """Return index arrays ``(count, taps)`` of windows' rows or columns in the map, and whether they exist."""
+        """Return two arrays ``(count, taps)``: windows' rows or columns, clipped to the map, and if they lie in it."""
         count_of_taps, step, before = taps
         windows = np.arange(count)[:, None] * step + np.arange(count_of_taps) - before
         return np.clip(windows, 0, size - 1), (windows >= 0) & (windows < size)
@@ -410,7 +410,7 @@ class Region:
         return self.address + (frames - 1) * self._frame_bytes + self.size
 
     def places(self, frames):
-        """Return the slice of memory with ``frames`` frames of the map, and each frame's slice within it."""
+        """Return a pair: the slice of memory (bytes) with ``frames`` frames, and a list of each frame's slice in it."""
         begins = range(0, frames * self._frame_bytes, self._frame_bytes)
         return slice(self.address, self.end(frames)), [slice(begin, begin + self.size) for begin in begins]
 
@@ -439,7 +439,7 @@ class Region:
 
 
 def _regions(told, side, frames, size):
-    """Return the memory `Region` of each of a program's inputs or outputs; refuse one outside the program's memory.
+    """Return a list of the memory `Region` of each of a program's inputs, or outputs; refuse one outside its memory.
 
     Parameters
     ----------
@@ -555,7 +555,7 @@ class _Access:
         row_bytes = words * (self._value(job, "repeats") or 1) * self._word_bytes
         lowest, row_stride = image_bytes if self._writes else 0, self._value(job, "row_stride")
         for team in range(self._value(job, "teams") or 1):
-            first, end = self._map_rows(job, team, rows)
+            first, end = self._rows_in_map(job, team, rows)
             begin = self._value(job, "address") + team * self._value(job, "team_stride") + first * row_stride
             begin %= 1 << 32
             bytes_moved = strides + (end - first - 1) * row_stride + row_bytes
@@ -563,8 +563,8 @@ class _Access:
                 return False
         return True
 
-    def _map_rows(self, job, team, rows):
-        """Return (first, end) of the rows of the access that lie in the map, for one team of cores."""
+    def _rows_in_map(self, job, team, rows):
+        """Return (first, end): an access's rows that lie in the map, counted from its first row; ``end`` excluded."""
         height = self._value(job, "height") if "height" in self._fields else 0
         if not height:
             return 0, rows

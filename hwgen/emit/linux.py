@@ -307,7 +307,7 @@ class Dma:
 
 
 def devices(module, inputs, outputs, *, buffers=None, root="/"):
-    """Open a design's registers, DMAs and u-dma-buf memory through Linux kernel drivers, and return them.
+    """Open a design's devices by Linux kernel drivers; return registers, list of DMAs, and buffer allocation function.
 
     The UIO devices have the names that Vivado's project gives: ``MODULE_0`` and ``axi_dma_N``.
 

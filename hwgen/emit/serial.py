@@ -22,7 +22,7 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
     one output, and values of at most 8 bits.
     """
     baud = baud_of(board.clock_mhz)
-    if not _fits(config, board) or baud is None or dividers(board) is None:
+    if not _suits_link(config, board) or baud is None or dividers(board) is None:
         return None
     inputs, outputs = input_ports(config), output_ports(config)
     return SerialLinkConfig(
@@ -38,7 +38,7 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
 
 def clock_remark(config: Config, board: Board) -> str | None:
     """Return a text why the board's clock rules out a serial (UART) link; ``None`` if it doesn't."""
-    if not _fits(config, board) or (dividers(board) is not None and baud_of(board.clock_mhz) is not None):
+    if not _suits_link(config, board) or (dividers(board) is not None and baud_of(board.clock_mhz) is not None):
         return None
     source = board.platform_class().default_clk_frequency / 1e6
     if baud_of(board.clock_mhz) is None:
@@ -50,7 +50,7 @@ def clock_remark(config: Config, board: Board) -> str | None:
     )
 
 
-def _fits(config: Config, board: Board) -> bool:
+def _suits_link(config: Config, board: Board) -> bool:
     """Return whether a serial (UART) link suits the accelerator's streams and the board's pins, at a suitable clock."""
     inputs, outputs = input_ports(config), output_ports(config)
     if len(inputs) != 1 or len(outputs) != 1 or getattr(config, "loader", None) is not None:

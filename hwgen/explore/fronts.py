@@ -90,7 +90,7 @@ class Exploration:
         return inf if self.board is None else self.board.dsp
 
     def points(self, front: str) -> list[tuple[int, int, Any]]:
-        """Return a list of the points of the front ``name``: tuples (first coordinate, second coordinate, point)."""
+        """Return a list of a Pareto front's points as triples: first coordinate, second coordinate, point object."""
         return [(*(getattr(point, axis) for axis in AXES[front]), point) for point in getattr(self, front)]
 
     def to_json(self) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def lut_budget_refusal(task: Task) -> Refusal | None:
 
     It names the LUTs of groups with the fewest DSP slices and the smallest buffers, which are quick to plan.
     """
-    option, luts = task.board.option("lut"), task.board.lut
+    option, luts = task.board.limiting_option("lut"), task.board.lut
     if not option or not surely_exceeds(task, luts):
         return None
     boundaries = task.network.boundaries
@@ -133,7 +133,7 @@ def weights_refusal(task: Task) -> Refusal | None:
 
 
 def tiles_clause(task: Task, layer: Op) -> str:
-    """Return a clause for a refusal with bytes and cycles of a layer in its best tiles; empty if no window fits."""
+    """Return a clause for a refusal: bytes and cycles of a layer in its tiles of least traffic; empty if none fit."""
     cost = attempt(_tiled, task, [layer])
     if isinstance(cost, Refusal):
         return ""
@@ -141,7 +141,7 @@ def tiles_clause(task: Task, layer: Op) -> str:
 
 
 def tiles_notes(task: Task) -> tuple[str, ...]:
-    """Return a tuple with a plan's note, if any, on bytes and cycles of each layer by itself in its best tiles.
+    """Return a tuple with a plan's note, if any: bytes and cycles of single layers in their tiles of least traffic.
 
     The result is empty if not one window of some layer fits.
     """
@@ -153,7 +153,7 @@ def tiles_notes(task: Task) -> tuple[str, ...]:
 
 
 def _tiled(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
-    """Return a pair of sums over layers in their best tiles: bytes moved off chip, minimum cycles per frame.
+    """Return a pair of sums over layers in their tiles of least traffic: bytes moved off chip, least cycles per frame.
 
     Raises
     ------

@@ -21,7 +21,7 @@ from hwgen.templates.unroll import Unrolling
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str | None) -> Task:
-    """Return a network's planning `Task`, with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best one.
+    """Return a network's planning `Task`, with the DSP multiplier that ``macs_per_dsp`` names, or (``auto``) others.
 
     If LUTs multiply as well, ``auto`` stands for the best packing of each layer. It is then the default. Groups that
     can multiply in DSP slices only are planned as if the goal named only these (`Task.in_slices`).
@@ -63,7 +63,7 @@ def objective_bound(task: Task) -> float:
 
 
 def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best `Group` of layers ``begin`` to ``end - 1`` by the first fitting template, or a `Refusal`.
+    """Return the best `Group` (plan's objective) for a range of layers by the first template that fits, or a `Refusal`.
 
     Templates that keep weights in off-chip memory are tried only if the goal names one; `off_chip_group` tries them. If
     DSP slices run out, no other template is tried, because all of them need the same multiplications. If no template
@@ -90,7 +90,7 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
 
 
 def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best `Group` of layers ``begin`` to ``end - 1`` with weights in off-chip memory, or a `Refusal`.
+    """Return the best `Group` (plan's objective) of a range of layers with weights in off-chip memory, or a `Refusal`.
 
     If the goal names a template, no other is tried, and the result is a refusal. ``in_turn`` as for `best_group`.
     """
@@ -104,7 +104,7 @@ def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -
 
 
 def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best `Group` of layers ``begin`` to ``end - 1``, or a `Refusal`; weights are off chip only if needed.
+    """Return the best `Group` (plan's objective) of a range of layers, or a `Refusal`; weights off chip only if needed.
 
     The group is `best_group`, or, if that runs out of a resource, `off_chip_group`. If neither fits, the refusal is
     `best_group`'s.
@@ -126,7 +126,7 @@ def _templates(task: Task, holds_weights: bool) -> list[type[Template]]:
 
 
 def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal:
-    """Return the `Unrolling` of layers ``begin`` to ``end - 1`` that is best if only DSP slices are scarce.
+    """Return the `Unrolling` of layers ``begin`` to ``end - 1`` of fewest cycles if only DSP slices are limited.
 
     The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.
     """

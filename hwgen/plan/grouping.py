@@ -1,4 +1,4 @@
-"""Search for the best grouping: cuts of a network into fusion groups (each overlapped on chip) that run in turn.
+"""Search for a network's cuts into fusion groups that best meet a plan's objective (default: fewest cycles per frame).
 
 It is needed if all layers as one group do not fit the board, or are slower than groups in turn.
 """
@@ -92,7 +92,7 @@ def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def cut(task: Task) -> tuple[Group, ...] | Refusal:
-    """Return a tuple of each exactly planned `Group` of the best grouping, two or more, or a `Refusal` (reason).
+    """Return a tuple of the planned groups of the best grouping (plan's objective), at least two, or a `Refusal`.
 
     The search is dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with an estimate of each group's time.
     The groups of the best grouping are then planned and scheduled exactly. The search is repeated with these exact
@@ -208,7 +208,7 @@ def _is_one(span: Span) -> bool:
 
 
 class _Cutting:
-    """Search for the best grouping of a network, with the fusion groups planned, refused or estimated so far."""
+    """Search for a network's best grouping (plan's objective), with the groups planned, refused or estimated so far."""
 
     def __init__(self, task: Task):
         self.task = task
@@ -248,7 +248,7 @@ class _Cutting:
         return None
 
     def _best_grouping(self) -> tuple[Span, ...] | None:
-        """Return a tuple of layer ranges: the best grouping by its fusion groups' costs so far; ``None`` if none."""
+        """Return a tuple of layer ranges: the best grouping (plan's objective) by costs known so far, or ``None``."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
         points = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)

@@ -36,7 +36,7 @@ class Placement(ABC):
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """Total `Resources` (DSP slices, block RAMs, LUTs, flip-flops) that the plan's groups need on the board."""
+        """Total `Resources` (DSP slices, block RAMs, LUTs ..) of the plan's groups; shared parts count only once."""
 
     @property
     def obstacle(self) -> str | None:
@@ -260,7 +260,7 @@ class Plan:
 
     @property
     def resources(self) -> Resources:
-        """Total `Resources` (DSP slices, block RAMs, LUTs, flip-flops) that the plan's groups need on the board."""
+        """Total `Resources` (DSP slices, block RAMs, LUTs ..) of the plan's groups; shared parts count only once."""
         return self.placement.resources
 
     @property

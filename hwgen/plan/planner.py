@@ -127,7 +127,7 @@ def _rate(plan: Plan) -> str:
 
 
 def _best_plan(network: Network, board: Board, request: Request) -> Plan | Refusal:
-    """Return the best `Plan` over several sets of layers that rescale their sums in LUTs, or a `Refusal` if none fits.
+    """Return the best `Plan` (request's objective) over several sets of layers that rescale in LUTs, or a `Refusal`.
 
     It is the first plan that fits, or the first later plan that is better. If no plan fits, the refusal is the first
     plan's.

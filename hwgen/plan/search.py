@@ -47,7 +47,7 @@ class PlanSearch:
     _off_chip_refusals: list[Refusal] = field(default_factory=list, init=False, compare=False)
 
     def best(self) -> Plan | Refusal:
-        """Return the best `Plan`, or a `Refusal` that says why none fits, even with weights in off-chip memory.
+        """Return the best `Plan` (goal's objective), or a `Refusal` that says why none fits even with weights off chip.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class PlanSearch:
         return replace(plan, reason=f"{plan.reason}; the template {ENGINE} does not compute it either: {reason}")
 
     def _search_plan(self) -> Plan | Refusal:
-        """Return the best `Plan`, or a `Refusal` that says why none fits with weights on the chip.
+        """Return the best `Plan` (goal's objective), or a `Refusal` that says why none fits with weights on the chip.
 
         A requested template, requested groups and groups in turn are followed. Otherwise the first of these that fits
         is the best: one group with only its input and output off chip, one group that computes from off-chip memory,
@@ -90,7 +90,7 @@ class PlanSearch:
         return alternatives.weights_refusal(self._in_slices) or self._plan_freely()
 
     def _plan_freely(self) -> Plan | Refusal:
-        """Return the best `Plan` without requested groups, or a `Refusal`; each layer's weights may fit the chip."""
+        """Return the best `Plan` (goal's objective) without given groups, or a `Refusal`; weights may fit the chip."""
         plan = self._plan_as_one_group()
         needs_luts = self.task.goal.needs_luts
         if not isinstance(plan, Refusal):
@@ -211,7 +211,7 @@ def _slice_notes(task: Task) -> tuple[str, ...]:
 
 
 def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
-    """Return the `Plan` of the best grouping (cut into groups in turn) of a task's network, or a `Refusal`.
+    """Return the `Plan` of the best grouping (goal's objective) of a task's network, run in turn, or a `Refusal`.
 
     With the objective ``dsp``, the fewest slices of this grouping are then searched again.
     """

@@ -326,7 +326,7 @@ class EnergyReport:
     def plot(self, file_format: str) -> bytes:
         def draw(figure: Any) -> None:
             axes = figure.subplots(1, 2 if self.against else 1, squeeze=False)[0]
-            self._homes(axes[0])
+            self._draw_energies(axes[0])
             if self.against:
                 for index, blocking in enumerate(self.blockings):
                     points = [(size / 1024, every[index].per_mac) for size, every in self.against]
@@ -337,7 +337,7 @@ class EnergyReport:
 
         return picture(self.name, draw, file_format, (13 if self.against else 8, 6))
 
-    def _homes(self, axes: Any) -> None:
+    def _draw_energies(self, axes: Any) -> None:
         """Draw a bar of the energy per MAC for each layer, divided by operand and by accessed memory."""
         names = [blocking.nest.problem.name for blocking in self.blockings]
         colours = {"input": "Blues", "weights": "Greens", "output": "Oranges"}

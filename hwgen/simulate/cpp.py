@@ -189,7 +189,7 @@ def _join_sources(sources: Mapping[str, str], others: Sequence[str]) -> dict[str
 
 
 def _components(files: Mapping[str, str], others: Sequence[str]) -> dict[str, list[str]]:
-    """Return a dictionary of names of C++ files by Verilog component; the smallest components are part of `_DESIGN`."""
+    """Return a dict by Verilog component of lists of its C++ files' names; the smallest components join `_DESIGN`."""
     components: dict[str, list[str]] = {_DESIGN: []}
     for name in files:
         components.setdefault(_component(name, others), []).append(name)

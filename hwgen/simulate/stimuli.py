@@ -53,7 +53,7 @@ def pixel_sequence(height: int, width: int, order: Order) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Return the number of pixels in each beat with a given channel of a frame, as an array ``(steps,)``."""
+    """Return an array ``(steps,)``: the number of pixels in each of a frame's beats that carry any one channel."""
     rows = [
         [min(first + beat.pixels, end) - max(first, begin) for first in firsts]
         for (begin, end), firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)

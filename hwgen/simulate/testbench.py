@@ -119,7 +119,7 @@ def bench(
 
 
 def results_key(index: int, count: int) -> str:
-    """Return the key of an output's beats in the results file of the test bench, also the prefix of its variables."""
+    """Return the key of an output's beats in the test bench's results file, ``o`` or ``o1``, also used in its code."""
     return _key("o", index, count)
 
 
@@ -135,7 +135,7 @@ class _StreamValues:
     port: Port
     index: int
     key: str
-    """Prefix of the stream's variables in the test bench."""
+    """Prefix of the stream's variables in the test bench, such as ``i`` or ``o1``."""
     label: str
     """Name of the stream in messages of the test bench."""
     file: str
@@ -145,7 +145,7 @@ class _StreamValues:
     stall: int
     """Integer threshold of the stream's stall generator: it stalls if a 24-bit random number is below."""
     stall_prefix: str
-    """Prefix of the parameters of the stream's stall generator."""
+    """Prefix of the parameters of the stream's stall generator, such as ``O1_``; empty for an only stream."""
 
     @property
     def name(self) -> str:
@@ -159,7 +159,7 @@ class _StreamValues:
 
     @property
     def prefix(self) -> str:
-        """Prefix of the stream's constants in the test bench."""
+        """Prefix of the stream's constants in the test bench, such as ``I`` or ``O1``."""
         return self.key.upper()
 
     @property

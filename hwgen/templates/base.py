@@ -46,7 +46,7 @@ class Template(ABC):
     @classmethod
     @abstractmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best fusion `Group` of layers ``begin`` to ``end - 1``, or a `Refusal` if none fits.
+        """Return the best fusion `Group` (by the plan's objective) of layers ``begin`` to ``end - 1``, or a `Refusal`.
 
         Parameters
         ----------
@@ -110,7 +110,8 @@ class Template(ABC):
         return False
 
     exclusive_phrase: ClassVar[str] = ""
-    """Phrase for where this template's groups run, if a plan can't combine them with other groups; else empty."""
+    """Phrase for messages, such as ``on an engine``, if a plan can't combine this template's groups with others;
+    else empty."""
 
     # A template overrides the following members if its groups are not layers with streams between them.
 

@@ -33,7 +33,7 @@ def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
         ("flip-flops", "ff", used.ff),
     ):
         if needed > getattr(board, field):
-            option = board.option(field)
+            option = board.limiting_option(field)
             advice = (
                 f" or fewer DSP slices, or allow more ({option})" if option else ", fewer DSP slices or a larger board"
             )
@@ -96,7 +96,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
 
 
 def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return a `Refusal` for the first layer with arithmetic that exceeds the device's LUTs; ``None`` if none does."""
+    """Return a `Refusal` for the first layer whose arithmetic exceeds the board's LUTs; ``None`` if none does."""
     for layer in layers:
         if (needed := stage_of(layer, board.family).min_luts) > board.lut:
             return Refusal(

@@ -314,7 +314,7 @@ class EngineGroup(Group):
 
     @property
     def passes(self) -> list[Pass]:
-        """Passes (runs of a layer, or part of it, through the array) that compute the network, as a list."""
+        """List of each `Pass` (run of a layer, or part of it, through the array) that computes the network, in turn."""
         return [tiled_pass.task for tiled_pass in self.schedule.tiled_passes]
 
     @cached_property
@@ -465,7 +465,7 @@ def _first_engine(task: Task) -> EngineConfig | Refusal:
 
 
 def _compile_work(group: EngineGroup) -> int:
-    """Return the estimated work of compiling a fusion group, as a number of jobs on one core (`MAX_WORK`)."""
+    """Return the work of compiling a group's program: its number of jobs, times `ONE_CORE_WORK` for one core."""
     return len(group.schedule.jobs) * (1 if group.engine.has_cores else ONE_CORE_WORK)
 
 

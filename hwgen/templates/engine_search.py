@@ -60,7 +60,7 @@ ALL_BRAM36, MAX_BRAM36 = 140, 0.85
 
 
 def engines(task: Task) -> Iterator[EngineConfig]:
-    """Yield each `EngineConfig` of a task's sizes, best first; by default one core and the widest bus.
+    """Yield each `EngineConfig` with a task's sizes, largest array first; by default one core and the widest bus.
 
     An engine is yielded whether it fits the board or not.
 
@@ -84,7 +84,7 @@ def engines(task: Task) -> Iterator[EngineConfig]:
 
 
 def _arrays(task: Task) -> Sequence[tuple[int, int]]:
-    """Return a sequence of array shapes to try first, (output channels, pixels) per cycle, maybe with LUTs."""
+    """Return the array shapes to try first, (output channels, pixels) per cycle, in descending order of pixels."""
     goal = task.goal
     if isinstance(goal.array, tuple):
         return [goal.array]
@@ -119,7 +119,7 @@ def _bus_widths(task: Task) -> list[int]:
 
 
 def _bus(task: Task, bus_bytes: int) -> dict[str, int]:
-    """Return an engine's sizes, by field, for a bus of ``bus_bytes`` bytes: the ports of the task's board for it."""
+    """Return a dict of the `EngineConfig` fields ``bus_bytes`` and ``ports`` for a bus over a board's memory ports."""
     return {"bus_bytes": bus_bytes, "ports": task.board.ports_of(8 * bus_bytes)}
 
 
@@ -219,11 +219,11 @@ def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
         if engine.device.memories.ultra:
             options.append(replace(engine, map_ram="ultra", map_words=URAM288.words, weight_steps=weights))
         options.append(replace(engine, map_words=maps, weight_steps=weights))
-    fitting = (option for share in (MAX_LUTS, 1) for option in options if _fits(task, option, share))
+    fitting = (option for share in (MAX_LUTS, 1) for option in options if _engine_fits(task, option, share))
     return next(fitting, options[-1])
 
 
-def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
+def _engine_fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
     """Return whether an engine fits a task's board, and uses at most ``lut_share`` of the board's LUTs."""
     used = _resources(engine)
     return shortage(used, task.board, task.goal.dsp) is None and used.lut <= lut_share * task.board.lut
@@ -304,7 +304,7 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
     found: dict[EngineConfig, None] = {}
     for bits in _bus_widths(task):
         found |= dict.fromkeys(_fitting_engines(task.aiming(bus_bits=bits), all_cores))
-    return [engine for engine in found if _fits(task, engine, MAX_LUTS)]
+    return [engine for engine in found if _engine_fits(task, engine, MAX_LUTS)]
 
 
 def _fitting_engines(task: Task, all_cores: bool) -> Iterator[EngineConfig]:
@@ -315,7 +315,7 @@ def _fitting_engines(task: Task, all_cores: bool) -> Iterator[EngineConfig]:
             continue
         for cores in _numbers_of_cores(task, maps, pixels, requantisers, all_cores):
             engine = _engine(task, maps, pixels, requantisers, cores)
-            if _fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None:
+            if _engine_fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None:
                 yield from _map_memories(task, engine)
 
 
@@ -357,7 +357,7 @@ def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all
 
     def fits(count: int) -> bool:
         engine = _engine(task, maps, pixels, requantisers, count)
-        return _fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None
+        return _engine_fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None
 
     most = _largest(fits, MAX_CORES)
     return [*range(1, most + 1)] if all_cores else [*{1: 0, 1 << (max(most, 1).bit_length() - 1): 0, max(most, 1): 0}]
@@ -416,7 +416,7 @@ def sort_key(goal: Goal, engine: EngineConfig, cycles: float, moved_bytes: float
 
 
 def kind(engine: EngineConfig) -> tuple[int, int]:
-    """Return a pair, the kind of an engine with similar errors of estimates: variant, and a core's map buffer."""
+    """Return a pair that groups engines of similar estimation errors: variant, and map buffer words (0 with cores)."""
     return engine.variant, 0 if engine.has_cores else engine.map_words
 
 
@@ -444,7 +444,7 @@ def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of:
 
 
 def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
-    """Return a list: ``first``, and the best `EngineConfig` of each `kind`, with and without LUT products.
+    """Return a list: ``first``, then the `NUM_ESTIMATED` best engines of each `kind`, with and without LUT products.
 
     Engines that take `HOPELESS` times the fewest cycles are left out unless the goal is another one.
 
@@ -498,7 +498,7 @@ class FasterEngine:
 
 
 def faster_engine(task: Task, engine: EngineConfig, passes: Sequence[Pass], pace_of: PaceOf) -> FasterEngine | None:
-    """Return the `FasterEngine` by estimated cycles for ``passes`` on a task's board; ``None`` if not faster.
+    """Return the `FasterEngine` with the fewest estimated cycles; ``None`` unless it saves the share `GAIN` of cycles.
 
     Return ``None`` also if it saves `GAIN` of the cycles of ``engine``, or less.
     """

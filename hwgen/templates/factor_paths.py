@@ -36,12 +36,12 @@ MAX_WEIGHTS = 24
 
 
 Pixels = tuple[int, ...]
-"""State of a search: ``Tp`` (output pixels per cycle) of each layer whose output is still to be read."""
+"""Type of a search's state: a tuple of ``Tp`` (output pixels per cycle) per layer whose output is still to be read."""
 
 
 @dataclass(frozen=True)
 class AddedLayer:
-    """Step of a search for unroll factors: the layer that it adds, the layers it reads, and those still unread.
+    """Step of a search for unroll factors: the layer that it adds, the layers read by it, and those still to be read.
 
     Positions are indices of layers in the state (`Pixels`).
 
@@ -114,7 +114,7 @@ class LayerOrder:
 
     @cached_property
     def _alike(self) -> list[int]:
-        """List with, per layer, the index of the first layer that must have the same ``Tp`` as maps are joined.
+        """List by layer: index of the first layer whose ``Tp`` must equal the layer's, as a join reads both maps.
 
         Branches that meet are known to be equal before they meet, so that few combinations are examined.
         """
@@ -146,7 +146,7 @@ class FactorTable(ABC):
 
     @abstractmethod
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
-        """Return a `FactorFront` (DSP slices, LUTs) of choices within these cycles per frame and input beats.
+        """Return the `FactorFront` of choices with at most ``max_cycles`` per frame, ``max_beats`` per pixel group.
 
         ``max_beats`` counts beats per group of neighbouring pixels.
         """
@@ -191,7 +191,7 @@ class Budget:
 
     @property
     def searched(self) -> Budget:
-        """Budget for the cheapest factors: no limit on DSP slices if LUTs are unlimited, as all fit."""
+        """`Budget` of a search for the cheapest factors: this one, but without a DSP limit if LUTs are unlimited."""
         return replace(self, slices=inf) if self.is_single else self
 
     @property
@@ -306,7 +306,7 @@ class FactorGraph:
         self._ahead: dict[tuple[float, float], list[np.ndarray]] = {}
 
     def remaining(self, weights: CostWeights) -> list[np.ndarray]:
-        """Return, as a list, the lowest weighted cost of all levels from each one to the end, as arrays by state."""
+        """Return a list by level of arrays by state: the lowest weighted cost of that level and all later ones."""
         key = weights.slices, weights.luts
         if key not in self._ahead:
             ahead = [np.zeros(1)]
@@ -510,7 +510,7 @@ class PixelStates:
 
 
 def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, list[CostWeights]]:
-    """Return, as a pair, a path within both budgets, or ``None``; and weighted sums that bound all such paths.
+    """Return a pair: a `FactorPath` within both budgets, or ``None``, and the `CostWeights` that bound all such paths.
 
     The weights of slices and LUTs are moved towards the weights with the highest lower bound. Mostly a path on the way
     is within the budgets, or a bound exceeds them. Otherwise, the paths within the bounds are searched.

@@ -18,7 +18,7 @@ _receiver: ContextVar[Receiver | None] = ContextVar("receiver", default=None)
 
 
 def offer(task: Task, *groups: Group) -> None:
-    """Pass fusion groups, if they fit the board and cover a task's network, to the receiver set by `received`.
+    """Pass fusion groups that fit the board to the receiver set by `received`, if they cover a task's whole network.
 
     Groups that compute only a part of the network are not passed on.
     """

@@ -249,7 +249,7 @@ class ExtremeStage(StepStage[ops.Max]):
 
 
 def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
-    """Return a tuple from values to outputs for each input of a join, empty if the values stay the same."""
+    """Return a tuple with a table for each input of a join: outputs by input value; empty if values stay the same."""
     return tuple(
         () if op.holds_unchanged(index) else tuple(op.tables[index].tolist()) for index in range(len(op.inputs))
     )

@@ -129,7 +129,7 @@ class MixedSearch(GroupSearch):
         return self.task.budget(0).price(int(group.resources.dsp), group.resources.lut)
 
     def _within_luts(self) -> Group | Refusal:
-        """Return the best `Group` that fits the LUTs once its buffers are sized, or a `Refusal`."""
+        """Return the best `Group` (plan's objective) whose LUTs fit once its buffers are sized, or a `Refusal`."""
         search = self
         group: Group | Refusal = Refusal("no group was tried")
         for count in range(MAX_CORRECTIONS):
@@ -278,7 +278,7 @@ class MixedSearch(GroupSearch):
 
 
 def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
-    """Return the best `Group` of layers ``begin`` to ``end - 1``, computed row by row, or a `Refusal`.
+    """Return the best `Group` (plan's objective) of layers ``begin`` to ``end - 1`` that works by rows, or a `Refusal`.
 
     It computes products in the resources that the goal asks for. Groups that run in turn multiply in DSP slices only.
     The group with the shortest interval is among the candidates for the lowest latency.

@@ -89,7 +89,7 @@ def moves_of(group: Group) -> list[Move]:
 
 
 def ultra_moves_of(group: Group, board: Board) -> list[Move]:
-    """Return a list of each possible `Move` of a fusion group's memory to UltraRAM: those deep and wide."""
+    """Return a list of each possible `Move` to UltraRAM, for memories of a group deep and wide enough to fill it."""
     if (ultra_ram := board.ultra_ram) is None:
         return []
     layers = enumerate(group.config.layers)
@@ -161,7 +161,7 @@ def _make_move(layer: int, field: str, fifo: int, now: Resources, moved: Resourc
 
 
 def cheapest_moves(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
-    """Return a tuple: each `Move` to free ``halves`` block RAM halves with the fewest LUTs; ``None`` if none do.
+    """Return a tuple: the moves that free ``halves`` 18-kbit block RAMs with the fewest LUTs; ``None`` if none do.
 
     ``None`` if all moves together free less. At most one move is made per memory.
     """

@@ -288,7 +288,7 @@ class PyramidSearch(GroupSearch):
 
 
 def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
-    """Return the best `Group` of pyramids for one treatment of overlaps, over output tiles, or a `Refusal`."""
+    """Return the `Group` of pyramids with the fastest output tile that fits, for one way of overlap, or a `Refusal`."""
     goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     if isinstance(worth_trying, Refusal):
@@ -305,7 +305,7 @@ def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap:
 def _with_tip(
     task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate, slower: bool = False
 ) -> Group | Refusal:
-    """Return the best `Group` of pyramids for a template's output tile, or a `Refusal`; ``slower`` tries more."""
+    """Return the best `Group` of pyramids for an output tile, or a `Refusal`; ``slower`` tries longer intervals."""
     search = _with_input(task, begin, end, in_turn, template)
     if isinstance(search, Refusal):
         return search

@@ -134,7 +134,7 @@ class GroupSearch:
         return group.resources.dsp if self.goal.objective == "dsp" else self._interval(group)
 
     def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best `Group` by DSP slices, or a slower one if it does not fit, or a `Refusal`.
+        """Return the best `Group` if only DSP slices count, or one with a longer interval that fits, or a `Refusal`.
 
         ``refusal`` is the refusal of a better group.
         """
@@ -142,7 +142,7 @@ class GroupSearch:
         return self._slower(refusal) if isinstance(group, Refusal) else group
 
     def _slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best `Group` that fits, or a `Refusal`, if the fastest by DSP slices got ``refusal``."""
+        """Return the `Group` of shortest interval that fits, or a `Refusal`, after the first one got ``refusal``."""
         if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves_memories:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
@@ -159,7 +159,7 @@ class GroupSearch:
         return (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
 
     def first(self) -> Group | Refusal:
-        """Return the fusion `Group` that is best if only DSP slices count, or a `Refusal` if another resource lacks."""
+        """Return the best `Group` (plan's objective) if only DSP slices count; `Refusal` if another resource lacks."""
         unrolling = self.best_factors()
         return unrolling if isinstance(unrolling, Refusal) else self._group_of_factors(unrolling)
 
@@ -186,7 +186,7 @@ class GroupSearch:
         return self.task.board
 
     def best_factors(self) -> Unrolling | Refusal:
-        """Return the `Unrolling` of fewest cycles per frame within the DSP slices, or a `Refusal`.
+        """Return the `Unrolling` with fewest cycles per frame within the limit of DSP slices, or a `Refusal`.
 
         With the objective ``dsp``, return the factors with the fewest slices.
         """
@@ -483,7 +483,7 @@ def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
 
 
 def _faster(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
-    """Yield (layer, unroll factors, cost) for the next four faster choices of each layer, and its fastest.
+    """Yield (layer index, `Unroll`, `Rank`) for the next four faster choices of each layer, and for its fastest one.
 
     Each item has the layer's index, its unroll factors and their rank. It costs at most ``left`` DSP slices more.
     """

@@ -51,7 +51,9 @@ def weight_block_rams(memories: Memories, products: Any, lane_bits: Any, chain: 
 
 
 def block_rams(memories: Memories, width: Any, depth: Any) -> Any:
-    """Return the number of block RAMs (in halves) of a memory, 0 if LUTs are enough; arguments may be arrays.
+    """Return a memory's number of 36-kbit block RAMs, in steps of 0.5; 0 if LUTs store it. Arguments can be arrays.
+
+    Arrays are possible.
 
     Parameters
     ----------
@@ -71,7 +73,7 @@ def block_rams(memories: Memories, width: Any, depth: Any) -> Any:
 
 Kind = TypeVar("Kind", bound=Op)
 Beats = tuple[tuple[int, ...], ...]
-"""Type of the channel indices in each beat of one output pixel of a layer."""
+"""Type of a tuple, by beat of one output pixel of a layer, of tuples of the channel indices in the beat."""
 
 
 def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
@@ -395,7 +397,7 @@ def channel_fields(
 
 
 def rule_fields(op: Op, rule: Requantisation) -> dict[str, Any]:
-    """Return a dict of keyword arguments of a requantiser's configuration, with loaded parameters or not."""
+    """Return a dict of arguments of a requantiser's configuration that state ``rule``: factors, shifts, range, type."""
     return {
         "significand": tuple(rule.significand.tolist()),
         "shift": tuple(np.minimum(rule.shift, MAX_SHIFT).tolist() if op.loaded else rule.shift.tolist()),

@@ -119,7 +119,8 @@ class ComponentRow:
     path: LogicPath | None = None
     """`LogicPath`: the component's critical path; ``None`` if it was not measured, or the component has none."""
     title: str = ""
-    """Label of a component that the synthesis report lists without a layer; empty for others. Empty for all others."""
+    """Label of a component that the synthesis report lists without a layer, such as ``between the components``;
+    empty for all others."""
 
     @property
     def report_label(self) -> str:

@@ -29,8 +29,9 @@ MAX_WORKERS = 256
 ALONE = 120.0
 """Maximum seconds that a cluster may be without any worker before all its tasks fail."""
 _MAX_BYTES = 1 << 26
+"""Maximum size in bytes of each of a Dask scheduler's first messages."""
 _MAX_FRAMES = 1 << 12
-"""Maximum number of frames (byte blocks) in each of a Dask scheduler's first messages; `_MAX_BYTES`: maximum size."""
+"""Maximum number of frames (byte blocks) in each of a Dask scheduler's first messages."""
 _LOOP_THREAD = "IO loop"
 """Name of the thread that runs the event loop of Dask's client."""
 _LOOP_LOGGERS = ("tornado.application", "asyncio")

@@ -417,7 +417,7 @@ def test_cecconi_equals_a_simulation(seed: int) -> None:
         order = rng.choice(cecconi.ORDERS)
         found = cecconi.evaluate(problem, sizes, order)
         assert found.words == sum(literal_words(problem, sizes, order)), (problem, sizes, order)
-        steps = on_board.steps(problem, found)
+        steps = on_board.tile_steps(problem, found)
         assert problem.groups * (steps.fetched.sum() + steps.written.sum()) == found.words
         assert problem.groups * (steps.calls_in.sum() + steps.calls_out.sum()) == found.calls
         assert problem.groups * (steps.jumps_in.sum() + steps.jumps_out.sum()) == found.jumps

@@ -376,7 +376,7 @@ def test_buffers_by_the_rules() -> None:
     problem = Problem.parse("56x56x128->256 k3")
     nest = Nest.parse(problem, "Fw Fh X0=8 Y0=8 C0=16 K0=16 X1=56 Y1=56 C1=128 K1=256")
     # inputs: with the window (2), inside K0 and K1; weights: inside X0 Y0 and X1 Y1; outputs: inside the window, C0, C1
-    assert placement.rules(nest) == {"input": [2, 5, 9], "weights": [2, 6], "output": [0, 4, 8]}
+    assert placement.useful_positions(nest) == {"input": [2, 5, 9], "weights": [2, 6], "output": [0, 4, 8]}
     table = schedules.literal(nest)
     assert ("weights", 9, 8.0) in table
     assert ("output", 64, 32.0) in table

@@ -111,7 +111,7 @@ def test_a_picture_of_arrays_at_home_is_as_high_as_the_energy() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
     found = yang.codesign(Problem.parse("28x28x32->32 k3"), 64 << 10, levels=3, homed=True)
     axes = figure.subplots()
-    EnergyReport(name="a", blockings=[found])._homes(axes)
+    EnergyReport(name="a", blockings=[found])._draw_energies(axes)
     assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(found.per_mac)
     assert any("home" in text.get_text() for text in axes.get_legend().get_texts())
 

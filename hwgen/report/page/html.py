@@ -118,7 +118,7 @@ def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def digest(plan_json: str, network: Network | None = None) -> str:
-    """Return the SHA-256 of a plan, and of the network's integers if given, which identifies a design on its page."""
+    """Return the hexadecimal SHA-256 of a plan and, if given, of a network's integers, which identifies a design."""
     hash_of_design = hashlib.sha256(plan_json.encode())
     for layer in () if network is None else network.layers:
         _add(hash_of_design, layer)
