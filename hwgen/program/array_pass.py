@@ -189,7 +189,7 @@ class FixedProgram:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Tuple of numbers of instructions, constants, lookup words and slots; last, if constants are shared."""
+        """Tuple of numbers of instructions, constants, lookup words, slots; last, whether channels share constants."""
         return len(self.words), len(self.constants), len(self.lookups), self.slots, self.shares_constants
 
     @property

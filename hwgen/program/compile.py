@@ -161,7 +161,7 @@ class ProgramSchedule:
 
     @property
     def choices(self) -> Choices:
-        """Sequence of tilings by layer, one mapping per group of alternating layers, for `schedule` to repeat them."""
+        """List with a dict per group of alternating layers: tilings of each layer's passes, by the layer's name."""
         groups = [[self.tiled_passes[number] for number in group] for group in self.groups if group]
         return [
             {

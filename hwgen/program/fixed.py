@@ -35,7 +35,7 @@ from hwgen.program.layout import offset, value_bytes
 
 
 def range_of(kind: IntegerType) -> Range:
-    """Return the smallest and the largest value of an integer type."""
+    """Return, as a pair, the smallest and the largest value of an integer type."""
     return kind.minimum, kind.maximum
 
 
@@ -88,7 +88,7 @@ def operand_pass(op: Op, edge: str, source: FeatureMap, size: tuple[int, int], w
 def input_operands(
     writer: FixedProgramBuilder, op: Op, edges: Sequence[str], spread: int = 0
 ) -> tuple[list[Pass], dict[int, RegisterValue]]:
-    """Return a pair: passes that copy a layer's whole input maps to the fixed-point unit, and a dict of the values.
+    """Return a pair: passes that copy a layer's whole inputs to the fixed-point unit; dict of values by input index.
 
     The last ``spread`` inputs have one pixel for all pixels, and arrive first.
     """

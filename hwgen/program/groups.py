@@ -154,7 +154,7 @@ class Grouping:
         return self._engine.has_cores or self._engine.has_map_memory
 
     def _with_tilings_between(self) -> Grouping:
-        """Return a `Grouping`: a copy of this search that also tries tilings that are cheapest between busy neighbours.
+        """Return a copy of this `Grouping` that also tries tilings that are best if neighbours keep the array busy.
 
         It shares all results of this search.
         """
@@ -165,7 +165,7 @@ class Grouping:
     def groups(
         self, layers: Sequence[LayerPasses], max_layers: int = MAX_LAYERS, memory: MapMemoryModel | None = None
     ) -> list[JobGroup]:
-        """Return a list of groups of alternating jobs into which a network's layers divide with fewest total cycles.
+        """Return a list of the `JobGroup`s (layers with alternating jobs) of the division with the fewest total cycles.
 
         With one core and no map memory there are two searches, without and with the tilings that are the cheapest
         between other layers. The result is from the search whose layers take the fewest exact cycles.
@@ -350,7 +350,7 @@ class Grouping:
         single_cycles: Sequence[float],
         max_layers: int,
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Return a dict of groups of consecutive layers that may be faster with alternating jobs, by index of the end.
+        """Return a dict by end index of lists of (begin index, `JobGroup`) that may beat their layers one by one.
 
         Their passes are divided among cores as in the groups of single layers (``options``) that compute as many frames
         at once. The groups are listed by the index after their last layer, each with the index of its first layer.
@@ -441,7 +441,7 @@ class Grouping:
     def _tried_between(
         self, near: Sequence[tuple[TiledPass, ...]], position: int
     ) -> list[tuple[tuple[tuple[TiledPass, ...], ...], tuple[TiledPass, ...]]]:
-        """Return a list of sequences of groups to schedule, which differ in the tiling at ``position``, each with it.
+        """Return a list of pairs: sequence of groups with another tiling at ``position``, and that group's passes.
 
         Each comes with the passes of that group. The first sequence is the given one. The others take fewer cycles by
         an estimate that lets port and array work at the same time over all groups of the sequence.
@@ -492,7 +492,7 @@ class Grouping:
     def _all_in_strips(
         self, layers: Sequence[LayerPasses], single_cycles: Sequence[float], max_layers: int, memory: MapMemoryModel
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Return, as a dict by index of the end, groups of layers computed in strips (runs of rows) through map memory.
+        """Return a dict by end index of lists of (begin index, `JobGroup`): layers in strips through the map memory.
 
         The groups are listed as by `_all_together`.
         """
@@ -545,7 +545,7 @@ class Grouping:
     def _tried_in_strips(
         self, tasks: Sequence[Pass], inner: Sequence[str], free: int, single_cycles: float
     ) -> list[tuple[TiledPass, ...]]:
-        """Return a list of tilings of layers computed in strips (runs of rows) whose ring buffers fit ``free`` bytes.
+        """Return a list of tuples of each `TiledPass` of layers in strips whose ring buffers fit into ``free`` bytes.
 
         Their estimates are clearly below ``single_cycles``.
         """
@@ -600,7 +600,7 @@ class Grouping:
         return not any(task.name in self._fixed for task in tasks)
 
     def _tried_together(self, tasks: Sequence[Pass], single_cycles: float) -> list[tuple[TiledPass, ...]]:
-        """Return a list of tilings of alternating passes with estimated cycles clearly below ``single_cycles``.
+        """Return a list of tuples of each `TiledPass` of alternating passes, estimated clearly below ``single_cycles``.
 
         Boxes are the outer loop in one of them, and any loop in the other.
         """
@@ -678,7 +678,7 @@ class Grouping:
         self._cycles.update(zip(missing, cycles, strict=True))
 
     def _roots_of(self, groups: Sequence[Sequence[TiledPass]]) -> dict[str, tuple[str, int]]:
-        """Return a dict by map of passes: the stored map that contains it, and its first block (8 channels).
+        """Return a dict by map name of pairs: stored map that contains the map, and its first 8-channel block there.
 
         The edges of a single group are maps by themselves.
         """

@@ -170,7 +170,7 @@ def _fuse_layer(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLay
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:
-    """Return a dict by map: the stored map that contains it (itself or a concatenation), and its first block of 8.
+    """Return a dict by map name of pairs: stored map that holds it (itself or a concatenation), its first block there.
 
     The stored map is the map itself, a concatenation, or the scratch map of one. Scratch maps are among the maps.
     """

@@ -77,7 +77,7 @@ def _copy(task: Pass, row: EvenRun, column: EvenRun) -> Pass:
 
 
 def even_runs(sources: Mapping[int, int]) -> list[EvenRun]:
-    """Return a list of `EvenRun` objects: an output's rows or columns, evenly spaced, few runs, longest first.
+    """Return a list of few `EvenRun` objects, the longest first, that cover an output's rows (or columns).
 
     ``sources`` has the row of the input for each row of the output.
     """

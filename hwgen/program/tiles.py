@@ -664,7 +664,7 @@ class Estimator:
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return, as a tuple, arrays by tiling: loads per input box, double buffering, words in the buffer, and fit.
+        """Return four arrays by tiling: loads per box, whether double-buffered, buffer words, whether it fits.
 
         Words are counted per bank of the map buffer.
         """
