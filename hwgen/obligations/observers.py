@@ -63,7 +63,7 @@ def balance(name: str, largest: int, comes: str, leaves: str) -> list[str]:
 
 
 def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
-    """Return a list of Verilog lines: a counter that ``moves`` steps from 0 to ``last``, where ``NAME_ends`` is high.
+    """Return a list of Verilog lines: a counter from 0 to ``last`` of cycles with ``moves``; ``NAME_ends``: it wraps.
 
     ``last`` is ``count - 1`` by default. An expression must not exceed it.
     """

@@ -60,7 +60,7 @@ from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["CATALOGUE", "obligations", "of_component", "proofs", "proofs_of", "reasons_of", "sites"]
 
-#: Proofs by class of configuration. To add some, write a new file with its own ``PROOFS``, and a line here.
+#: Dictionary from class of configuration to its `Proofs`. To add some, write a file with ``PROOFS``, and a line here.
 CATALOGUE: dict[type, Proofs] = {
     **guard_proof.PROOFS,
     **fifo_proof.PROOFS,

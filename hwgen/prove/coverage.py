@@ -95,7 +95,7 @@ def coverage(
     covered = []
     for path, module in _instances("", modules[top], modules):
         own = shared.get(module, {}) | kinds.get(path, {})
-        reason = "" if any(own.values()) else _nearest(path, reasons)
+        reason = "" if any(own.values()) else _nearest_reason(path, reasons)
         ports = {
             port: text for name, text in reasons.items() for at, _, port in [name.partition(":")] if port and at == path
         }
@@ -103,7 +103,7 @@ def coverage(
     return covered
 
 
-def _nearest(path: str, reasons: Mapping[str, str]) -> str:
+def _nearest_reason(path: str, reasons: Mapping[str, str]) -> str:
     """Return why an instance, or the nearest one that contains it, has no functional property; else `UNKNOWN`."""
     steps: Sequence[str] = path.split(".") if path else []
     around = (".".join(steps[:count]) for count in range(len(steps), -1, -1))

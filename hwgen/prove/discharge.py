@@ -124,7 +124,7 @@ def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof
 
 
 def selected(pairs: Sequence[tuple[Obligation, Wrapped]], kinds: Sequence[str]) -> list[tuple[Obligation, Wrapped]]:
-    """Return a list of the obligations of the given kinds, and the ones that they rest on."""
+    """Return a list of the (obligation, wrapper) pairs whose kind is in ``kinds``, and the ones that they rest on."""
     bases = {
         (obligation.module, obligation.path, obligation.rests_on) for obligation, _ in pairs if obligation.kind in kinds
     }

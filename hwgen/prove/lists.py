@@ -53,7 +53,7 @@ class ObligationList:
 
 
 def read_lists(folder: Path) -> list[ObligationList]:
-    """Return all lists of proof obligations (``*.proofs.json``) in a folder that ``hwgen build`` wrote.
+    """Return a list of each `ObligationList` (``*.proofs.json``) in a folder that ``hwgen build`` wrote.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def read_lists(folder: Path) -> list[ObligationList]:
 
 
 def obligations_of(lists: Sequence[ObligationList]) -> list[tuple[Obligation, Wrapped]]:
-    """Return the proof obligations of a folder's lists, each with the Verilog wrapper to prove it on.
+    """Return a list of (`Obligation`, `Wrapped`) pairs: a folder's obligations, and the Verilog to prove each on.
 
     Raises
     ------

@@ -281,7 +281,7 @@ class _ModuleTexts:
         return words
 
     def seen(self, name: str, path: str) -> tuple[str, int]:
-        """Return a pair: an inner signal's name in the wrapper and its width, if the obligation reads the signal.
+        """Return a pair: ``name``, and the width in bits of the inner signal at ``path``, which the obligation reads.
 
         Raises
         ------

@@ -45,7 +45,7 @@ IN_FLIGHT = 8
 #: soon.
 MAX_SLIP_CYCLES = 64
 
-#: Divisor of the lower bound of a FIFO's depth: the second trial is deeper than the first by this share of it.
+#: Divisor of a FIFO depth's lower bound in beats: the second trial is deeper than the first by the quotient.
 FIRST_STEP = 64
 
 
@@ -165,7 +165,7 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
 
 
 def _paces(schedule: Schedule) -> Times:
-    """Return `Times`, per stream: the most average cycles per frame that keep the accelerator's throughput."""
+    """Return `Times`, one entry per stream: maximum average cycles per frame that keep the throughput."""
     interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
     return np.maximum(schedule.paces(), interval)
 
@@ -335,7 +335,7 @@ def _minimum_depth(
 
 
 def _costs_nothing(schedule: Schedule, on_time: bool, target: Times, paces: Times) -> bool:
-    """Return whether no frame ends later than its target, and no stream takes more cycles than its pace."""
+    """Return whether a trial is on time, delays no frame more than the previous one, and keeps every stream's pace."""
     if not on_time:
         return False
     slips = schedule.frame_ends[1:] - target[1:]

@@ -255,7 +255,7 @@ class RowCut:
         return found
 
     def _gains(self, system: System, frames: int, zone: int, period: int) -> dict[Any, Times] | None:
-        """Return a dict by sequence of frames' cycles per ``period`` strips; ``None`` if they do not repeat."""
+        """Return a dict by sequence of cycles per frame that ``period`` strips take; ``None`` if they do not repeat."""
         gains = {}
         for key, strips in self.strips.items():
             if strips.period:
@@ -270,7 +270,7 @@ class RowCut:
     def _shifts(
         self, system: System, waits: Sequence[Wait], frames: int, gains: Mapping[Any, Times], period: int
     ) -> dict[Any, Times]:
-        """Return a dict by sequence: how many cycles later events are in the whole schedule after each cut."""
+        """Return a dict by sequence of arrays: cycles that the whole schedule adds to events after 0, 1 .. cuts."""
         shifts = {key: np.append(0, np.cumsum(steps)) * (self.missing // period) for key, steps in gains.items()}
         for key in system.sequence_index:  # data waits lead from a sequence to one after it
             if key not in shifts:

@@ -417,7 +417,7 @@ def _compute(system, bounds, journal, sequence, limit, ordered):
 
 @_compiled
 def _solve(system, bounds, journal):
-    """Compute the cycle of every scheduled event, each after the events that it waits for.
+    """Compute the cycle of every scheduled event, after the events that it waits for; return a status code.
 
     A sequence is computed as far as its waits allow. Then the sequence that blocks it is computed, up to the event that
     is needed. ``asking`` is the stack of sequences that wait for each other in this way, and ``until`` holds the event
@@ -464,7 +464,7 @@ def _blocking(sequences, waits, tables, into, cursors, sequence):
 
 @_compiled
 def _solve_rest(system, bounds, journal):
-    """Compute the cycles of all events that do not depend on a circle of waits, once `_solve` has met such a circle."""
+    """Compute the cycles of events that depend on no circle of waits, as `_solve` met one; return a status code."""
     sequences = system[1]
     visits, progress = 0, True
     while progress:
@@ -484,7 +484,7 @@ def _solve_rest(system, bounds, journal):
 
 @_compiled
 def _recompute_events(system, out_of, readers, bounds, journal):
-    """Recompute the cycles of events affected by a changed constraint, and of all events that wait for them."""
+    """Recompute the cycles of events that a changed constraint delays, directly or not; return a status code."""
     times, sequences, waits, tables, _, _, cursors = system
     active = np.empty(len(sequences), np.int64)
     listed = np.zeros(len(sequences), np.bool_)

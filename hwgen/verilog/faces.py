@@ -47,7 +47,7 @@ class Elaborated(Elaboratable):
 
 
 def components(fragment: Any, top: str) -> dict[str, Elaboratable]:
-    """Return, as a dict, the Amaranth object, usually a component, that each module was elaborated from, by RTLIL name.
+    """Return a dict from each module's RTLIL name to the Amaranth object, usually a component, that it came from.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def _components(fragment: Any, path: str) -> Iterator[tuple[str, Elaboratable]]:
 
 
 def outputs(fragment: Any) -> dict[str, frozenset[str]]:
-    """Return, as a dictionary by the name of each instantiated foreign module, the set of its output ports' names."""
+    """Return a dict from the name of each instantiated foreign module to the set of its output ports' names."""
     foreign: dict[str, frozenset[str]] = {}
     for child, *_ in fragment.subfragments:
         foreign |= outputs(child)
@@ -234,7 +234,7 @@ def _members(component: Elaboratable | None) -> dict[str, _Member]:
 
 
 def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
-    """Return, as a dictionary by whole wire of an RTLIL module, its other names: the wires that are connected to it."""
+    """Return a dict from each whole wire of an RTLIL module to its other names: the wires connected to it."""
     aliases: dict[str, list[str]] = {}
     for connection in module.connections:
         left, right = connection.left, connection.right

@@ -266,7 +266,7 @@ class ModuleText:
 
     @cached_property
     def _cleared(self) -> set[str]:
-        """RTLIL names of addends that a multiplexer can set to zero, as at the start of an accumulation.
+        """Set of RTLIL names of addends that a multiplexer can set to zero, as at the start of an accumulation.
 
         Yosys puts the operand of a sum that is declared first on the carry chain. If that operand is a register, Yosys
         can merge the multiplexer and the sum, which the LUT counts of plans do not assume. Cleared summands are
@@ -634,7 +634,7 @@ def base(name: str) -> str:
 
 
 def plain(name: str) -> str:
-    """Return an RTLIL name as a Verilog identifier, which can be a reserved word. The result can be a reserved word."""
+    """Return an RTLIL name as a Verilog identifier, which can be a reserved word."""
     word = "".join(char if char.isascii() and (char.isalnum() or char == "_") else "_" for char in base(name))
     return f"n{word}" if not word or word[0].isdigit() else word
 

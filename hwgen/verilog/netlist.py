@@ -16,7 +16,7 @@ from itertools import pairwise
 from hwgen.errors import ToolError
 from hwgen.verilog.rtlil import Assign, Body, Cell, Design, Module, RtlilMemory, Sig, Switch, WireBits
 
-#: RTLIL operators whose low result bits depend only on the same low bits of their operands.
+#: Set of types of RTLIL operators whose low result bits depend only on the same low bits of their operands.
 MODULAR = {"$add", "$sub", "$mul", "$neg", "$not", "$and", "$or", "$xor", "$mux"}
 
 
@@ -274,7 +274,7 @@ class _Arrangement:
                 self.aliases.append(connection)
 
     def _rewrite(self, change: Callable[[Sig], Sig]) -> None:
-        """Apply a function to all signals that the module's operators, registers, memories and instances read."""
+        """Replace each signal that an operator, register, memory or instance reads by ``change(signal)``."""
         for wire, cell in self.operators.items():
             self.operators[wire] = _change_inputs(cell, change)
         for wire, cell in self.flip_flops.items():

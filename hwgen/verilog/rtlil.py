@@ -176,7 +176,7 @@ class _Reader:
             elif word == "process":
                 self._take_attributes()
                 body, _ = self._body("end")
-                module.processes.append(Process((*body[:1], *_filled(body[1:]))))
+                module.processes.append(Process((*body[:1], *_without_empty_assignments(body[1:]))))
             elif word == "connect":
                 module.connections.append(self._assign(rest))
             elif word == "end":
@@ -237,7 +237,7 @@ class _Reader:
         while line != "end":
             patterns = tuple(text.strip().partition("'")[2] for text in line[5:].split(",") if text.strip())
             body, line = self._body("case", "end")
-            cases.append((patterns, _filled(body)))
+            cases.append((patterns, _without_empty_assignments(body)))
         return Switch(self._sig(test), tuple(cases))
 
     def _assign(self, rest: str) -> Assign:
@@ -264,7 +264,7 @@ class _Reader:
         return tuple(reversed(chunks))
 
 
-def _filled(body: Body) -> Body:
+def _without_empty_assignments(body: Body) -> Body:
     """Return RTLIL statements without assignments to zero bits."""
     return tuple(statement for statement in body if not isinstance(statement, Assign) or statement.left)
 

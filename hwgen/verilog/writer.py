@@ -89,7 +89,8 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-#: Cells without a combinational path from an input to an output. Amaranth treats instances as such cells.
+#: Tuple of classes of Amaranth's netlist cells without a combinational path from an input to an output. Amaranth treats
+#: instances as such cells.
 _PATHLESS = (_nir.Top, _nir.FlipFlop, _nir.SyncReadPort, _nir.Instance)
 
 

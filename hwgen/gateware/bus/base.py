@@ -97,7 +97,7 @@ class BusShellConfig(ForDevice):
     @property
     @abstractmethod
     def parameters(self) -> Mapping[str, Mapping[str, str]]:
-        """Vivado's interface parameters as strings by key, for each bus or port by name.
+        """Mapping from a bus's or port's name to its Vivado interface parameters, a mapping from key to text.
 
         UG994, Common Internal Bus Interfaces, lists them.
         """

@@ -14,7 +14,7 @@ VERSION = 0x0001_0001
 #: a 4 KiB boundary.
 BASE_BITS = BORDER_BYTES.bit_length() - 1
 
-#: Description of each reason for the end of an engine's run, by error code.
+#: Dictionary from `Error` code to text: why an engine's run ended.
 ERRORS = {
     Error.NONE: "none",
     Error.READ_SLAVE: "memory answered a read with SLVERR",

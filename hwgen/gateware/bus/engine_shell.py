@@ -75,7 +75,7 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def port_names(self) -> dict[str, str]:
-        """Prefix of the names of the wrapper's ports to memory, by the member of the shell: ``mem``, or ``mem_0`` .."""
+        """Dictionary from the shell's memory bus, ``mem`` or ``mem_0`` .., to the wrapper's prefix of port names."""
         ports = self.engine.ports
         suffixes = [f"_{index}" for index in range(ports)] if ports > 1 else [""]
         return {f"mem{suffix}": f"{MEMORY}{suffix}" for suffix in suffixes}

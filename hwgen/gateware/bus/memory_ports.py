@@ -156,7 +156,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         return turn
 
     def _elaborate_requests(self, m: Module, channel: str, room: Value | list[Value]) -> tuple[list[Value], Value]:
-        """Add a request register per port; the ports take the bus's requests of a channel ("ar" or "aw") in turn.
+        """Add the ports' request registers of channel "ar" or "aw", filled in turn; return accept flags and the kind.
 
         ``room`` is whether the queue of request kinds has room: one flag, or one per port. (The kind is whether the
         request's beats have all bytes of the bus.) Return a list with a flag per port, whether it takes a request in
@@ -187,7 +187,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         return takes, wide
 
     def _free_beats(self, m: Module, name: str, push: Value, pop: Value) -> Value:
-        """Add a counter of the free beats of a port's buffer; return a `Value`: whether there is one, registered."""
+        """Add a counter of the free beats of a port's buffer; return a registered bit: the buffer has room."""
         free = Signal(range(self.config.depth + 1), name=f"{name}_free_beats", init=self.config.depth)
         has_room = Signal(name=f"{name}_has_room", init=1)
         with m.If(pop & ~push):

@@ -163,7 +163,7 @@ def identity_registers(identity: int, version: int, build_hash: int) -> tuple[Re
 def registers_of(
     inputs: Sequence[str], outputs: Sequence[str], build_hash: int, *, weights: bool = False
 ) -> tuple[Register, ...]:
-    """Return the tuple of registers of a streaming accelerator's bus wrapper (name, offset, fields), by offset.
+    """Return a tuple of each `Register` of a streaming accelerator's bus wrapper, sorted by byte offset.
 
     Parameters
     ----------

@@ -194,8 +194,8 @@ class Repack(ConfiguredComponent[RepackConfig]):
         slots = [Signal(width, name=f"slot_{index}", reset_less=True) for index in range(depth)]
         level = Signal(range(depth + 1), name="units_held")
         take, give = Signal(name="input_transfer"), Signal(name="output_transfer")
-        input_units, _ = _sizes(m, "input", config.takes, unit, take)
-        output_units, last = _sizes(m, "output", config.gives, unit, give)
+        input_units, _ = _add_piece_counter(m, "input", config.takes, unit, take)
+        output_units, last = _add_piece_counter(m, "output", config.gives, unit, give)
         m.d.comb += [
             self.i.ready.eq(level <= depth - config.takes.max_values // unit),
             take.eq(self.i.valid & self.i.ready),
@@ -230,7 +230,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
         return slots[index] if value is None else value
 
 
-def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
+def _add_piece_counter(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
     """Add a counter of a frame's pieces; return a pair: the current piece's size in units, and if it is the last."""
     piece, last = Signal(range(pieces.count), name=f"{name}_piece_index"), Signal(name=f"{name}_is_last")
     m.d.comb += last.eq(piece == pieces.count - 1)

@@ -21,7 +21,7 @@ def obligations(config: RepackConfig, site: Site) -> list[Obligation]:
     return [_occupancy(config, site), _tokens(config, site), _progress(config, site)]
 
 
-def _counters(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
+def _counter_lines(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
     """Return a list of Verilog lines that count a frame's pieces (beats or words) on one side (``SIDE_size``)."""
     folds, final = len(pieces.sizes), f"({side}_piece == {pieces.count - 1})"
     sizes = "".join(f"{side}_fold == {fold} ? {size // unit} : " for fold, size in enumerate(pieces.sizes[:-1]))
@@ -35,11 +35,11 @@ def _counters(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
     ]
 
 
-def _observer(config: RepackConfig) -> list[str]:
-    """Return a list of Verilog lines: an observer that counts a proof's units arriving, leaving and ``stored``."""
+def _observer_lines(config: RepackConfig) -> list[str]:
+    """Return a list of Verilog lines of an observer that counts units of values: arriving, leaving and ``stored``."""
     return [
-        *_counters("in", config.takes, config.unit, "i__valid & i__ready"),
-        *_counters("out", config.gives, config.unit, "o__valid & o__ready"),
+        *_counter_lines("in", config.takes, config.unit, "i__valid & i__ready"),
+        *_counter_lines("out", config.gives, config.unit, "o__valid & o__ready"),
         f"wire {bits_for(config.depth)} arriving = i__valid & i__ready ? in_size : 0;",
         f"wire {bits_for(config.depth)} leaving = o__valid & o__ready ? out_size : 0;",
         *balance("stored", 2 * config.depth, "arriving", "leaving"),
@@ -74,7 +74,7 @@ def _occupancy(config: RepackConfig, site: Site) -> Obligation:
     return site.obligation(
         "occupancy",
         f"The converter stores the units that came and have not left, at most {config.depth}, and offers no others.",
-        observer=tuple(_observer(config)),
+        observer=tuple(_observer_lines(config)),
         invariants=_counter_facts(config, site),
         asserts={
             "no more units are stored than there are registers": f"stored <= {config.depth}",
@@ -99,7 +99,7 @@ def _tokens(config: RepackConfig, site: Site) -> Obligation:
         "tokens",
         "Every value leaves once, in order, pieces have their sizes, and last marks the last piece of a frame.",
         observer=(
-            *_observer(config),
+            *_observer_lines(config),
             "wire mark = $anyseq;",
             f"wire {bits_for(units_in - 1)} lane = $anyseq;",
             f"reg is_marked = 0; reg {bits_for(2 * depth)} ahead = 0;",
@@ -130,7 +130,7 @@ def _progress(config: RepackConfig, site: Site) -> Obligation:
     return site.obligation(
         "progress",
         "A stored whole piece is valid at the output; while there is none, an arriving piece is accepted.",
-        observer=tuple(_observer(config)),
+        observer=tuple(_observer_lines(config)),
         invariants=_counter_facts(config, site)
         | {"no more units are stored than there are registers": f"stored <= {config.depth}"},
         asserts={

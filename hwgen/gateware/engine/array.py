@@ -56,9 +56,9 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def select_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the array's readout address: slot (stored sums), lanes (pixels), and block of 8 maps.
+    """Return the Amaranth layout of the array's readout address: slot of sums, lane (pixel) per word, block of 8 maps.
 
-    Each lane has 8 sums, and all have the same slot and block.
+    A word has 8 sums of one lane; all words have the same slot and block.
     """
     lanes = data.ArrayLayout(range(config.pixels), config.beat_words)
     return data.StructLayout({"slot": range(config.slots), "lanes": lanes, "block": range(config.blocks)})
@@ -446,7 +446,7 @@ class Array(ConfiguredComponent[EngineConfig]):
             m.d.sync += sums.word_select(word, len(stored[0])).eq(_or_tree(joined))
 
     def _select_lanes(self, m: Module, word: int) -> list[Value]:
-        """Return a list of bits by lane and 8-map block, delayed: readout word ``word`` has the lane's sums."""
+        """Return a list of bits, one per lane and 8-map block: whether readout word ``word`` selects that lane."""
         config, lane = self._config, self.select.lanes[word]
         picks = []
         for index in range(config.pixels):

@@ -61,7 +61,7 @@ class JobFieldRule:
 
     @property
     def read_fields(self) -> tuple[str, ...]:
-        """Tuple of names (``part.name``) of all job fields that the rule reads: values, bit lengths, factors."""
+        """Tuple of names (``part.name``) of all job fields that the rule reads, as values, bit lengths or factors."""
         return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
 
@@ -80,8 +80,8 @@ def _load_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
         "x_rows and x_words must not be 0 where x_blocks is not",
     )
     words = engine.cores * engine.pixels * engine.map_words
-    yield _fits("load", ("x_blocks", "x_rows", "x_words"), words)
-    yield _fits(
+    yield _product_limit("load", ("x_blocks", "x_rows", "x_words"), words)
+    yield _product_limit(
         "load",
         ("x_blocks", "x_rows", "x_words"),
         engine.cores * engine.addend_words,
@@ -125,7 +125,7 @@ def _compute_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
             f"{name} must not be 0 where groups is not",
         )
     for name, value, maximum in (("channelwise", 0, CHAIN), ("channelwise", 1, LANES)):
-        yield _fits(
+        yield _product_limit(
             "compute",
             ("folds", "kernel_rows", "kernel_columns", "channels"),
             maximum * engine.weight_steps,
@@ -137,7 +137,7 @@ def _compute_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
         lambda _, groups, stride: (groups != 0) & ((stride < STRIDES[0]) | (stride > STRIDES[-1])),
         f"stride must be from {STRIDES[0]} to {STRIDES[-1]}",
     )
-    yield _fits(
+    yield _product_limit(
         "compute",
         ("groups", "folds"),
         engine.slots,
@@ -188,7 +188,7 @@ def _store_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
         lambda _, blocks, rows, words: (blocks != 0) & ((rows == 0) | (words == 0)),
         "rows and words must not be 0 where blocks is not",
     )
-    yield _fits("store", ("blocks", "rows", "words"), engine.cores * engine.output_words)
+    yield _product_limit("store", ("blocks", "rows", "words"), engine.cores * engine.output_words)
 
 
 def _counts_earlier_jobs(part: str, count: str) -> JobFieldRule:
@@ -204,7 +204,7 @@ def _banks(engine: EngineConfig, part: str, some: str, names: tuple[str, ...]) -
         )
 
 
-def _fits(
+def _product_limit(
     part: str,
     factors: tuple[str, ...],
     maximum: int,
@@ -213,11 +213,13 @@ def _fits(
     where: Callable[..., Any] = lambda: 1,
     why: str = "",
 ) -> JobFieldRule:
-    """Return the `JobFieldRule` that a product of fields is at most ``maximum``, by the sum of their bit lengths.
+    """Return a `JobFieldRule` that limits a product of k fields to about ``maximum``, by their total bit length.
 
-    A product of k numbers with n bits in all is at least ``2**(n - k)``. The rule rejects every product of at least
-    ``2**k`` times the maximum, and accepts every product that fits. With a first factor of 0, nothing is moved and the
-    rule holds.
+    It accepts every product up to ``maximum``, and rejects every product of at least ``2**k`` times as much; between
+    these two it may do either.
+
+    A product of k numbers with n bits in all is at least ``2**(n - k)``. With a first factor of 0, nothing is moved and
+    the rule holds.
     """
     return JobFieldRule(
         only,
@@ -400,7 +402,7 @@ class _FieldReader:
         return self._shared[fields, last]
 
     def product(self, field: str, factor: int) -> Value:
-        """Add a multiplier of a stored job field by a constant, of shifts and adders; return the product's register."""
+        """Add a multiplier of a stored job field by a constant; return its product, a registered `Signal`."""
         value = self.field(field, -1)
         name = f"{field.replace('.', '_')}_times_{factor}"
         product = Signal(len(value) + factor.bit_length(), name=name, reset_less=True)

@@ -93,7 +93,7 @@ def obligations(unit: CheckUnit, site: Site) -> list[Obligation]:
 
 
 def _word_lines(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
-    """Return a triple: observer lines (Verilog) that count a job's words; assumption of gaps; invariants.
+    """Return a triple: Verilog lines that count a job's words; dict of the assumed gap of jobs; dict of invariants.
 
     ``index`` is the index of the current word, ``index_1`` and ``index_2`` are its values one and two cycles earlier,
     and ``was_1`` and ``was_2`` say whether a word arrived then. ``jobs`` is the number of jobs that have arrived.
@@ -153,7 +153,7 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
     delays = 3 if rule.lengths else 2
     lines += register("due", f"word__valid & (index == {last})")
     lines += stages("due", 1, "due & breaks", delays, resets=True)
-    invariants = _stored(site, rule, last, word_of, fields, offsets)
+    invariants = _stored_field_invariants(site, rule, last, word_of, fields, offsets)
     needs_number = any("number" in condition for condition in conditions)
     if needs_number:
         waiting = " + ".join(["24'd0", *_VERDICT_STAGES])
@@ -177,7 +177,7 @@ def _length(field: str, width: int) -> str:
     return "(" + " : ".join([*(f"{field}[{bit}] ? 64'd{bit + 1}" for bit in reversed(range(width))), "64'd0"]) + ")"
 
 
-def _stored(
+def _stored_field_invariants(
     site: Site,
     rule: JobFieldRule,
     last: int,

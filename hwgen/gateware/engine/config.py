@@ -47,9 +47,10 @@ PARAMETER_LAYOUT = data.StructLayout({"tables": 1, "index": 12, "data": 64})
 
 
 class Variant(IntEnum):
-    """Variant of the engine's job format: which optional fields a job (descriptor) has."""
+    """Format of an engine's jobs (descriptors), one of three: one core, several cores, one core with map memory."""
 
     ONE_CORE = 0
+    """Job format without optional fields, for engines with one core and no on-chip feature map memory."""
     CORES = 1
     """Job format of engines with several cores: it has fields that divide a layer among the cores."""
     MAP_MEMORY = 2
@@ -249,7 +250,10 @@ class EngineConfig(OnDevice):
 
     @property
     def row_words(self) -> int:
-        """Number of 8-byte words in a row of the on-chip map memory: two bus beats, at most 8 and ``pixels``."""
+        """Number of 8-byte words in a row of the on-chip map memory: two bus beats, but at most 8 and ``pixels``.
+
+        It is a power of two.
+        """
         return min(2 * self.bus_words, max(BUS_BYTES) // LANES, 1 << (self.pixels.bit_length() - 1))
 
     @property
@@ -264,7 +268,7 @@ class EngineConfig(OnDevice):
 
     @property
     def variant(self) -> Variant:
-        """Variant of the job format that this engine uses: which optional fields a job has."""
+        """`Variant` of this engine's jobs, their format: for one core, several cores, or one core with a map memory."""
         if self.has_cores:
             return Variant.CORES
         return Variant.MAP_MEMORY if self.has_map_memory else Variant.ONE_CORE
@@ -325,7 +329,7 @@ class EngineConfig(OnDevice):
 
     @property
     def weight_copies(self) -> int:
-        """Number of consecutive array cycles whose weights lie in different banks, to write a bus beat at once.
+        """Number of array cycles whose weights all weight banks store at one address, to write a bus beat at once.
 
         It is the smallest power of two whose weights have at least as many words as a beat.
         """

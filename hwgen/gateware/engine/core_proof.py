@@ -323,7 +323,10 @@ def _by_block(index: str, name: str, blocks: int) -> str:
 
 
 def _lanes(engine: EngineConfig) -> list[str]:
-    """Return a list of observer lines (Verilog) with each pixel's array lane: ``stride * index % pixels``."""
+    """Return a list of observer lines (Verilog): each pixel's expected lane, and the lane that the array selects.
+
+    The expected lane is ``stride * index % pixels``.
+    """
     lanes, words = engine.pixels, engine.beat_words
     fields: Mapping[Any, data.Field] = dict(select_layout(engine))
     base, bits = fields["lanes"].offset, max(1, (lanes - 1).bit_length())
@@ -462,7 +465,7 @@ def _lane_claims(engine: EngineConfig) -> dict[str, str]:
 
 
 def _reasons(config: CoreConfig, _site: Site) -> Mapping[str, str]:
-    """Return, by instance name, the reasons why components of the compute core have no functional property."""
+    """Return a dict by instance name of texts: why components of the compute core have no functional property."""
     return {
         "": "connections of several cores are proved in part" if config.engine.has_cores else "",
         "lanes": "which lanes compute a pixel is simulated",

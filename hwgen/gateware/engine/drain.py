@@ -306,7 +306,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         return Mux(one_word, 1, self._config.beat_words) if self._config.beat_words > 1 else Const(1)
 
     def _elaborate_pixels(self, m: Module, start: Signal) -> _PixelSelection:
-        """Count a pixel group's selections (a pixel per lane); return `_PixelSelection`: pixels per one, group end."""
+        """Add the counter of selections in a pixel group; return `_PixelSelection`: pixels per selection, group end."""
         all_pixels, words = self._config.pixels, self._config.beat_words
         one_word = Const(1)
         if words > 1:
@@ -338,7 +338,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         next_stride, stride = self._elaborate_stride(m, following, start)
 
         def apart(distance: int, stride: Value) -> Value:
-            """Return how many array lanes apart, modulo their number, pixels are that lie ``distance`` apart."""
+            """Return the distance in array lanes, modulo their number, of two pixels that are ``distance`` apart."""
             return Array(distance * lanes % pixels for lanes in (0, *STRIDES))[stride]
 
         step = Mux(one_word, stride, apart(words, stride)) if words > 1 else stride
@@ -388,7 +388,7 @@ class DrainController(ConfiguredComponent[EngineConfig]):
         return last_fold
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> tuple[Value, Signal]:
-        """Add a memory by slot of sums; return a pair: lane distances of the pixel groups drained next and now."""
+        """Add a memory of each slot's stride (lanes between pixels); return strides of the next and current group."""
         m.submodules.strides = strides = ram(self._config.device, 3, self._config.slots, "lut")
         to, of = write_port(strides), read_port(strides, domain="comb")
         stride = Signal(3, name="group_stride", reset_less=True)

@@ -60,7 +60,7 @@ class EngineDesign:
 
     @property
     def titles(self) -> Mapping[str, str]:
-        """Titles of the engine's components for reports, by instance name."""
+        """Mapping from a component's instance name to its title in reports, for all of the engine's components."""
         numbers = [f" {core}" for core in range(self.engine.cores)] if self.engine.has_cores else [""]
         return {
             name: title + (number if name not in self._TITLES else "")

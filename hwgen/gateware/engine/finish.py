@@ -422,7 +422,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return Array(read)[delayed(m, "addend_bank", address[:bits], self.config.operand_cycles)]
 
     def _elaborate_parameters(self, m: Module, lane: int, write: Any) -> list[Value]:
-        """Add a lane's parameter memories; return list of bias and, some cycles later, significand and shift."""
+        """Add a lane's parameter memories; return a list: bias, and the scale's significand and shift in one value."""
         config, beat, into = self.config, self.beats.payload, write.payload
         depth, cycles = config.engine.parameter_words, config.parameter_cycles
         first = config.sum_cycles - cycles

@@ -86,7 +86,7 @@ class Rounding(IntEnum):
 
 
 class Arrival(IntEnum):
-    """Format of the sums that the array sends to the fixed-point unit: whole values, or single bytes of values.
+    """Format of the sums that the array sends to the fixed-point unit: whole sums, or bytes of (un)signed values.
 
     The highest byte of a value arrives first.
 
@@ -125,7 +125,7 @@ def instruction_word(**values: int) -> int:
 
 
 def run_cycles(engine: EngineConfig, pixels: Any, instructions: Any) -> Any:
-    """Return the cycles that a program takes (integer or array), by numbers of pixels and instructions.
+    """Return the cycles (integer or array) of a job's program in the fixed-point unit: by pixels and instructions.
 
     Without instructions, it takes 0 cycles. The program delays the job's ``finished`` by as much.
     """
@@ -494,6 +494,6 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
 
     @staticmethod
     def _chosen(values: Sequence[Value], index: Value) -> Value:
-        """Return the multiplexer of four values that the two lowest bits of ``index`` select."""
+        """Return a multiplexer's output: the one of four values that the two lowest bits of ``index`` select."""
         pairs = [Mux(index[0], values[number + 1], values[number]) for number in (0, 2)]
         return Mux(index[1], pairs[1], pairs[0])

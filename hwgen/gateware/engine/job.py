@@ -49,9 +49,9 @@ COUNT_BITS = 24
 
 
 def _bits(width: int, *, signed: bool = False, **others: int) -> Any:
-    """Return a dataclass field of ``width`` bits in a job; keywords give its width in other formats, 0 for none.
+    """Return a dataclass field for a job's field of ``width`` bits, or other widths in the job formats of ``others``.
 
-    ``others`` has names of `Variant`, in lower case. Jobs of a variant lack a field with a width of 0.
+    ``others`` has names of `Variant`, in lower case. Jobs of a format lack a field with a width of 0.
     """
     widths = tuple(others.get(variant.name.lower(), width) for variant in Variant)
     return field(default=0, metadata={"widths": widths, "signed": signed})
@@ -332,13 +332,13 @@ class Compute(JobPart):
     """
     dilation_columns: int = _bits(8)
     column_words: int = _bits(8, signed=True)
-    """Map buffer distance of horizontally adjacent taps: number of words per bank, without `column_rest` banks."""
+    """Map buffer distance of horizontally adjacent taps, in pixels, divided by ``pixels``: the quotient, in words."""
     column_rest: int = _bits(8)
-    """Map buffer distance of horizontally adjacent taps: number of banks beyond ``column_words`` words."""
+    """Map buffer distance of horizontally adjacent taps, in pixels, divided by ``pixels``: the remainder, in banks."""
     row_words: int = _bits(16, signed=True)
-    """Map buffer distance of vertically adjacent taps: number of words per bank, without `row_rest` banks."""
+    """Map buffer distance of vertically adjacent taps, in pixels, divided by ``pixels``: the quotient, in words."""
     row_rest: int = _bits(8)
-    """Map buffer distance of vertically adjacent taps: number of banks to add to ``row_words`` whole words."""
+    """Map buffer distance of vertically adjacent taps, in pixels, divided by ``pixels``: the remainder, in banks."""
     plane: int = _bits(15)
     """Number of words, in each map buffer bank, between successive blocks of 8 channels."""
     members: int = _cores_bits(3)
@@ -478,7 +478,7 @@ class Job:
         return cls(load=unpacked[0], compute=unpacked[1], drain=unpacked[2], store=unpacked[3])
 
 
-#: Class of each part of an engine's job, by the part's name in `Job`, in memory order.
+#: Dictionary from each part's name in `Job` to its class, a `JobPart`, in memory order.
 PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
 
 
@@ -565,7 +565,7 @@ class Access:
         return min(begin for begin, _ in found), max(end for _, end in found)
 
     def _team_span(self, job: Job, team: int, blocks: int, rows: int, words: int) -> tuple[int, int] | None:
-        """Return a pair: byte addresses at which a team's (group of cores') accesses begin and end, or ``None``."""
+        """Return a pair: byte addresses of a team's (group of cores') first access and after its last, or ``None``."""
         first, end = 0, rows
         if height := self._value(job, self.height, 0):
             top = self._value(job, self.top) + team * self._value(job, self.advance)
@@ -587,7 +587,7 @@ class Access:
 
 
 def accesses(engine: EngineConfig) -> tuple[Access, ...]:
-    """Return a tuple of the memory regions that an engine job accesses: input map, weights, parameters, results."""
+    """Return a tuple of each `Access` (memory region) of an engine's job: input map, weights, parameters, results."""
     word_bytes = WORD_BITS // 8
     loaded: dict[str, Any] = {}
     stored: dict[str, Any] = {}

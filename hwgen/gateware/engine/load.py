@@ -122,10 +122,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return (self.part.payload.x_blocks == 0) | (jobs <= self.others_loaded)
 
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
-        """Choose a job's next memory region (map, weights, parameters) to be split into bursts.
-
-        Return the region's destination, and whether it is the job's last.
-        """
+        """Select a job's next memory region (map, weights, parameters); return its `Target` and a flag of the last."""
         part, box = self.part.payload, bursts.i.payload
         past = Signal(2, name="boxes_done")  # bit 0: the map; bit 1: the weights
         target, last_box = Signal(Target, name="target"), Signal(name="is_last_box")
@@ -244,10 +241,9 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
     def _elaborate_first_lane(
         self, m: Module, burst: data.View, target: Any, address: Signal, bank: Signal
     ) -> tuple[Value, Value, Value]:
-        """Return a triple: buffer address and bank of a row's first bus beat, which may begin before its first word.
+        """Return a triple for a row's first bus beat: buffer address, bit that subtracts 1 from it, and bank.
 
-        ``address`` and ``bank`` belong to the row's first word. The second result says whether the beat's first lane is
-        in the word before the returned address.
+        ``address`` and ``bank`` belong to the row's first word; the beat may begin before this word.
 
         Steps of weights, and words of the addend buffer, are spread over banks.
         """
@@ -407,7 +403,7 @@ class PlacementUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module, bank: Signal) -> tuple[Signal, Signal]:
-        """Return a tuple: for the next beat, a bit that its buffer address is one higher, and its bank index.
+        """Return a pair for the beat after this one: bit that its buffer address is one higher, and its bank index.
 
         A wide beat passes as many banks as it has words.
         """

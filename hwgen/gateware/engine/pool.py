@@ -150,9 +150,9 @@ class Pool(ConfiguredComponent[PoolConfig]):
         return m
 
     def _elaborate_walk(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
-        """Count an input word's position; return bits of odd row, odd column and surplus, block and column pair.
+        """Count an input word's position; return odd-row and odd-column bits, block, pair address and pixel surplus.
 
-        The block is an index in the pixel, and the pair is the memory address of a pair of pixels.
+        The block is an index in the pixel, and the pair address is the memory address of a pair of pixels.
 
         The surplus is the number of input pixels less the number of pooled pixels before this word.
         """

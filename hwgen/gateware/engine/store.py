@@ -183,7 +183,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
     def _elaborate_cores(self, m: Module, burst: data.View, take: Signal) -> Value:
         """Register the core whose words a burst stores; return a bit: a new block keeps the buffer address.
 
-        Return whether a new block has the same buffer address as the previous one, in the next core of the team.
+        Then it is the previous block's address, in the next core of the team.
         """
         part, cores = self.part.payload, range(self.config.cores)
         first, member = Signal(cores, name="team_core", reset_less=True), Signal(cores, name="member", reset_less=True)

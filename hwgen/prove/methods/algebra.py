@@ -34,7 +34,7 @@ _SCRIPT = (
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
-    """Return a `Verdict`: proved if assertions, equations after ``structure["cycles"]`` cycles, hold as polynomials.
+    """Return the `Verdict` on assertions, equations of words after ``structure["cycles"]`` cycles, by polynomials.
 
     ``structure["held"]`` names accumulators, with the number of past cycles to follow each. What is not proved after
     some seconds is simulated with random inputs: the polynomials of a wrong circuit can grow and grow. The computation

@@ -37,7 +37,7 @@ _SCRIPT = (
 _RUNS = 256
 """Number of random runs that are simulated in parallel."""
 _MORE_CYCLES = 8
-"""Number of cycles of a random run from the first cycle with checked assertions."""
+"""Number of cycles of a random run beyond the obligation's ``structure["cycles"]``."""
 _DRAWS = 4
 """Number of draws of one cycle's random inputs until a run that breaks an assumption is given up."""
 _SECONDS = 30.0
@@ -72,7 +72,7 @@ def refutation(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline:
         return None
     end = time.thread_time() + min(deadline.left, _SECONDS)
     for cycle in range(obligation.structure.get("cycles", 0) + _MORE_CYCLES):
-        if (line := runs.failing()) is not None:
+        if (line := runs.failing_line()) is not None:
             return cycle, own.fact_at(line)
         if time.thread_time() > end:
             return None
@@ -107,7 +107,7 @@ class RandomRuns:
         if any(len(bits) >= _MAX_BITS for nets in numbers for bits in nets.values()):
             raise ValueError("a number is too wide")
         drivers = {bit: name for name, cell in self._cells.items() for bit in _output(cell)}
-        self._order = self._sorted(drivers)
+        self._order = self._sorted_cells(drivers)
         inputs = [port["bits"] for port in document["ports"].values() if port["direction"] == "input"]
         words = [*inputs, *(_output(cell) for cell in self._cells.values() if cell["type"] == "$anyseq")]
         read = {bit for cell in self._cells.values() for bits in cell["connections"].values() for bit in bits}
@@ -136,7 +136,7 @@ class RandomRuns:
         """Return the current values of some nets in all runs, a boolean array (bits, runs)."""
         return self._values[self._rows(bits)]
 
-    def failing(self) -> int | None:
+    def failing_line(self) -> int | None:
         """Return the wrapper line of an assertion that fails now in some run; ``None`` if none does."""
         for cell in self._cells.values():
             line = _LINE.search(cell["attributes"].get("src", "")) if cell["type"] == "$assert" else None
@@ -149,7 +149,7 @@ class RandomRuns:
         self._values[self._outputs] = self._values[self._inputs]
         self._draw()
 
-    def _sorted(self, drivers: Mapping[Any, str]) -> list[tuple[Rule, list[np.ndarray], np.ndarray, Any]]:
+    def _sorted_cells(self, drivers: Mapping[Any, str]) -> list[tuple[Rule, list[np.ndarray], np.ndarray, Any]]:
         """Return a list of combinational cells in topological order: (rule, input rows, output rows, parameters)."""
         logic = {name: cell for name, cell in self._cells.items() if cell["type"] in _LOGIC}
         before = {
@@ -174,7 +174,7 @@ class RandomRuns:
         return order
 
     def _rows(self, bits: Sequence[Any]) -> np.ndarray:
-        """Return an array of the row indices of bits in the value table; each use of a bit without value has its own.
+        """Return an array of the rows in the table of values that hold a word's bits.
 
         Each use of a bit without a value is a bit of its own.
         """
@@ -193,7 +193,7 @@ class RandomRuns:
         wrong = np.ones(_RUNS, bool)
         for _ in range(_DRAWS):
             for rows in self._free:
-                self._values[rows] = np.where(wrong, self._word(len(rows)), self._values[rows])
+                self._values[rows] = np.where(wrong, self._random_words(len(rows)), self._values[rows])
             for rows in self._resets:
                 self._values[rows] = np.where(wrong, self._rng.random((len(rows), _RUNS)) < 1 / 64, self._values[rows])
             for compute, ports, output, parameters in self._order:
@@ -204,8 +204,8 @@ class RandomRuns:
                 break
         self._are_lawful &= ~wrong
 
-    def _word(self, width: int) -> Bits:
-        """Return random words, one per run; every fourth is the smallest or largest number, signed or unsigned."""
+    def _random_words(self, width: int) -> Bits:
+        """Return random words, one per run; every fourth run has the smallest or largest number, signed or unsigned."""
         word = self._rng.integers(0, 2, (width, _RUNS)).astype(bool)
         low, sign = self._rng.integers(0, 2, (2, _RUNS)).astype(bool)
         word[:, ::4] = low[::4]

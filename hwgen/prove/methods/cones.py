@@ -85,7 +85,7 @@ class Cone:
         return self._known[one, other]
 
     def unrolled(self, circuit: Circuit, roots: Sequence[tuple[int, int]]) -> list[int]:
-        """Return a list of a circuit's literals in given cycles, as this cone's literals over earlier inputs."""
+        """Return a list of this cone's literals for a circuit's (literal, cycle) pairs ``roots``, over its inputs."""
         values: dict[tuple[int, int], int] = {}
         stack = [(literal >> 1, cycle) for literal, cycle in roots]
         while stack:

@@ -24,8 +24,7 @@ __all__ = ["MAX_TERMS", "check", "parity"]
 MAX_TERMS = 1 << 20
 _ENGINE = "sums modulo 2"
 _ONE = 0
-"""Product of no variables, which is 1; products are integers whose set bits are their variables. A product is a number
-whose bits are its variables."""
+"""Product of no variables, which is 1; products are integers whose set bits are their variables."""
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:

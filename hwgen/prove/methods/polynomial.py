@@ -19,7 +19,7 @@ Monomial = frozenset[int]
 """Type of a product of bits: the set of the bits' indices."""
 
 FRACTION = 64
-#: Coefficient that stands for 1.
+#: Stored coefficient of the value 1; all coefficients are stored as integers, multiplied by ``2**64``.
 ONE = 1 << FRACTION
 _NO_BITS: Monomial = frozenset()
 """Set of no bits: the monomial of the constant term."""
@@ -89,7 +89,7 @@ class Polynomial:
         return Polynomial(self.terms, _coarser(self.modulus, modulus))
 
     def remainders(self, modulus: int) -> Iterator[Polynomial]:
-        """Yield each exact `Polynomial` that may equal this one's value modulo ``modulus / ONE``.
+        """Yield two exact polynomials (`Polynomial`) that equal this one modulo ``modulus / ONE``.
 
         Their coefficients are remainders: first those with the coefficients' signs, then the remainders nearest to 0.
         """
@@ -135,7 +135,7 @@ def _coarser(one: int, other: int) -> int:
 
 
 def _groups(terms: Mapping[Monomial, int]) -> Iterator[dict[Monomial, int]]:
-    """Yield groups of terms that share no bit, so that the groups' value ranges add up."""
+    """Yield groups of terms (coefficients by monomial) that share no bit, so that the groups' value ranges add up."""
     joined = {bit for monomial in terms if len(monomial) > 1 for bit in monomial}
     groups: list[tuple[Monomial, dict[Monomial, int]]] = []
     for monomial, coefficient in terms.items():

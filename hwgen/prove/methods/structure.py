@@ -97,7 +97,7 @@ def _bits(netlist: BitDependencies, values: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-#: Functions that check a netlist, by the kind of structure that an obligation states.
+#: Dictionary from kind of structure to the function that checks it on a netlist, and returns a list of error texts.
 CHECKS = {"bits": _bits, "composition": _composition, "no_path": _no_path, "reset": _reset, "wires": _wires}
 
 

@@ -14,10 +14,10 @@ must keep them true:
 - The weighted sum of all bits of a word, as the word's reading weighs them, may be replaced by the reading's polynomial
   (`Words._replace_bits`): both are equal in every run, up to the reading's modulus times the factor.
 - Up to multiples of ``2**n``, the lowest ``n`` bits of a word are the word (`Words._replace_lower_bits`). If that
-  leaves a number of ``n`` bits, signed or unsigned, they are this number (`Words._lowest`).
+  leaves a number of ``n`` bits, signed or unsigned, they are this number (`Words._lowest_bits_readings`).
 - A value that is known up to multiples of ``2**width``, and lies in the range of words of this width, is exact
-  (`Words._fitting`). Its range covers all values of the polynomial's variables, which are more than occur in runs; or
-  it is the sum of the operands' ranges, if the polynomial is exactly the sum of the operands.
+  (`Words._cut_readings`). Its range covers all values of the polynomial's variables, which are more than occur in
+  runs; or it is the sum of the operands' ranges, if the polynomial is exactly the sum of the operands.
 - A multiplexer whose selecting bits are never 1 at once adds, for each choice, the bit times what the choice changes.
 
 ``rtl_tests/prove/test_words.py`` compares all claims about random netlists with an evaluation by Yosys.
@@ -66,8 +66,8 @@ class Reading(NamedTuple):
     high: int
 
 
-class _Step(NamedTuple):
-    """Replacement of a word's lowest bits by a polynomial: bit weights, factor, coefficients that remain."""
+class _Replacement(NamedTuple):
+    """Replacement of a word's lowest bits by a polynomial: bit weights, factor, coefficients that remain by bit."""
 
     weights: Sequence[int]
     factor: int
@@ -137,22 +137,22 @@ class Words:
 
     @property
     def assertions(self) -> list[Mapping[str, Any]]:
-        """Nets by port of each of the netlist's ``$assert`` cells, as a list."""
+        """List with a mapping per ``$assert`` cell of the netlist: its nets, by port name."""
         return [cell["connections"] for cell in self._cells.values() if cell["type"] == "$assert"]
 
     @property
     def readings(self) -> Mapping[Word, Mapping[bool, Reading]]:
-        """Mapping by word of the `Reading` as an unsigned (``False``) and a signed (``True``) number, with bounds."""
+        """Mapping from each computed word to its readings (`Reading`), by whether the bits are read as signed."""
         return self._readings
 
     @property
     def lowest(self) -> Mapping[tuple[Word, int], Mapping[bool, Reading]]:
-        """Mapping by (word, number of bits) of the `Reading` of a word's lowest bits, by signedness, with bounds."""
+        """Mapping from (word, number of its lowest bits) to their readings, by whether the bits are read as signed."""
         return self._lower
 
     @property
     def variables(self) -> Mapping[Monomial, tuple[Bit, int]]:
-        """Dict of net and cycle of each variable of the polynomials; every use of a net ``x`` is its own variable."""
+        """Mapping from each variable of the polynomials to its (net, cycle); each use of a net ``x`` is a variable."""
         return {
             variable: (self._cells[key[0].cell]["connections"]["Y"][key[0].index or key[1]], key[0].cycle)
             if isinstance(key[0], Word)
@@ -202,7 +202,7 @@ class Words:
                 continue
             missing = [source for source in self._inputs(word) if source not in self._readings]
             if not missing:
-                self._readings[word] = self._computed(word)
+                self._readings[word] = self._word_readings(word)
             elif word in begun:
                 raise ValueError("a combinational loop")
             else:
@@ -283,7 +283,7 @@ class Words:
         return self._replace_bits(Polynomial({variable: weight for variable, weight in total.items() if weight}))
 
     def _bounds(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> tuple[int, int]:
-        """Return a pair: the smallest and largest number that some bits can represent in a cycle.
+        """Return a pair: lower and upper bound of the number that some bits represent in a cycle.
 
         The highest bits can be the upper bits of a word: their number is the word's, shifted to the right. Constants
         among the bits below are known. A highest bit that repeats the one below it changes nothing, nor does a 0 above
@@ -325,7 +325,7 @@ class Words:
     # Replacements
 
     def _coefficients(self, polynomial: Polynomial, modulus: int = 0) -> Iterator[tuple[Word, dict[int, int]]]:
-        """Yield each word in linear terms, with its bits' coefficients that ``modulus`` does not divide."""
+        """Yield (word, coefficients by bit) per word with bits in linear terms, without multiples of ``modulus``."""
         by_word: dict[Word, dict[int, int]] = {}
         for monomial, coefficient in polynomial.terms.items():
             if monomial in self._owners and (not modulus or coefficient % modulus):
@@ -358,18 +358,18 @@ class Words:
 
         Upper bits are the word minus its lower bits, which are a number of their own. This takes one or two steps.
         """
-        one = [(step,) for step in self._steps(word, coefficients)]
-        two = [(first, second) for (first,) in one for second in self._steps(word, first.left)]
+        one = [(step,) for step in self._replacements(word, coefficients)]
+        two = [(first, second) for (first,) in one for second in self._replacements(word, first.left)]
         two.sort(key=lambda steps: len(steps[-1].left))
         # Two steps are tried before one only if they leave no bit, because one is more often undone by what follows.
         for steps in (*(steps for steps in two if not steps[-1].left), *one, *two):
             if len(steps[-1].left) < len(coefficients):
                 with suppress(ArithmeticError):  # another factor may be a coefficient
-                    return self._stepped(polynomial, word, steps)
+                    return self._apply_replacements(polynomial, word, steps)
         return None
 
-    def _steps(self, word: Word, coefficients: Mapping[int, int]) -> list[_Step]:
-        """Return a list of possible replacements of a word's lowest bits, up to the highest in use, best first.
+    def _replacements(self, word: Word, coefficients: Mapping[int, int]) -> list[_Replacement]:
+        """Return a list of replacements of a word's bits up to the highest in use, with fewest remaining bits first.
 
         A factor times the bits' number is subtracted, and the factor times the number's polynomial is added. Both are
         equal, whatever the factor is. With these the highest bit vanishes, or the lowest one.
@@ -377,7 +377,7 @@ class Words:
         if not coefficients:
             return []
         count, steps = max(coefficients) + 1, []
-        for signed, reading in self._lowest(word, count).items():
+        for signed, reading in self._lowest_bits_readings(word, count).items():
             weights = [ONE << index for index in range(count)]
             if signed:
                 weights[-1] = -weights[-1]
@@ -389,18 +389,20 @@ class Words:
                     if (rest := (coefficients.get(index, 0) << FRACTION) - factor * weight)
                 }
                 if factor:
-                    steps.append(_Step(weights, factor, reading.value, left))
+                    steps.append(_Replacement(weights, factor, reading.value, left))
         return sorted(steps, key=lambda step: len(step.left))
 
-    def _stepped(self, polynomial: Polynomial, word: Word, steps: Sequence[_Step]) -> Polynomial:
+    def _apply_replacements(self, polynomial: Polynomial, word: Word, steps: Sequence[_Replacement]) -> Polynomial:
         """Return a `Polynomial` after the given replacements of a word's lowest bits."""
         for step in steps:
             bits = self._bits_of(word, step.weights)
             polynomial = polynomial.plus(bits, -step.factor).plus(step.value, step.factor)
         return polynomial
 
-    def _lowest(self, word: Word, count: int) -> Mapping[bool, Reading]:
-        """Return readings (polynomial, bounds) of a word's lowest ``count`` bits, by signedness, as far as known.
+    def _lowest_bits_readings(self, word: Word, count: int) -> Mapping[bool, Reading]:
+        """Return a mapping of the readings of a word's lowest ``count`` bits, by whether they are read as signed.
+
+        It is empty if none is known.
 
         Up to multiples of ``2**count``, the number is the word. If the remainders of the coefficients leave a
         polynomial whose range fits ``count`` bits, signed or unsigned, the number is that polynomial.
@@ -413,7 +415,7 @@ class Words:
             modulus = ONE << count
             value = next((reading.value for reading in readings.values()), None)
             if value is not None and not 0 < value.modulus < modulus:
-                fitting = self._fitting(Reading(value.modulo(modulus), 0, 0), count)
+                fitting = self._cut_readings(Reading(value.modulo(modulus), 0, 0), count)
                 self._lower[word, count] = {
                     signed: reading for signed, reading in fitting.items() if not reading.value.modulus
                 }
@@ -444,8 +446,8 @@ class Words:
 
     # Cells
 
-    def _computed(self, word: Word) -> dict[bool, Reading]:
-        """Return a dict of a word's two readings (polynomial, bounds): unsigned ``False``, signed ``True``."""
+    def _word_readings(self, word: Word) -> dict[bool, Reading]:
+        """Return a dict of a word's readings (polynomial, bounds), by whether its bits are read as signed."""
         cell = self._cells[word.cell]
         cell_type, width = cell["type"], len(cell["connections"]["Y"])
         try:
@@ -457,12 +459,12 @@ class Words:
             if cell_type in _SELECTIONS:
                 selected = {signed: self._selected(word, signed=signed) for signed in (True, False)}
                 return {signed: reading for signed, reading in selected.items() if reading is not None}
-            return self._calculated(cell, word.cycle)
+            return self._arithmetic_readings(cell, word.cycle)
         except ArithmeticError:
             return {}
 
-    def _fitting(self, reading: Reading, width: int) -> dict[bool, Reading]:
-        """Return a dict of a ``width``-bit word's two readings (polynomial, bounds): signed ``True``, or unsigned.
+    def _cut_readings(self, reading: Reading, width: int) -> dict[bool, Reading]:
+        """Return a dict of a number's readings, cut to ``width`` bits, by whether the bits are read as signed.
 
         If the number lies in the range of such words, signed or unsigned, the word is the number. The number's
         bounds hold if its value is exact. An inexact value's polynomial has its own bounds, and so has the polynomial
@@ -488,8 +490,8 @@ class Words:
                 return fitting
         return unknown
 
-    def _calculated(self, cell: Mapping[str, Any], cycle: int) -> dict[bool, Reading]:
-        """Return a dict of readings (polynomial, bounds) of an arithmetic cell's output: signed ``True``.
+    def _arithmetic_readings(self, cell: Mapping[str, Any], cycle: int) -> dict[bool, Reading]:
+        """Return a dict of an arithmetic cell's readings (polynomial, bounds), by whether the bits are read as signed.
 
         Bits above the word's width don't matter, so that an operand as wide as the word can be read in either way.
         Several numbers then equal the word up to multiples of ``2**width``, and one of them may fit the word.
@@ -503,7 +505,7 @@ class Words:
             ]
             for bits in (connections[port] for port in "AB" if port in connections)
         ]
-        fitting = [self._fitting(self._result(cell["type"], *chosen), width) for chosen in product(*operands)]
+        fitting = [self._cut_readings(self._result(cell["type"], *chosen), width) for chosen in product(*operands)]
         return min(fitting, key=lambda readings: any(reading.value.modulus for reading in readings.values()))
 
     def _result(self, cell_type: str, one: Reading, other: Reading = ZERO) -> Reading:
@@ -545,7 +547,7 @@ class Words:
         ]  # fmt: skip
         total = self._choice(word, [option.value for option in options])
         low, high = min(option.low for option in options), max(option.high for option in options)
-        return self._fitting(Reading(self._replace_bits(total), low, high), width).get(signed)
+        return self._cut_readings(Reading(self._replace_bits(total), low, high), width).get(signed)
 
     def _choice(self, word: Word, options: Sequence[Polynomial]) -> Polynomial:
         """Return a `Polynomial`: a multiplexer's output as a polynomial of its ``options`` and selecting bits."""
