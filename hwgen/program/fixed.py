@@ -25,13 +25,16 @@ from hwgen.gateware.engine.fixed_unit import (
     Opcode,
     Rounding,
 )
-from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT16, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv, FixedPoint, Lookup, MaxPool, Op, SumPool
 from hwgen.network.ops import fixed_point as steps
 from hwgen.network.ops.fixed_point import Range
 from hwgen.program.array_pass import FixedProgram, LookupTables, Pass, unscaled_pass
 from hwgen.program.fixed_builder import FixedProgramBuilder, RegisterValue
 from hwgen.program.layout import offset, value_bytes
+
+#: Minimum number of taps of a wide map's window whose columns are added before its rows.
+_MIN_SEPARATE_TAPS = 64
 
 
 def range_of(kind: IntegerType) -> Range:
@@ -214,36 +217,84 @@ def _channel_lines(table: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarra
     )
 
 
+def sum_pool_scratch(op: SumPool) -> dict[str, FeatureMap]:
+    """Return, by name, the scratch map of each input byte's sums over a window's columns; empty for small windows.
+
+    The columns of a large window are added before its rows, because the array adds the columns of many rows at once.
+    """
+    if not is_wide(op.input) or op.taps < _MIN_SEPARATE_TAPS or 1 in op.window.kernel:
+        return {}
+    sums = replace(op.input, width=op.output.width, type=INT16, zero_point=0, scale=None)
+    return {f"{op.name} byte {byte}": sums for byte in range(value_bytes(op.input.type))}
+
+
 def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the only `Pass` of a sum pool of values of several bytes, with an operand per byte."""
-    writer, size = FixedProgramBuilder(op.name), value_bytes(op.input.type)
+    """Return a tuple of each `Pass` of a sum pool of values of several bytes: the last one has an operand per byte.
+
+    The passes before it write the scratch maps, if there are any (`sum_pool_scratch`).
+    """
+    writer, size, scratch = FixedProgramBuilder(op.name), value_bytes(op.input.type), sum_pool_scratch(op)
     if any(op.window.padding):
         raise writer.refuse("the engine's fixed-point unit adds up windows of wide maps without padding only")
-    down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
-    operands = []
-    for byte in range(size):
-        window = Window(
-            kernel=op.window.kernel,
-            stride=(down * size if op.output.height > 1 else 1, right_stride),
-            padding=(-byte, 0, byte, 0),
-            dilation=(op.window.dilation[0] * size, op.window.dilation[1]),
+    if scratch:
+        columns = tuple(_column_sums(op, edges[0], byte, edge) for byte, edge in enumerate(scratch))
+        window = replace(
+            op.window, **{key: (getattr(op.window, key)[0], 1) for key in ("kernel", "stride", "dilation")}
         )
-        task = _copy_pass(op, edges[0], op.input, op.output.shape[1:], window)
-        operands.append(task)
-    sums = [writer.arrive((-128 * op.taps, 127 * op.taps)) for _ in range(size)]
-    total = sums[0]
-    for value in sums[1:]:
+        operands = [task for edge, sums in scratch.items() for task in _byte_sums(op, edge, sums, window)]
+        values = [writer.arrive((-128 * window.taps, 127 * window.taps)) for _ in operands]
+        sums_of_bytes = [_joined(writer, values[first : first + 2]) for first in range(0, len(values), 2)]
+        stored = window.taps * sum(128 << 8 * byte for byte in range(size))  # the lower bytes of the sums
+    else:
+        columns, stored, operands = (), 0, _byte_sums(op, edges[0], op.input, op.window)
+        sums_of_bytes = [writer.arrive((-128 * op.taps, 127 * op.taps)) for _ in operands]
+    total = _joined(writer, sums_of_bytes)
+    stored += op.taps * sum(128 << 8 * byte for byte in range(size - op.input.type.signed))
+    writer.release(total)
+    reach = op.input.type.reach(op.input.zero_point)
+    total = writer.plus(total, stored - op.taps * op.input.zero_point, ends=(-op.taps * reach, op.taps * reach))
+    result = writer.requantise(total, op.requantisation)
+    return (*columns, program_pass(operands, writer.finish(result, op.output.type), op.output.type))
+
+
+def _column_sums(op: SumPool, edge: str, byte: int, target: str) -> Pass:
+    """Return the `Pass` that adds up one byte (0: the highest) of a wide map over the columns of a pool's windows."""
+    (_, columns), (_, right), (_, beside) = op.window.kernel, op.window.stride, op.window.dilation
+    size = value_bytes(op.input.type) if op.input.height > 1 else 1
+    window = Window(kernel=(1, columns), stride=(size, right), padding=(-byte, 0, 0, 0), dilation=(1, beside))
+    operand = _copy_pass(op, edge, op.input, (op.input.height, op.output.width), window)
+    writer = FixedProgramBuilder(op.name)
+    total = writer.arrive((-128 * columns, 127 * columns))
+    return replace(program_pass([operand], writer.finish(total, INT16), INT16), target=(target, 0))
+
+
+def _byte_sums(op: SumPool, edge: str, source: FeatureMap, window: Window) -> list[Pass]:
+    """Return a list with a `Pass` per byte of a wide map, highest byte first, that adds up this byte over windows."""
+    size, (down, right) = value_bytes(source.type), window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
+    stride = down * size if op.output.height > 1 else 1, right
+    dilation = window.dilation[0] * size, window.dilation[1]
+    return [
+        _copy_pass(
+            op,
+            edge,
+            source,
+            op.output.shape[1:],
+            replace(window, stride=stride, padding=(-byte, 0, byte, 0), dilation=dilation),
+        )
+        for byte in range(size)
+    ]
+
+
+def _joined(writer: FixedProgramBuilder, values: Sequence[RegisterValue]) -> RegisterValue:
+    """Add the instructions that join sums of bytes, the highest byte first; return a `RegisterValue`: their total."""
+    total = values[0]
+    for value in values[1:]:
         writer.release(total)
         moved = writer.scale(total, -8)
         writer.release(moved)
         total = writer.plus(moved, value)
         writer.release(value)
-    stored = sum(128 << 8 * byte for byte in range(size - op.input.type.signed))
-    writer.release(total)
-    reach = op.input.type.reach(op.input.zero_point)
-    total = writer.plus(total, op.taps * (stored - op.input.zero_point), ends=(-op.taps * reach, op.taps * reach))
-    result = writer.requantise(total, op.requantisation)
-    return (program_pass(operands, writer.finish(result, op.output.type), op.output.type),)
+    return total
 
 
 def max_pool_passes(op: MaxPool, edges: Sequence[str]) -> tuple[Pass, ...]:

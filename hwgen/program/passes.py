@@ -67,7 +67,14 @@ from hwgen.program.elementwise import (
     with_sum,
 )
 from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average_factors, divisor_regions, fit
-from hwgen.program.fixed import conv_pass, fixed_point_passes, is_wide, max_pool_passes, sum_pool_passes
+from hwgen.program.fixed import (
+    conv_pass,
+    fixed_point_passes,
+    is_wide,
+    max_pool_passes,
+    sum_pool_passes,
+    sum_pool_scratch,
+)
 from hwgen.program.fixed_builder import OTHER_ROUNDING
 from hwgen.program.float_sums import MAX_ADDENDS, average_passes
 from hwgen.program.interpolate import interpolate_passes, interpolate_scratch, wide_interpolate_passes
@@ -529,7 +536,7 @@ _RULES: dict[type[Op], _LayerRule] = {
     AveragePool: _LayerRule(
         _average_pool, in_parts=lambda op: len(divisor_regions(op)) > 1, needs_fixed_unit=_needs_exact_additions
     ),
-    GlobalAveragePool: _LayerRule(_global_average, wide_passes=sum_pool_passes),
+    GlobalAveragePool: _LayerRule(_global_average, scratch=sum_pool_scratch, wide_passes=sum_pool_passes),
     Add: _SUM,
     Sub: _SUM,
     Mul: _LayerRule(product_passes, never_before=(Add, Sub), needs_fixed_unit=lambda op: product_factors(op) is None),
@@ -562,7 +569,9 @@ _RULES: dict[type[Op], _LayerRule] = {
     FixedPoint: _LayerRule(
         fixed_point_passes, never_before=(Add, Sub, Lookup, MaxPool), wide_passes=fixed_point_passes
     ),
-    SumPool: _LayerRule(sum_pool_passes, never_before=(Add, Sub, Lookup, MaxPool), wide_passes=sum_pool_passes),
+    SumPool: _LayerRule(
+        sum_pool_passes, scratch=sum_pool_scratch, never_before=(Add, Sub, Lookup, MaxPool), wide_passes=sum_pool_passes
+    ),
     Concat: _LayerRule(
         _concat,
         scratch=_concat_scratch,

@@ -12,7 +12,8 @@ from counted import cases_in_the_long_run
 from fixed_points import random_layer, random_maps
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
-from wide_maps import INPUT_MAP, POINT, averaged, conv, gated, residual, wide
+from programs import alone
+from wide_maps import INPUT_MAP, POINT, averaged, conv, gated, residual, rule, wide
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import EngineConfig
@@ -26,11 +27,6 @@ from hwgen.program.fixed import channel_line_passes, fixed_point_passes
 from hwgen.program.layout import map_bytes, pack_map, unpack_map
 
 ENGINE = EngineConfig(fixed_words=512, lookup_words=2048, pixels=5, map_words=512, weight_steps=512)
-
-
-def alone(op: FixedPoint | Lookup | Max) -> Network:
-    names = tuple(f"input_{index}" for index in range(len(op.inputs)))
-    return Network(name="alone", layers=(op,), edges=(names,), inputs=names)
 
 
 @cases_in_the_long_run(100)
@@ -123,6 +119,27 @@ def test_lines_of_channels(seed, signed):
     (task,) = channel_line_passes(layer, ("input_0",))
     assert task.fixed is not None
     interpret.check_network(alone(layer), ENGINE, seed)
+
+
+@cases_in_the_long_run(30)
+@given(seed=st.integers(0, 2**32), cores=st.integers(1, 3))
+def test_sums_of_large_windows(seed: int, cores: int) -> None:
+    """Columns of windows of 64 taps and more are added before rows, byte by byte, into maps of 16 bits."""
+    random = Random(seed)
+    kernel = random.randint(8, 14), random.choice((8, 11, 17))
+    kind = IntegerType(bits=random.randint(9, 32), signed=random.random() < 0.6)
+    dilation = random.choice((1, 1, 2)), random.choice((1, 1, 2))
+    stride = random.randint(1, 3), random.randint(1, 2)
+    window = Window(kernel=kernel, stride=stride, dilation=dilation)
+    height, width = (extent + random.choice((0, 1, 5)) for extent in window.extent)
+    zero = random.choice((0, random.randint(kind.minimum, kind.maximum)))
+    source = FeatureMap(channels=random.choice((1, 8, 19)), height=height, width=width, type=kind, zero_point=zero)
+    rows, columns = window.output_size(height, width)
+    output = replace(source, height=rows, width=columns, zero_point=0)
+    operation = rule(np.random.default_rng(seed), output, random.choice((0.9, 0.01)) / window.taps)
+    op = SumPool(name="op", input=source, output=output, window=window, requantisation=operation)
+    assert len(schedule(alone(op), ENGINE).tiled_passes) == 1 + -(-kind.bits // 8)
+    interpret.check_network(alone(op), replace(ENGINE, cores=cores), seed)
 
 
 def test_packed_maps():
