@@ -81,7 +81,7 @@ class AcceleratorConfig:
     """
 
     titles: ClassVar[Mapping[str, str]] = {}
-    """Mapping by component of headings in the resource report for hardware outside layers: empty here."""
+    """Mapping from component name to its heading in the resource report, for hardware outside layers: empty here."""
 
     name: str
     layers: tuple[LayerConfig, ...]
@@ -239,7 +239,7 @@ class AcceleratorConfig:
 
     @property
     def description(self) -> dict[str, dict[str, str]]:
-        """Dictionary by layer name, then configuration field, of texts about the hardware; loaded weights left out.
+        """Nested dictionary, layer name to configuration field to the field's value as text, without loaded weights.
 
         Its digest identifies the hardware that a set of weights fits.
         """

@@ -61,7 +61,7 @@ class ChannelTableConfig(ValueTables):
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the tables are in block RAM: as chosen, or by default if a lane has several; always if deep."""
+        """Whether block RAM stores the tables: as ``tables_in`` says, or if too deep for LUTs, or several per lane."""
         if self.tables_in == "lut":
             return self.depth > self.memories.deepest_lut_rom
         return self.tables_in == "block" or self.window.input.folds > 1

@@ -1,4 +1,4 @@
-"""Stream ports of an accelerator's configuration, or of another component's with streams of feature maps."""
+"""Stream ports of a component that reads and writes feature maps, such as an accelerator, from its configuration."""
 
 from __future__ import annotations
 

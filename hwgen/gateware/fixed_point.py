@@ -287,7 +287,7 @@ class DataPath(NumberPath):
     def look_up(
         self, name: str, cycle: int, index: Value, columns: Sequence[Sequence[int]], *, block: bool
     ) -> list[PathNumber]:
-        """Add a read-only memory with ``columns`` per row; return a list: the row at ``index``, read in ``cycle``.
+        """Add a read-only memory; return a list: each column's `PathNumber` of the row ``index``, read in ``cycle``.
 
         With ``block``, the memory is in block RAM.
         """

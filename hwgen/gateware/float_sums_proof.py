@@ -236,7 +236,7 @@ def _partial_sum_ranges(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[
 
 
 def _additions(config: Any, site: Site, chain: _Chain) -> Iterator[_Addition]:
-    """Yield the Verilog definitions of a chain's additions; the first one only limits the first addend's range."""
+    """Yield an `_Addition` (Verilog) per addend of a chain; the first one only limits the first addend's range."""
     ends, first = list(_partial_sum_ranges(chain)), chain.links[0]
     within = _within(site.read_data(f"{first}_terms"), *ends[0][1])
     yield _Addition([], {}, {}, {f"{first} is in the range of its table": within})

@@ -64,12 +64,12 @@ class WeightedSumConfig(Weightless):
 
     @cached_property
     def digits(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Powers of two, as (exponent, sign), whose sum is ``axis_parts``: a tuple for rows, one for columns."""
+        """``axis_parts`` as sums of signed powers of two, (exponent, sign): a tuple for rows, and one for columns."""
         return tuple(_signed_digits(parts) for parts in self.axis_parts)
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """Levels of the adder trees that interpolate between rows and between columns, as a pair."""
+        """Numbers of levels (cycles) of the adder trees that interpolate between rows and between columns, a pair."""
         return tuple(
             (len(digits) + _bits(weights) - 1).bit_length()
             for digits, weights in zip(self.digits, self.weight_tables(), strict=True)
@@ -93,7 +93,7 @@ class WeightedSumConfig(Weightless):
         return signed(signed_bits(*self.sum_range))
 
     def weight_tables(self) -> list[tuple[int, ...]]:
-        """Return a list of two tables (tuples) of integer weights, for rows and columns, by position between pixels."""
+        """Return a list of two tables (tuples) of integer weights by phase (place between pixels): rows, columns."""
         return [self.row_weights, self.column_weights]
 
     @cached_property
@@ -401,9 +401,9 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         return self._add_rounding(m, name, exact)
 
     def _add_multiplier(self, m: Module, name: str, axis: int, value: Value, weight: Value) -> Value:
-        """Return the adder tree's product of ``value`` and the ``weight`` of a row (axis 0) or column (1).
+        """Add a multiplier of ``value`` by the ``weight`` of a row (axis 0) or column (1); return the product.
 
-        Return the product, ``config.levels[axis]`` cycles later.
+        The product comes ``config.levels[axis]`` cycles later.
         """
         levels = max((len(weight) - 1).bit_length(), 1)
         return delayed(m, name, add_tree(m, name, _weighted_terms(value, weight)), self.config.levels[axis] - levels)

@@ -124,7 +124,7 @@ class JoinConfig(OnDevice):
         return self.input.row_steps
 
     def read_cycles(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return a pair: shape of an array over a pixel's or frame's cycles, and index of those that read an input.
+        """Return (shape, index) of an array of a pixel's or frame's cycles: the index selects those that read an input.
 
         The array has the cycles (steps) of one pixel, or of a frame if the input is spread, after one more first axis.
         """

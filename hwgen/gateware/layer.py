@@ -244,7 +244,7 @@ class LayerConfig(HasWindow):
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """Dict of configurations ``compute`` and ``finish`` by name, of those with memories loaded at run time."""
+        """Dict of the configurations with memories loaded at run time, by name: ``compute``, ``finish``, or both."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 

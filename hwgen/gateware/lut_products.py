@@ -41,12 +41,12 @@ class LutProductsConfig:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Tuple of positions per term of the dot products: cycles from the first operands' arrival to its own."""
+        """Tuple, per term of the dot products: its position, the cycles from the first operands' arrival to its own."""
         return tuple(position for position, terms in enumerate(self.dots.terms) for _ in range(terms))
 
     @property
     def step_shape(self) -> Shape | None:
-        """Amaranth shape of the input ``step``, which selects the constant weights; ``None`` if there is no choice."""
+        """Amaranth shape of the input ``step``, an index into each weight's constants; ``None`` if one or none each."""
         if self.dots.constants is None:
             return None
         steps = len(self.dots.constants[0][0])
@@ -73,7 +73,7 @@ class LutProductsConfig:
         step: Value,
         name: str,
     ) -> list[Signal]:
-        """Add the component to module ``m`` as submodule ``name``, and return, as a list, one sum per output channel.
+        """Add the component to module ``m`` as submodule ``name``; return a list of sums (`Signal`), one per channel.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class LutProductsConfig:
 
 
 class LutProducts(Modelled[LutProductsConfig]):
-    """Component that computes dot products in LUTs: per output channel, the sum of activations times its weights.
+    """Component that computes dot products in LUTs, one per output channel; weights are inputs or built-in constants.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class LutProducts(Modelled[LutProductsConfig]):
         return m
 
     def _factors(self, m: Module, bits: int) -> list[list[Value | None]]:
-        """Return nested lists of weights by output channel and term, extended to ``bits``; ``None`` for constant 0."""
+        """Return the model's weights, as a list per output channel, ``bits`` bits each; ``None`` for a constant 0."""
         multiplier, constants = self.config.multiplier, self.config.dots.constants
         if constants is None:
             return [
@@ -214,7 +214,7 @@ class LutProducts(Modelled[LutProductsConfig]):
         return self._chosen_factors(m, np.array(constants), bits)
 
     def _chosen_factors(self, m: Module, constants: np.ndarray, bits: int) -> list[list[Value | None]]:
-        """Add a table per position from the input ``step`` to constant weights; return a list of the model's weights.
+        """Add, per position, a table that selects constant weights by the input ``step``; return lists of weights.
 
         ``constants`` are ordered by output channel, term and step, and the weights by output channel and term.
         """

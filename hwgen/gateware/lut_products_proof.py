@@ -28,7 +28,7 @@ def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
 
 
 def instances(config: MultiplyConfig) -> Mapping[LutProductsConfig, list[str]]:
-    """Return the Verilog instance names of a convolution's dot products in LUTs, by their configuration."""
+    """Return a dict from the configuration of a convolution's dot products in LUTs to its Verilog instance names."""
     names = defaultdict(list)
     for pixel in range(config.window.pixels):
         for lanes in config.dots.blocks:

@@ -212,7 +212,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
         return m
 
     def _elaborate_memories(self, m: Module) -> Iterator[Value]:
-        """Yield the word of weights read for each multiplier chain, from weight memories that it adds.
+        """Add the weight memories; yield, for each position in the multiplier chains, the weight word that is read.
 
         A word is delayed as the activation of its position. A word of block RAM or UltraRAM is one cycle earlier,
         because the memory reads the next step's word during the current step. The memory's output register therefore

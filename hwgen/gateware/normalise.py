@@ -23,9 +23,12 @@ from hwgen.gateware.running_scale import RunningScaleConfig
 from hwgen.gateware.stream import at_pixel, numbered
 from hwgen.gateware.weights import Weights
 
-#: Maximum numbers of words of a constant table: in LUT RAM (enough for all distances), in one bank of block RAM, which
-#: needs no cycle to select among banks, and in a part of a larger table that is divided into banks on its own.
-_MAX_LUT_WORDS, _MAX_ONE_BANK_WORDS, _MAX_PART_WORDS = 256, 512, 4096
+#: Maximum number of words in a constant table that LUTs store: enough for a table of all distances.
+_MAX_LUT_WORDS = 256
+#: Maximum number of words in a constant table in one bank of block RAM, which takes no cycle to select among banks.
+_MAX_ONE_BANK_WORDS = 512
+#: Number of words per part of a larger constant table; each part is divided into banks separately.
+_MAX_PART_WORDS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +136,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def guesses(self) -> tuple[int, ...]:
-        """Tuple of estimated outputs by distance of the input from its zero point, if LRN has one factor.
+        """Estimates ``k`` of outputs, a tuple indexed by the input's distance from its zero point; for one factor only.
 
         The output's distance from its zero point is ``k`` or ``k + 1``.
         """
@@ -151,7 +154,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Tuple of words of LRN's correction memory: sum where an output drops by 1, with an index of exceptions.
+        """Words (integers) of LRN's correction memory: running sum where an output drops by 1, index of its ripple.
 
         This sum is called a fall. The index is in the bits above the fall. If there is one
         factor, the address is the value's distance.
@@ -164,29 +167,29 @@ class NormaliseConfig(Weightless):
 
     @property
     def word_bits(self) -> int:
-        """Width in bits of a word of LRN's correction memory: a running sum (scale) and the index of its exceptions."""
+        """Width in bits of a word of LRN's correction memory: a running sum and the index of a ripple above it."""
         return self.window.scale_bits + self.ripple_bits
 
     @property
     def ripple_bits(self) -> int:
-        """Width in bits of an index into ``ripples``, bit masks of running sums whose outputs are 1 higher again."""
+        """Width in bits of an index into ``ripples``, masks of the sums after a drop by 1 that give 1 more again."""
         return counter_bits(len(self.ripples))
 
     @property
-    def since_bits(self) -> int:
-        """Width in bits of an exception's offset, in running sums, from the one where the output drops by 1."""
+    def ripple_distance_bits(self) -> int:
+        """Width in bits of a distance, from the sum where LRN's output drops by 1 to a larger one that gives 1 more."""
         return counter_bits(max(self.ripples).bit_length())
 
     @property
     def ripple_table(self) -> list[int]:
-        """List of bits by exception index and offset above the running sum of an output's drop: 1 if it is 1 higher.
+        """Table, as a flat list of bits: 1 if the sum at a distance above an output's drop by 1 gives 1 more again.
 
         The address consists of the distance and, above it, the index into ``ripples``.
         """
         return [
             self.ripples[ripple] >> offset & 1
             for ripple in range(len(self.ripples))
-            for offset in range(1 << self.since_bits)
+            for offset in range(1 << self.ripple_distance_bits)
         ]
 
     @property
@@ -279,13 +282,13 @@ class Normalise(Arithmetic[NormaliseConfig]):
         since = registered(m, f"{name}_scale_since_fall", delayed_scale - word[:bits], signed(bits + 1))
         before = registered(m, f"{name}_is_before_fall", since[-1], 1)
         above: Value = before
-        if config.since_bits:
+        if config.ripple_distance_bits:
             ripple, near = (
                 delayed(m, f"{name}_ripple_kind", word[bits:], 1),
                 Signal(name=f"{name}_is_near_fall", reset_less=True),
             )
-            m.d.sync += near.eq(~since[config.since_bits :].any())
-            index = Cat(since[: config.since_bits], ripple)
+            m.d.sync += near.eq(~since[config.ripple_distance_bits :].any())
+            index = Cat(since[: config.ripple_distance_bits], ripple)
             back = look_up(m, config.device, f"{name}_ripples", unsigned(1), config.ripple_table, index)
             above = before | (near & back)
         output = Signal(range((1 << config.guess_bits) + 1), name=f"{name}_output_distance", reset_less=True)
@@ -295,7 +298,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         )
 
     def _look_up_guess(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Look up an output's estimate by the input's distance from zero point; return a pair: correction, estimate.
+        """Look up an output's estimate by the input's distance from zero point; return (correction word, estimate).
 
         Only if there is one factor. A word is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
@@ -304,7 +307,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _multiply_guess(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Estimate an output by distance from zero point times factor; return a pair: correction word, estimate.
+        """Estimate an output by distance from zero point times factor; return (correction word, estimate).
 
         The word, from memory, is as in `NormaliseConfig.words`. The estimate is ``k``.
         """

@@ -235,7 +235,7 @@ class ProductSums:
     # Operands
 
     def _activations(self, m: Module, group: tuple[int, ...], own: int, in_luts: bool) -> Operands:
-        """Return activation operands by chain and position in the chain, each delayed for its position.
+        """Return the activation operands (`Operands`) by (chain, position in it), each delayed for its position.
 
         ``own`` is the output lane if the walk is channelwise. Otherwise all lanes have the same operands. The last
         registers are inside of slices that are instantiated.

@@ -74,7 +74,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def output_lanes(self) -> tuple[tuple[int, ...], ...]:
-        """Output lane of each channel, counted over a pixel's output beats: one tuple per input beat."""
+        """Tuple per input beat of a pixel: output lane of each of its channels, counted over all output beats."""
         lanes = [fold * self.output.lanes + lane for fold, size in enumerate(self.sizes) for lane in range(size)]
         ends = list(accumulate(self.counts))
         return tuple(tuple(lanes[end - count : end]) for count, end in zip(self.counts, ends, strict=True))
@@ -88,7 +88,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """Tuple, per input beat of a pixel: most channels in the register as the beat is accepted."""
+        """Tuple, per input beat of a pixel: maximum number of channels in the register when the beat is accepted."""
         return self._room_before(self.overlaps)
 
     def _room_before(self, overlaps: bool) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def waiting(self) -> tuple[int, ...]:
-        """Tuple, per input beat: most output beats of earlier pixels still waiting as the beat is accepted.
+        """Tuple, per input beat: maximum number of earlier pixels' output beats that wait when it is accepted.
 
         A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
@@ -142,7 +142,7 @@ class RegroupConfig(OnDevice):
 
     @cached_property
     def pending(self) -> tuple[int, ...]:
-        """Tuple, per input beat: most complete output beats in the register as it arrives, if nothing stalls."""
+        """Tuple, per input beat: maximum number of complete output beats stored when it arrives, if nothing stalls."""
         completes, pending = Counter(self.completing_beats), [0] * len(self.counts)
         for beat in 2 * [*range(len(self.counts))]:  # the second round begins with what the first one leaves
             following = (beat + 1) % len(self.counts)

@@ -53,7 +53,7 @@ class RequantiseConfig(RequantiseParameters):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """`Recipe`: the cheapest arrangement of shifts, clamp and multiplier that computes the scaling exactly."""
+        """`Recipe`: shifts, clamp and multiplier that compute the scaling exactly, with the fewest DSP slices."""
         return cheapest_recipe(self, self.ranges)
 
     @cached_property

@@ -349,9 +349,9 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return slot
 
     def _elaborate_flow(self, m: Module, row_ends: Value, growth: data.View) -> Signal:
-        """Count stored and free rows, to start output rows and accept beats; return a signal: a row was written.
+        """Count stored and free rows, to start output rows and accept beats; return the signal that counts a row.
 
-        Return a signal that the caller drives high when an input row is complete.
+        The caller drives this signal high when an input row is complete.
         """
         config = self.config
         written = Signal(name="row_written")

@@ -68,7 +68,7 @@ def beats_left(config: UnloadConfig) -> str:
 
 
 def _values(config: UnloadConfig) -> list[str]:
-    """Return a list of observer lines (Verilog) that shift a free bit per channel, and keep the pass's index."""
+    """Return a list of observer lines (Verilog) that shift a free bit per channel, and keep the output fold's index."""
     lanes, sent = config.lanes_in, config.lanes_out
     fold_bits = max(1, (len(config.fold_beats) - 1).bit_length())
     return [

@@ -64,7 +64,7 @@ class UpsampleConfig(OneMapConfig):
         return self.input.width * self.factors[1]
 
     def read_cycles(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return a pair: shape of an array of an input row's output cycles, and index of the cycles that read input.
+        """Return (shape, index) of an array of an input row's output cycles: the index selects those that read input.
 
         The array has an entry for every cycle (step) that outputs a repetition of the row. The index selects the
         cycles that accept a beat: the beat's first repetition, in the first repetition of the row.
@@ -78,7 +78,7 @@ class UpsampleConfig(OneMapConfig):
         return self.input.row_steps * self.input.folds
 
     def source_pixel(self, repetition: int, pixel: int) -> int:
-        """Return which pixel of its input beat (0 or above) an output beat's pixel ``pixel`` repeats."""
+        """Return the index in the input beat of the pixel that pixel ``pixel`` of an output beat repeats."""
         return (repetition * self.pixels + pixel) // self.factors[1]
 
     @property

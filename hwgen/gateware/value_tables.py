@@ -37,7 +37,7 @@ class ValueTables(Weightless):
         return any(self.tables)
 
     def check_entries(self) -> None:
-        """Raise ConfigError unless each table has an entry per input value, and only inputs of the result's type none.
+        """Raise ConfigError unless each table has an entry per input value; only inputs of the result's type need none.
 
         Raises
         ------

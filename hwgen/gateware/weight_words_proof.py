@@ -27,7 +27,7 @@ def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
     return [*([_addresses(config, site)] if config.rom_depth > 1 else []), _contents(config, site)]
 
 
-def _port(config: MultiplyConfig, memory: int) -> tuple[str, str]:
+def _read_registers(config: MultiplyConfig, memory: int) -> tuple[str, str]:
     """Return a pair of Verilog names: a weight memory's read address and enable registers, or constants for them.
 
     A memory that stores all positions has the registers of position 0. A memory without an enable reads in each cycle.
@@ -61,7 +61,7 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     asserts = {}
     for position in range(_num_memories(config)):
         # The address whose word the memory shows: the current one, the previous cycle's, or the last cycle's that read.
-        shown, enable = _port(config, position)
+        shown, enable = _read_registers(config, position)
         if not config.pipeline.reads_at_once:
             lines.append(f"reg [{width - 1}:0] read_{position} = 0;")
             lines.append(f"always @(posedge clk) if ({enable}) read_{position} <= {shown};")
@@ -92,7 +92,7 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
     longest = max(_cycles_to_word(config, position) for position in range(config.chains.positions)) + 1
     asserts, lines = {}, age(longest + 1)
     for memory in range(_num_memories(config)):
-        address, enable = _port(config, memory)
+        address, enable = _read_registers(config, memory)
         lines += [f"wire [{width - 1}:0] a{memory}_0 = {address}; wire e{memory}_0 = {enable};"]
         lines += [
             *stages(f"a{memory}", width, f"a{memory}_0", longest),

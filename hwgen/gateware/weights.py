@@ -52,7 +52,7 @@ class Weights:
         return {}
 
     def sums(self, channels: int) -> tuple[tuple[int, int], ...]:
-        """Return, per output channel, a pair: sum of its negative weights, and sum of its positive weights.
+        """Return a tuple of pairs, one per output channel: sum of its negative weights, sum of its positive weights.
 
         ``channels`` is the number of output channels.
         """

@@ -97,7 +97,7 @@ class AdderGraph:
     def __init__(self, device: Device, operands: Sequence[Operand]):
         self.device = device
         self._ranges = [(operand.low, operand.high) for operand in operands]
-        #: Each shareable node's value as a linear form: coefficient by operand, by node.
+        #: Linear form of each shareable node's value, by node index: mapping from operand index to coefficient.
         self._forms: dict[int, Mapping[int, int]] = {index: {index: 1} for index in range(len(operands))}
         self._nodes = [_Node(_signed_bits(low, high), cycle) for low, high, cycle in operands]
         self._sums: list[_Sum] = []
@@ -108,7 +108,7 @@ class AdderGraph:
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands that arrive in cycle 0 to the graph's output registers, all sums: at least 1."""
+        """Cycles, at least 1, from operands that arrive in cycle 0 to the graph's sums, which are complete at once."""
         return max([1, *(self._nodes[total.term.node].cycle for total in self._sums if total.term)])
 
     # Planning
@@ -199,7 +199,7 @@ class AdderGraph:
         """Return a pair as sort key of a term: position of its highest bit after the shift, then the term."""
         return term.shift + self._nodes[term.node].bits, term
 
-    def join(self, read: Iterable[int]) -> None:
+    def merge_adders(self, read: Iterable[int]) -> None:
         """Merge each two-operand adder into the two-operand adder that reads its sum, if nothing else reads it.
 
         ``read`` are the nodes that sums will read, once for each sum. No sum has been added yet.

@@ -30,11 +30,11 @@ _LARGEST = 255
 #: Number of cycles of each stage: from a sum to its mantissa, to the product, and to the rounded result.
 _MANTISSA, _PRODUCT, _ROUNDING = 3, 4, 2
 _METHODS = ("induction", "exhaustive", "pdr")
-#: Parts of a product, from the highest bits down, that leave the rows of digits at different times.
+#: Verilog registers that together hold a product, highest bits first; they get their parts in different cycles.
 _PRODUCT_PARTS = ("product_high", "product_low_last_1", "product_low_2_2", "product_low_1_3")
 
 
-#: Sums of rows after each stage: the stage's upper bits, and the lower bits of previous stages.
+#: Verilog expressions of the sum of Booth rows after each stage: its register, and lower bits of previous stages.
 _ROWS = ("row_sum_1", "{row_sum_2, product_low_1_1}", "{row_sum_3, product_low_2_1, product_low_1_2}")
 
 

@@ -21,7 +21,7 @@ from hwgen.gateware.arithmetic.adder_graph import ARITY, AdderGraph, Term
 
 __all__ = ["shared_terms"]
 
-#: Number of operands per search for pairs.
+#: Number of operands per search for pairs of terms that sums share.
 GROUP = 9
 #: Estimate of how much wider an adder in a sum's tree is than an operand, in bits.
 _MORE_BITS = 5
@@ -70,7 +70,7 @@ def shared_terms(graph: AdderGraph, weights: Sequence[Sequence[int]], sum_bits: 
         _Search(graph, sums).run()
         for terms, coefficients in zip(remaining, sums, strict=True):
             terms += [Term(node, shift, sign) for (node, shift), sign in coefficients.items()]
-    graph.join(term.node for terms in remaining for term in terms)
+    graph.merge_adders(term.node for terms in remaining for term in terms)
     return remaining
 
 
@@ -143,7 +143,7 @@ class _Search:
         return occurrences
 
     def _replace(self, pair: _Pair, occurrences: Sequence[tuple[int, int, int]]) -> list[_Pair]:
-        """Replace occurrences of a pair of terms by a new adder; return the list of pairs that its sum now forms."""
+        """Replace occurrences of a pair of terms by a new adder; return a list of the pairs that its sum now is in."""
         node, other, distance, sign = pair
         base = min(distance, 0)
         new = self._graph.add([Term(node, -base, 1), Term(other, distance - base, sign)])

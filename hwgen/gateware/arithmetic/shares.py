@@ -81,5 +81,5 @@ class ShareSum:
         return late >> self.fraction, late[: self.fraction] >= threshold
 
 
-#: Configuration of sums by tables that are written at run time.
+#: `ShareSum` of shares from tables in block RAM that are written at run time.
 WRITTEN_SUM = ShareSum(signed(SHARE_BITS + 1), FRACTION, in_blocks=True)

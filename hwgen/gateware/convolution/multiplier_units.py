@@ -160,7 +160,7 @@ class ChainLayout:
 
     @property
     def terms(self) -> Iterator[tuple[int, int, int]]:
-        """Triples of position, chain and index, one per product and cycle of an output channel, ordered by position."""
+        """Iterator of triples (chain position, chain index, product index), one per product of an output channel."""
         for position in range(self.positions):
             for chain, product in zip(self.at(position), self.products_at(position), strict=True):
                 yield position, chain, product

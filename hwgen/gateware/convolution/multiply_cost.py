@@ -9,7 +9,8 @@ from hwgen.gateware.convolution.parts import ConvolutionParts
 from hwgen.gateware.cost import Cost, Resources, constant_adder_luts, counter_bits, varying_columns
 from hwgen.gateware.multipliers import Multiplier
 
-#: Measured LUTs per result bit of the last adder of a layer that computes whole windows, by the number of its values.
+#: Measured LUTs per bit of the last level of an adder tree, by its number of addends, bias included; for layers that
+#: compute a whole window per cycle.
 _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 
 

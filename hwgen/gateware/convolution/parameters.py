@@ -81,7 +81,7 @@ class ProductOrder(HasWindow):
 
     @property
     def fold_outputs(self) -> Iterator[list[int | None]]:
-        """Output channels on lanes 0 to ``Tm - 1`` in each pass (output fold), as lists; ``None``: unused lane."""
+        """Iterator of a list per output fold: the output channels on lanes 0 to ``Tm - 1``; ``None`` if unused."""
         groups = self.window.input.groups
         size = self.outputs // groups
         for group in range(groups):
@@ -91,7 +91,7 @@ class ProductOrder(HasWindow):
 
     @cached_property
     def weight_indices(self) -> tuple[tuple[int | None, ...], ...]:
-        """Tuple by cycle of a sum, with per product the index of its weight in its channel; ``None`` for no weight."""
+        """Tuple per cycle of a sum: for each product, its weight's index in its output channel; ``None`` for none."""
         height, width = self.window.kernel
         tn, channels = self._input_lanes, self.group_channels
         steps = []

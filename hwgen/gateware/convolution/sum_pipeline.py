@@ -73,7 +73,7 @@ class LutDots:
 
     @cached_property
     def cycles(self) -> int:
-        """Cycles from operands to the cycle before the last sum of products in LUTs; 0 without such sums.
+        """Maximum number of cycles from operands to sums of dot products in LUTs; 0 without such dot products.
 
         A register precedes the operands.
         """

@@ -45,7 +45,7 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dict[str, str]]:
-    """Return a dict by layer name, then path, of configuration texts: a design's hardware without loaded weights.
+    """Return a design's hardware as a nested dict, layer name to field path to value as text, without loaded weights.
 
     The entry ``""`` describes the connections of the layers.
     """

@@ -107,7 +107,7 @@ class _Number:
         """Number of radix-4 Booth digits of the operand."""
         return -(-self.bits // 2)
 
-    def part(self, first: int, last: int) -> tuple[int, int]:
+    def range_of_digits(self, first: int, last: int) -> tuple[int, int]:
         """Return a pair: smallest and largest number that the Booth digits ``first`` to ``last`` can form."""
         if last < first:
             return 0, 0
@@ -211,8 +211,8 @@ class _Group:
         terms.
         """
         num_others = len(self.positions) - num_added
-        added = self._products(*self.encoded.part(first, digit))
-        others = self._products(*self.encoded.part(first, digit - 1))
+        added = self._products(*self.encoded.range_of_digits(first, digit))
+        others = self._products(*self.encoded.range_of_digits(first, digit - 1))
         shift = 2 * (digit - first)
         low, high = (num_added * one + num_others * other for one, other in zip(added, others, strict=True))
         return low >> shift, high >> shift
@@ -235,7 +235,7 @@ class _Group:
 
     @cached_property
     def encoded_delays(self) -> list[dict[frozenset[int], list[int]]]:
-        """List of bits of each term's encoded operand (indices), by the set of delays in cycles that rows need."""
+        """List of a dict per term: set of delays in cycles, to the encoded operand's bits (indices) read so late."""
         delays: list[dict[int, set[int]]] = [defaultdict(set) for _ in self.positions]
         for chain in self.chains:
             for row in chain.rows:
@@ -320,7 +320,7 @@ class _Layout:
 
     @property
     def _chains(self) -> Iterator[tuple[int, _Chain]]:
-        """Pairs for one output channel: cycle that a chain's own cycles count from, and the `_Chain` of Booth rows."""
+        """Iterator of pairs for one output channel: (cycle that the chain's cycles count from, `_Chain`)."""
         return ((start, chain) for _, start, group in self.groups for chain in group.chains)
 
     def _graph(self, sums: Sequence[tuple[int, int]]) -> AdderGraph:
@@ -417,7 +417,7 @@ class _Layout:
         return self._graph(self._sums).add_to(m, sums, names[0], names)
 
     def _delay_multiplicands(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[int, Value]]:
-        """Add delay lines for the terms' multiplicands; return a list of dicts, per term, from delay to value."""
+        """Add delay lines for the terms' multiplicands; return a dict per term, from delay in cycles to signal."""
         return [
             _add_delay_line(m, operands[first + term], delays, f"{name}_{first + term}")
             for first, _, group in self.groups
@@ -425,7 +425,7 @@ class _Layout:
         ]
 
     def _delay_digits(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[tuple[int, int], Value]]:
-        """Add delay lines for the terms' encoded operands; return a list of dicts, per term, by (bit, delay)."""
+        """Add delay lines for the terms' encoded operands; return a dict per term, (bit index, delay) to signal."""
         terms = []
         for first, _, group in self.groups:
             for term, by_delays in enumerate(group.encoded_delays, start=first):
@@ -496,7 +496,7 @@ def _delay_steps(delays: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _add_delay_line(m: Module, value: Value, delays: Iterable[int], name: str) -> dict[int, Value]:
-    """Add a delay line of registers to a module; return a dict by delay (cycles), for the given delays."""
+    """Add a delay line of registers to a module; return a dict from each of ``delays`` (cycles) to the signal."""
     taps = {0: value}
     for delay, length in _delay_steps(delays):
         value = taps[delay] = delayed_apart(m, f"{name}_cycle_{delay}", value, length)

@@ -151,7 +151,7 @@ class Multiplier(ABC):
 
     @property
     def shifts(self) -> list[int]:
-        """List of each product's lowest bit in a unit's result: first weight by every activation, then the next."""
+        """List of the bit positions where products begin in a unit's result, ordered by weight, then by activation."""
         return [0]
 
     @property

@@ -364,7 +364,7 @@ class _Circuit:
         return self.graph.add_to(m, operands, prefix, names)
 
     def _elaborate_data(self, m: Module, pair: int, values: list[Value], prefix: str) -> dict[int, list[Value]]:
-        """Add delay lines for the values a pair selects among; return a dict of lists by the cycle that reads them."""
+        """Add delay lines for the values a pair selects among; return a dict from the cycle of a read to the values."""
         data, ready = {}, self.pairs[pair].cycle
         for cycle in self.data_cycles[pair]:
             names = [f"{prefix}_pair_{pair}_{index}_cycle_{cycle}" for index in range(len(values))]
@@ -430,8 +430,6 @@ class _Circuit:
 
     def _elaborate_register(self, m: Module, value: Value, cycles: int, is_last: bool, name: str) -> Value:
         """Return a row's partial sum delayed by registers; a group's last row ends in a flip-flop.
-
-        The low bits that pass by the rows would otherwise be in a shift register.
 
         A shift register in LUTs, which the low bits that pass by the rows could share, is too slow there.
         """

@@ -44,7 +44,7 @@ class PackedFields(Multiplier):
     pixel_shift: ClassVar[int] = 0
     """Distance between the fields of two activations in a DSP slice's result, in bits."""
     slice_bits: ClassVar[int] = 0
-    """Width in bits of the slices' wide operand, where the fields are so far apart only because it is wide."""
+    """Required width in bits of a DSP slice's wide operand, if only wide slices have room for the fields; else 0."""
     max_units: ClassVar[int]
     """Maximum number of DSP slices in a chain, for operands of any width."""
 

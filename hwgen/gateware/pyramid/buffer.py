@@ -77,12 +77,12 @@ class PyramidBufferConfig(HasWindow):
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Tuple of row ranges (`Cut`) of successive input tiles that have at least one convolution window."""
+        """Ranges of map rows (`Cut` tuple) that successive input tiles with windows cover, kept rows included."""
         return tuple(cut for cut in self.rows.cut(1) if cut.span.windows)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Tuple of column ranges (`Cut`), in beats, of successive input tiles that have at least one window."""
+        """Ranges of map columns (`Cut` tuple) that successive input tiles with windows cover, kept columns included."""
         return tuple(cut for cut in self.columns.cut(self.window.input.pixels) if cut.span.windows)
 
     @property
@@ -121,7 +121,7 @@ class PyramidBufferConfig(HasWindow):
         return Interleaving(self.column_banks, self.window.input.folds)
 
     def phase_bits(self, axis: int) -> int:
-        """Return the width in bits of a window's first bank's index, among row banks (0) or column banks (1).
+        """Return the width in bits of the index of the bank where a window begins, of row (0) or column banks (1).
 
         The width is 0 if all windows begin in the first bank.
         """
@@ -159,18 +159,18 @@ class PyramidBufferConfig(HasWindow):
 
     @cached_property
     def tiles(self) -> tuple[tuple[Span, Span], ...]:
-        """Row range and column range (`Span` pairs) of each input tile that has windows, in raster order."""
+        """Tuple of (row range, column range) `Span` pairs of the input tiles that have windows, in raster order."""
         return tuple((row, column) for row in self.rows.walked for column in self.columns.walked)
 
     @cached_property
     def fill_beats(self) -> tuple[int, ...]:
-        """Input beats that fill each tile with windows, as a tuple; 0 for a tile that lies in the padding."""
+        """Tuple: number of input beats stored per tile that has windows; 0 for a tile that lies in the padding."""
         folds = self.window.input.folds
         return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
     def walk_cycles(self) -> tuple[int, ...]:
-        """Cycles that read all windows of each tile that has any, as a tuple, without stalls."""
+        """Tuple: cycles to read all windows of a tile, without stalls, per tile that has windows."""
         return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
 
     @cached_property
@@ -269,7 +269,7 @@ def _first_beat_positions(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def _map_limits(axis: TiledAxis) -> tuple[list[int], list[int]] | None:
-    """Return a tuple: by tile, where the map begins and ends in the tile on one axis; ``None`` if there is no padding.
+    """Return two lists, by tile: position in the tile where the map begins, and where it ends; ``None`` if unpadded.
 
     The positions count from the first pixel of the tile's first window. If the map ends after the last pixel that the
     tile's windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.
@@ -381,7 +381,7 @@ class _WriteAddress:
 
 
 def _span_table(index: Value, entries: list[int]) -> Value:
-    """Return the table entry ``index`` as logic; most entries, one per tile on an axis, are equal."""
+    """Return a `Value`: entry ``index`` of a constant table with one entry per tile on an axis, most of them equal."""
     return sparse_table(index, dict(enumerate(entries)))
 
 

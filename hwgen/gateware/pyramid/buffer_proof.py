@@ -137,7 +137,7 @@ def _mark_lines(config: PyramidBufferConfig) -> list[str]:
 
 
 def _step_loops(config: PyramidBufferConfig) -> window_proof.Counts:
-    """Return the loops over all tiles' windows and reads, outermost first: by name, count and last index."""
+    """Return the loops over all tiles' windows and reads, outermost first: dict, name to (count, last index)."""
     window = config.window
     return {
         "row_span_0": (len(config.rows.walked), ""),
@@ -167,7 +167,7 @@ def _beat_loop(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
 
 
 def _beat_loops(config: PyramidBufferConfig) -> window_proof.Counts:
-    """Return the loops over the input beats of all tiles, outermost first: by name, count and last index."""
+    """Return the loops over the input beats of all tiles, outermost first: dict, name to (count, last index)."""
     return {
         "in_row_span": (len(config.row_cuts), ""),
         "in_column_span": (len(config.column_cuts), ""),
@@ -279,7 +279,7 @@ def first_beats(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def released_tiles(config: PyramidBufferConfig) -> str:
-    """Return the Verilog count of tiles whose last window was read under ``config.release_delay`` cycles ago."""
+    """Return, in Verilog, the number of tiles whose last window was read less than ``release_delay`` cycles ago."""
     return " + ".join(f"$signed({{1'b0, release_{cycles}}})" for cycles in range(1, config.release_delay))
 
 

@@ -30,14 +30,14 @@ class WindowUnit:
 
 
 def layer_parts(layer: PyramidLayerConfig) -> dict[str, Any]:
-    """Return a dict by instance name of a tiled layer's window generator and other component configurations."""
+    """Return a dict from instance name to configuration: a tiled layer's window generator and other components."""
     return {"window": WindowUnit(layer)} | {
         name: part for name, part in layer.components.items() if name not in layer.walk
     }
 
 
 def window_parts(unit: WindowUnit) -> Mapping[str, Any]:
-    """Return the configurations of a window generator's reuse buffer and tile buffer, by instance name."""
+    """Return a dict from instance name to configuration: a window generator's reuse buffer and tile buffer."""
     return unit.layer.walk
 
 

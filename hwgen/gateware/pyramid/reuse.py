@@ -77,12 +77,12 @@ class PyramidReuseBufferConfig(OnDevice):
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Tuple of row ranges (`Cut`) of successive input tiles; empty ranges are left out."""
+        """Ranges of map rows (`Cut` tuple) that successive input tiles cover, with rows kept from the previous tile."""
         return tuple(cut for cut in self.rows.cut(1) if cut.size)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Tuple of column ranges (`Cut`) of successive input tiles, divided into beats; empty ones are left out."""
+        """Ranges of map columns (`Cut` tuple), in beats, that successive input tiles cover, with the kept columns."""
         return tuple(cut for cut in self.columns.cut(self.input.pixels) if cut.size)
 
     @property
@@ -245,13 +245,13 @@ class _Position:
         self.next_is_last = named(self.span.index == max(len(cuts) - 2, 0), "is_span_before_last")
 
     def _first_kept_beats(self) -> list[int]:
-        """Return a list, by tile, with the index of the first beat that the next tile keeps, or of the end."""
+        """Return a list: per tile, the index in it of the first beat that the next tile keeps; its size if none."""
         keeps = [
             (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
         ]
         return [*keeps, self._cuts[-1].size]
 
-    def first_of_second(self, folds: int) -> int:
+    def second_tile_offset(self, folds: int) -> int:
         """Return the distance in beats on this axis from the first tile to the second; 0 if there is only one.
 
         ``folds`` is the number of beats per pixel.
@@ -273,9 +273,9 @@ class _Position:
 
 
 def _delay_by_stage(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
-    """Add registers that delay ``value`` along a pipeline that advances with ``moves``; return a list by stage.
+    """Add registers that delay ``value`` along a pipeline that advances with ``moves``; return its value per stage.
 
-    The stages are: address, memory read, entry, output register.
+    The stages are: address (``value`` itself), memory read, entry, output register.
     """
     values = [value]
     for stage in range(1, IN_FLIGHT + 1):
@@ -419,7 +419,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Add the memory of columns kept for the next tile (right band); return a pair: it, `_Band.connect` arguments.
+        """Add the memory of columns kept for the next tile; return it and a dict of arguments of `_Band.connect`.
 
         The band stores the kept columns of each new row of a pyramid, the first column first. The arguments are its
         addresses and write condition.
@@ -440,7 +440,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Add the memory of rows kept for the next tiles (bottom band); return a pair: it, and `connect` arguments.
+        """Add the memory of rows kept for the next tiles; return it and a dict of arguments of `_Band.connect`.
 
         The band stores the kept rows in the map's full width, the first row first. The arguments are its addresses and
         write condition.
@@ -453,7 +453,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         write = Signal(range(config.bottom_depth + 1), name="bottom_write_row_address")
         # Offset of the next tile, in a register so that no adder is on the path of a tile's end.
         folds = config.input.folds
-        following = Signal(range(pitch + 1), name="next_bottom_tile_offset", init=column.first_of_second(folds))
+        following = Signal(range(pitch + 1), name="next_bottom_tile_offset", init=column.second_tile_offset(folds))
         with m.If(tile_ends):
             m.d.sync += [
                 first.eq(following),

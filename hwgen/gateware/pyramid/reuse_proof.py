@@ -3,7 +3,7 @@
 The observer walks over the beats of all tiles, row by row. A new beat of a tile is one that arrives, and a beat that
 windows need leaves. The walk therefore says which beat of the map each transfer must be. The observer marks one beat of
 one frame when it arrives: any row, any column, any channels. Each later beat that leaves and that is the same one, in
-this tile or in a neighbour, must have the marked values. `hwgen.gateware.pyramid.reuse_proof` has the invariants.
+this tile or in a neighbour, must have the marked values. `BandFacts` has the invariants.
 """
 
 from __future__ import annotations

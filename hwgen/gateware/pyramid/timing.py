@@ -107,7 +107,7 @@ def walk_tiles(
     write_delay: int,
     release_delay: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return three lists over tiles: the earliest cycles in which a tile buffer's fill begins, ends, and reads end.
+    """Return three lists over tiles: lag of the first step, cycle when the tile is complete, last cycle of its reads.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class OutputRounding(ScalingPart):
 
     @property
     def aligned_bits(self) -> int:
-        """Number of output bits that vary, if ``low`` to ``high`` is an aligned power of two or all; else 0.
+        """Number of varying output bits if ``low`` to ``high`` are all values or an aligned block of ``2**n``; else 0.
 
         The other output bits are then constant.
         """

@@ -1,4 +1,4 @@
-"""Recipe of a requantiser's scaling: the cheapest shifts, factors and 17-bit pieces to multiply."""
+"""Recipe of a requantiser's scaling: shifts, factors and 17-bit pieces to multiply that take the fewest DSP slices."""
 
 from __future__ import annotations
 
@@ -59,10 +59,7 @@ class Recipe:
         return sorted(pieces, key=sum)
 
     def operand_piece_bits(self, piece: int) -> int:
-        """Return the width in bits of a piece of the clamped sum; the highest piece is signed.
-
-        The highest piece is signed.
-        """
+        """Return the width in bits of a piece of the clamped sum; the highest piece is signed."""
         pieces = self.operand_pieces if self.split_factor else self.pieces
         return self.operand_bits - piece * PIECE if piece == pieces - 1 else PIECE
 
@@ -94,13 +91,14 @@ class ScalingPart:
 #: Names of fields of `RequantiseParameters` that do not change the recipe.
 _LAYOUT = {"lanes", "beats", "pixels", "tables_in"}
 
-#: Cache of recipes by the type of the parameters and their other fields, and its maximum size.
+#: Cache of recipes, by the type of the parameters and the values of their fields that are not in `_LAYOUT`.
 _recipes: dict[tuple[Any, ...], Recipe] = {}
+#: Maximum number of recipes in the cache.
 MAX_RECIPES = 1 << 10
 
 
 def cheapest_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe:
-    """Return a `Recipe`: the cheapest exact arrangement of a requantiser's scaling in DSP slices and LUTs, cached.
+    """Return the `Recipe` of a requantiser's scaling with the fewest DSP slices, then smallest left shift; cached.
 
     With DSP slices, the criteria are, in order: few slices, small left shifts, no clamp, whole operands. A slice that
     multiplies the whole sum can add the bias in its pre-adder. With LUTs, narrow operands are best. A clamp is used if
@@ -117,7 +115,7 @@ def cheapest_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Reci
 
 
 def search_recipe(parameters: RequantiseParameters, ranges: SumRanges) -> Recipe:
-    """Return the cheapest arrangement (`Recipe`) of a requantiser's scaling, found without the cache."""
+    """Return the `Recipe` of a requantiser's scaling with the fewest DSP slices, then smallest shift; not cached."""
     wide_bits = parameters.multiplier_slice.wide_bits
     if parameters.products_in == "lut" and not (recipes := list(_candidates(ranges, 0, wide_bits))):
         recipes = _candidates(ranges, 1, None)

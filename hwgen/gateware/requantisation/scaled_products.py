@@ -80,10 +80,7 @@ class ScaledProducts(ScalingPart):
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of all products per beat, as Yosys maps them; shifts and small products need none.
-
-        Shifts and small products need none.
-        """
+        """Number of DSP slices of all products per beat, as Yosys maps them; shifts and small products need none."""
         recipe, tables, total = self.recipe, self.tables, 0
         for operand_piece, factor_piece in recipe.steps if recipe.in_slices else ():
             bits = recipe.operand_piece_bits(operand_piece)

@@ -65,10 +65,7 @@ class RingBanks:
 
     @property
     def depth(self) -> int:
-        """Number of words per memory bank; a word stores ``Tn`` channels of one pixel.
-
-        A word stores ``Tn`` channels of one pixel.
-        """
+        """Number of words per memory bank; a word stores ``Tn`` channels of one pixel."""
         return self.row_words * self.parameters.rows // self.rows
 
     @property
@@ -163,10 +160,7 @@ class RingWriter:
         return total
 
     def count(self, cost: Cost) -> None:
-        """Add to ``cost`` the write data multiplexers of the banks; the data of a bank that is not written is 0.
-
-        The write data of a bank that is not written is 0.
-        """
+        """Add to ``cost`` the write data multiplexers of the banks; the data of a bank that is not written is 0."""
         columns = self.banks.columns
         if columns > 1:
             selects = columns // gcd(columns, self.parameters.input.pixels) > 1
