@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Fields = data.Layout | Mapping[Any, data.Field]
-"""Fields of a payload by name: an Amaranth layout, or a mapping to Amaranth fields."""
+"""Type of a payload's fields: an Amaranth layout, or a mapping from field name to Amaranth field."""
 
 
 def choice(selector: str, entries: Sequence[object]) -> str:

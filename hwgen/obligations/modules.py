@@ -137,7 +137,7 @@ class VerilogModule:
 
     @cached_property
     def connections(self) -> dict[str, dict[str, str]]:
-        """Verilog expressions connected to an instance's ports: dicts by instance name, then by port."""
+        """Dictionary from instance name to a dict of its ports' connections: Verilog expressions by port name."""
         return {
             name: dict(_CONNECTION.findall(ports)) for _, name, ports in map(_groups, _INSTANCE.finditer(self.text))
         }

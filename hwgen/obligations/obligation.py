@@ -12,7 +12,7 @@ from hwgen.fields import Entries, entry, written
 
 __all__ = ["FORMAT", "SUFFIX", "Obligation", "read", "write"]
 
-#: Number of the format of ``NAME.proofs.json``.
+#: Version number, an integer, of the format of ``NAME.proofs.json`` files.
 FORMAT = 1
 #: Suffix of the names of files with proof obligations.
 SUFFIX = ".proofs.json"

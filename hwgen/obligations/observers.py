@@ -58,7 +58,7 @@ def stages(name: str, width: int, value: str, cycles: int, *, resets: bool = Fal
 
 
 def balance(name: str, largest: int, comes: str, leaves: str) -> list[str]:
-    """Return a list of Verilog lines: a counter ``name`` of what has come minus what left, at most ``largest``."""
+    """Return a list of Verilog lines: a counter ``name`` of what came minus what left, wide enough for ``largest``."""
     return register(name, f"{name} + ({comes}) - ({leaves})", max(1, largest.bit_length()))
 
 
@@ -90,7 +90,7 @@ def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = Fa
 
 
 def patience(is_idle: str, bound: int) -> list[str]:
-    """Return a list of Verilog lines: a counter ``idle`` of cycles in a row with ``is_idle``, to ``bound + 1``."""
+    """Return a list of Verilog lines: a counter ``idle`` of successive cycles with ``is_idle``, up to ``bound + 1``."""
     return [
         f"reg {bits_for(bound + 1)} idle = 0; wire is_idle = {is_idle};",
         f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
@@ -122,7 +122,7 @@ def marked(max_beats: int, width: int, value: str, comes: str, taken: str) -> li
 
 
 def probed(site: Site, **memories: tuple[int, int, str]) -> dict[str, Any]:
-    """Return fields of an `Obligation` (dict) that let it read a word of each memory at any address.
+    """Return a dict of fields of an `Obligation` that let it read a word of each memory at any address.
 
     Parameters
     ----------

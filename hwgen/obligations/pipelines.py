@@ -13,7 +13,7 @@ __all__ = ["index_of", "pipeline"]
 
 
 def index_of(site: Site, signal: str, bits: int) -> tuple[str, dict[str, int]]:
-    """Return, as a pair, a beat's index signal (name), and free inputs (bits by name) if the module has no such signal.
+    """Return a pair: name of a beat's index signal, and a dict of the free input (bits by name) if it is missing.
 
     Such a module treats all beats alike, and its outputs must be right for a beat of any index.
     """

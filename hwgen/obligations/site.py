@@ -111,7 +111,7 @@ class Site:
         raise LookupError(f"module {self.module.name} has no port or signal {' or '.join(names)}")
 
     def carriers(self, signal: str, layout: data.StructLayout) -> list[Carrier]:
-        """Return a list of the emitted ports or signals that carry a structure's fields, lowest bits first.
+        """Return a list of each `Carrier` (emitted port or signal) of a structure's fields, lowest bits first.
 
         If registers drive some fields and logic others, the emitted module has a port for each group of fields.
 
@@ -153,7 +153,7 @@ class Site:
         return {str(name): each.bits(field) for name, field in layout for each in carriers if each.has(field)}
 
     def slices(self, signal: str, bits: int) -> list[Carrier]:
-        """Return a list of emitted ports with slices of a ``bits``-bit value, lowest first; empty for a constant."""
+        """Return a list of each `Carrier` (emitted port) of a ``bits``-bit value, lowest first; empty if constant."""
         if self.has(signal):
             return [Carrier(signal, 0, bits)]
         spans = ((low, width) for low in range(bits) for width in range(1, bits - low + 1))
@@ -187,7 +187,7 @@ class Site:
         return f"{memory}__r0_data" if memory in self.module.instances else f"{memory}_data"
 
     def streams(self, direction: str) -> list[str]:
-        """Return a list of the module's stream ports with back-pressure, of direction ``input`` or ``output``."""
+        """Return a list of names of the module's streams with back-pressure, of direction ``input`` or ``output``."""
         ports = self.module.ports
         names = [name.removesuffix("__valid") for name in ports if name.endswith("__valid")]
         return [name for name in names if f"{name}__ready" in ports and ports[f"{name}__valid"].direction == direction]
@@ -285,7 +285,7 @@ def bits_for(largest: int) -> str:
 
 
 Kind = Callable[[Any, Site], list[Obligation]]
-"""Function ``kind(config, site)`` that returns the list of one kind's obligations for the component at a site."""
+"""Type of a function ``kind(config, site)`` that returns one kind's obligations of the component at a site."""
 
 
 @dataclass(frozen=True)

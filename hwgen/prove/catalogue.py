@@ -109,7 +109,7 @@ CATALOGUE: dict[type, Proofs] = {
 
 
 def proofs_of(configuration: type) -> Proofs:
-    """Return the `Proofs` of a configuration's class: its own, or the nearest base class's."""
+    """Return the `Proofs` of a configuration's class: its own, or the nearest base class's, or else an empty one."""
     return next((CATALOGUE[base] for base in configuration.__mro__ if base in CATALOGUE), Proofs())
 
 

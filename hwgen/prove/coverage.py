@@ -16,7 +16,7 @@ from hwgen.obligations.obligation import Obligation
 
 __all__ = ["FUNCTIONAL", "UNKNOWN", "CoveredInstance", "coverage", "is_functional"]
 
-#: Kinds of obligations that state which values or beats leave a component.
+#: Set of the kinds (names) of obligations that state which values or beats leave a component.
 FUNCTIONAL = frozenset(
     (
         *("bias", "bound", "checksum", "dot", "elementwise", "logic", "pool"),

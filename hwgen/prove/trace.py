@@ -70,7 +70,7 @@ def files(
 
 
 def _signals(witness: Mapping[str, Any]) -> list[_Signal]:
-    """Return a list of free signals of a refutation from Yosys' witness file: inputs, first values, and cut signals."""
+    """Return a list of each free `_Signal` of a refutation, from Yosys' witness: inputs, first values, cut signals."""
     signals, position = [], 0
     rows = [step["bits"] for step in witness["steps"]]
     for entry in witness["signals"]:

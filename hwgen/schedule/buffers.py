@@ -145,7 +145,7 @@ def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -
 
 
 def _search_order(schedule: Schedule) -> list[int]:
-    """Return a list of the indices of all FIFOs, in the order that the search for minimum depths follows.
+    """Return a list of all FIFOs' indices in search order: in a graph most bits first, in a chain as they stand.
 
     In a graph the FIFO that would hold the most bits is first: a shallower skip connection can need a deeper FIFO on
     the parallel path. A chain has no such choice and keeps its order.

@@ -130,7 +130,7 @@ class EngineCycles:
 
 
 def _make_box_table(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
-    """Return a table (array) of boxes (rectangles of words in memory), a row each, by job, for `loops.split`.
+    """Return an array of dtype `loops.BOX`, a row per job and box (rectangle of words in memory), by job.
 
     Each box is a tuple of columns over all jobs, in the order of `loops.BOX`. Later fields are 0.
     """
@@ -177,7 +177,7 @@ def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | i
 
 
 def _load_boxes(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return a table (array) of the memory reads of loads: rows for map, weights and parameters of each job.
+    """Return an array (`loops.BOX`) of the memory regions that loads read: map, weights, parameters of each job.
 
     A box without words has no bursts.
     """

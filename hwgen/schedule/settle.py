@@ -342,7 +342,7 @@ def _set_cursors(sequences, waits, cursors, sequence, event, begin, end):
 
 @_compiled
 def _compute(system, bounds, journal, sequence, limit, ordered):
-    """Compute the cycles of one sequence's scheduled events in order, from the first event that must be recomputed.
+    """Compute one sequence's cycles from the first event to recompute; return (status, next event, moved range).
 
     The loop ends when an event is later than ``limit``, or when all following events keep their times. Unless
     ``ordered``, it also ends at an event that waits for an event that has not been computed. It returns the result, the

@@ -291,7 +291,7 @@ class Schedule:
         return self._system.times(key)
 
     def own(self, layer: int) -> dict[Any, int]:
-        """Return, as a dict, the minimum distance in cycles of events, by key of each of a layer's own sequences."""
+        """Return a dict of the minimum distance in cycles of successive events, by key of a layer's own sequences."""
         ports, events = self._ports(layer), self._layers[layer]
         inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}

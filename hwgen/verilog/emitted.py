@@ -23,7 +23,7 @@ ENGINE = "engine"
 
 
 Factory = Callable[..., wiring.Component]
-"""Function that makes the accelerator's Amaranth component: ``factory(config)`` or ``factory(config, taps=True)``."""
+"""Type of a function that makes an accelerator's Amaranth component: ``factory(config)``, or with ``taps=True``."""
 
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:

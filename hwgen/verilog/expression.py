@@ -22,7 +22,7 @@ _BINARY |= {"$divfloor": "/", "$modfloor": "%"}
 _COMPARE = {"$eq": "==", "$ne": "!=", "$lt": "<", "$le": "<=", "$gt": ">", "$ge": ">="}
 _SHIFT = {"$shl": "<<", "$shr": ">>", "$sshr": ">>>", "$shift": ">>"}
 _REDUCE = {"$reduce_or": "|", "$reduce_bool": "|", "$reduce_and": "&", "$reduce_xor": "^"}
-#: Verilog operators that can be chained without parentheses.
+#: Set of Verilog operators that can be chained without parentheses.
 _CHAINS = {"+", "&", "|", "^"}
 
 

@@ -114,7 +114,7 @@ def _file_index(parameter: object) -> int | None:
 
 
 def _content(this: memory.Memory, width: int) -> bytes | None:
-    """Return a memory's initial rows in hexadecimal, one per line; ``None`` if all rows are zero."""
+    """Return a memory's initial rows as bytes, in hexadecimal, one per line; ``None`` if all rows are zero."""
     shape = this.shape
     mask = (1 << width) - 1
     if isinstance(shape, ShapeCastable):

@@ -141,7 +141,7 @@ class ModuleText:
     # Names
 
     def _names_of_aliases(self) -> dict[str, list[str]]:
-        """Return, as a dictionary by RTLIL name of a whole wire, the wire's other RTLIL names."""
+        """Return a dict from the RTLIL name of a whole wire to a list of its other RTLIL names."""
         names: dict[str, list[str]] = {}
         for alias in self._net.aliases:
             name = alias.left[0].wire
@@ -180,7 +180,7 @@ class ModuleText:
             self.names[wire] = self._new_name(name)
 
     def _members(self) -> dict[str, str]:
-        """Return a dict by RTLIL name of the Verilog names (``INSTANCE__PORT``) of wires at instances."""
+        """Return a dict from RTLIL name to Verilog name (``INSTANCE__PORT``) of wires at instances' ports."""
         members: dict[str, str] = {}
         for cell in self._net.instances:
             outputs = self._net.outputs[cell.name]

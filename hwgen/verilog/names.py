@@ -48,7 +48,7 @@ def is_partial(wire: str) -> bool:
 
 
 def carried_parts(design: Design) -> dict[str, dict[str, list[SignalPart]]]:
-    """Return a dict by module, then unnamed port (RTLIL name), of the list of signal parts that the port carries.
+    """Return a dict by unnamed port (RTLIL name), then by module name, of lists of the signal parts it carries.
 
     A port has the same RTLIL name in all modules that it passes.
     """
@@ -88,7 +88,7 @@ def _parts(wire: str, right: Sig, ports: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def _named_bits(module: Module, sig: Sig) -> Iterator[SignalPart]:
-    """Yield the parts of named signals that are connected to an unnamed port."""
+    """Yield each `SignalPart`, a part of a named signal, that is connected to an unnamed port."""
     at = 0
     for chunk in sig:
         if chunk.wire.startswith("\\") and not is_partial(chunk.wire):

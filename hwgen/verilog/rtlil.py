@@ -27,7 +27,7 @@ class WireBits:
 
 
 Sig = tuple[WireBits, ...]
-"""RTLIL signal: a sequence of bits of wires and constants, the lowest first."""
+"""RTLIL signal: a tuple of `WireBits` (bits of wires, and constants), the lowest first."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Switch:
 
 
 Body = tuple["Assign | Switch", ...]
-"""Sequence of RTLIL statements; later ones take precedence."""
+"""Tuple of RTLIL statements (`Assign`, `Switch`); later ones take precedence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Module:
 
 
 Design = dict[str, Module]
-"""RTLIL modules of a design by name, the top module first."""
+"""Dictionary of a design's RTLIL modules by name, the top module first."""
 
 
 def parse(text: str) -> Design:

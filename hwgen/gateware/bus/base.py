@@ -67,7 +67,7 @@ class BusShellConfig(ForDevice):
 
     @abstractmethod
     def title(self, top: str) -> str:
-        """Return a heading for people that names the wrapped circuit, whose Verilog module is ``top``."""
+        """Return a heading that names the wrapped circuit: ``accelerator TOP`` or ``programmable engine``."""
 
     @property
     @abstractmethod
@@ -117,7 +117,7 @@ class BusShellConfig(ForDevice):
         return members | {"interrupt": Out(1)}
 
     def port(self, path: Sequence[str | int]) -> str:
-        """Return the wrapper's port name for a signal path in the shell's signature; empty if on no bus."""
+        """Return the wrapper's port name (``s_axis_tdata``) for a signal's path in the shell; empty if on no bus."""
         return f"{self.prefixes[str(path[0])]}_{path[1]}" if len(path) == 2 and path[0] in self.prefixes else ""
 
     @abstractmethod
@@ -126,7 +126,7 @@ class BusShellConfig(ForDevice):
 
     @abstractmethod
     def wrapper(self, top: str) -> wiring.Component:
-        """Return the bus wrapper, which contains the shell and an instance of the circuit's Verilog module ``top``."""
+        """Return the bus wrapper, an Amaranth component with the shell and an instance of Verilog module ``top``."""
 
 
 AnyShellConfig = TypeVar("AnyShellConfig", bound=BusShellConfig)
@@ -146,4 +146,4 @@ class BusShell(ConfiguredComponent[AnyShellConfig]):
 
     @abstractmethod
     def connections(self, domain: ClockDomain) -> dict[str, Any]:
-        """Return a dict of the wrapped circuit's connections: arguments of Amaranth's `Instance`, as ``i_clk``."""
+        """Return a dict of the wrapped circuit's ports: signals by argument of Amaranth's `Instance`, as ``i_clk``."""

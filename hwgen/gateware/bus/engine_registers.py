@@ -10,8 +10,8 @@ from hwgen.gateware.engine.port import PACE_BITS, Error
 IDENTITY = 0x4857_4745
 #: Version of an engine's register map: the upper 16 bits grow when software must change, the lower 16 with additions.
 VERSION = 0x0001_0001
-#: Index of the lowest address bit that register ``PROGRAM_BASE`` holds. With a base of this alignment, no burst crosses
-#: a 4 KiB boundary.
+#: Number of low bits of a program's base address that are always 0; register ``PROGRAM_BASE`` has the others. With a
+#: base of this alignment, no burst crosses a 4 KiB boundary.
 BASE_BITS = BORDER_BYTES.bit_length() - 1
 
 #: Dictionary from `Error` code to text: why an engine's run ended.

@@ -70,7 +70,7 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def memory(self) -> axi.Master:
-        """Amaranth signature of the engine's AXI4 bus."""
+        """`axi.Master`: Amaranth signature of the engine's AXI4 bus to memory, as wide as all memory ports together."""
         return axi.Master(data_bytes=self.engine.bus_bytes)
 
     @property
@@ -225,7 +225,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         return ports
 
     def _add_ports(self, m: Module) -> wiring.PureInterface:
-        """Return the bus that carries the engine's bursts, with absolute addresses, to one port or to several ports."""
+        """Return the bus for the engine's bursts: the only memory port, or the input of a circuit for several."""
         if self.config.engine.ports == 1:
             return self.mem
         m.submodules.memory_ports = ports = MemoryPortsConfig(engine=self.config.engine).component()

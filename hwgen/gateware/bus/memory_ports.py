@@ -50,12 +50,12 @@ class MemoryPortsConfig:
 
     @property
     def ports(self) -> int:
-        """Number of memory ports."""
+        """Number of memory ports of the engine, 2 or 4."""
         return self.engine.ports
 
     @property
     def port_bytes(self) -> int:
-        """Width of a port, in bytes."""
+        """Data width of each memory port, in bytes."""
         return self.engine.port_bytes
 
     @property
@@ -70,7 +70,7 @@ class MemoryPortsConfig:
 
     @property
     def depth(self) -> int:
-        """Depth of a port's buffers, an integer number of the engine bus's beats: a burst of the maximum size.
+        """Depth of each port's read buffer and write buffer in beats of the engine's bus: a burst of maximum size.
 
         A port moves a burst while the bus moves one burst with each port.
         """
@@ -82,12 +82,12 @@ class MemoryPortsConfig:
 
     @property
     def read_layout(self) -> data.StructLayout:
-        """Amaranth layout of a beat that was read, as the engine's bus has it."""
+        """Amaranth layout of a port's buffer entry for reads, a beat of the engine's bus: data, response, last flag."""
         return data.StructLayout({"data": 8 * self.engine.bus_bytes, "resp": axi.Response, "last": 1})
 
     @property
     def write_layout(self) -> data.StructLayout:
-        """Amaranth layout of a beat to write: ``part`` of the bus's data, or all parts in turn if it is ``wide``."""
+        """Amaranth layout of a port's buffer entry for writes: data and byte enables of a bus beat, and its parts."""
         width, part = self.engine.bus_bytes, counter_bits(self.ports)
         return data.StructLayout({"data": 8 * width, "strb": width, "last": 1, "wide": 1, "part": part})
 
@@ -148,7 +148,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         self._elaborate_responses(m)
         return m
 
-    def _turn(self, m: Module, name: str, ends: Value) -> Signal:
+    def _add_turn(self, m: Module, name: str, ends: Value) -> Signal:
         """Add and return a `Signal`: index of the port in turn; the next port's turn follows a cycle with ``ends``."""
         turn = Signal(range(self.config.ports), name=f"{name}_turn")
         with m.If(ends):
@@ -166,7 +166,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         valid, size, length, address = (getattr(bus, channel + name) for name in ("valid", "size", "len", "addr"))
         ready = getattr(bus, f"{channel}ready")
         wide = named(size == axi.size_of(config.engine.bus_bytes), f"{channel}_is_wide")
-        turn = self._turn(m, channel, valid & ready)
+        turn = self._add_turn(m, channel, valid & ready)
         takes, free = [], []
         for index, port in enumerate(self._ports):
             own = {name: getattr(port, channel + name) for name in ("valid", "ready", "size", "len", "addr")}
@@ -186,7 +186,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         m.d.comb += ready.eq(Array(free)[turn])
         return takes, wide
 
-    def _free_beats(self, m: Module, name: str, push: Value, pop: Value) -> Value:
+    def _add_room_counter(self, m: Module, name: str, push: Value, pop: Value) -> Value:
         """Add a counter of the free beats of a port's buffer; return a registered bit: the buffer has room."""
         free = Signal(range(self.config.depth + 1), name=f"{name}_free_beats", init=self.config.depth)
         has_room = Signal(name=f"{name}_has_room", init=1)
@@ -201,7 +201,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         config, bus, port_bits = self.config, self.bus, 8 * self.config.port_bytes
         read_kinds = [fifo.SyncFIFO(width=1, depth=config.engine.outstanding) for _ in self._ports]
         takes, wide = self._elaborate_requests(m, "ar", [known.w_rdy for known in read_kinds])
-        turn = self._turn(m, "r", bus.rvalid & bus.rready & bus.rlast)
+        turn = self._add_turn(m, "r", bus.rvalid & bus.rready & bus.rlast)
         beats = []
         for index, (port, is_wide) in enumerate(zip(self._ports, read_kinds, strict=True)):
             m.submodules[f"read_kinds_{index}"] = is_wide
@@ -215,7 +215,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
             response = named(Mux(port.rresp.as_value() > worst.as_value(), port.rresp, worst), f"worst_{index}")
             entry = Signal(config.read_layout, name=f"read_entry_{index}")
             m.d.comb += [
-                port.rready.eq(self._free_beats(m, f"read_{index}", whole, pop)),
+                port.rready.eq(self._add_room_counter(m, f"read_{index}", whole, pop)),
                 entry.data.eq(Mux(is_wide.r_data[0], Cat(earlier, port.rdata), port.rdata.replicate(config.ports))),
                 entry.resp.eq(response),
                 entry.last.eq(port.rlast),
@@ -247,7 +247,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         m.submodules.write_kinds = kinds = fifo.SyncFIFO(width=1, depth=config.engine.outstanding)
         _, wide = self._elaborate_requests(m, "aw", kinds.w_rdy)
         taken = named(bus.wvalid & bus.wready, "write_taken")
-        turn = self._turn(m, "w", taken & bus.wlast)
+        turn = self._add_turn(m, "w", taken & bus.wlast)
         m.d.comb += [
             kinds.w_en.eq(bus.awvalid & bus.awready),
             kinds.w_data.eq(wide),
@@ -271,7 +271,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
             m.submodules[f"write_beats_{index}"] = buffer = config.buffer(config.write_layout).component()
             push = named(taken & (turn == index), f"write_push_{index}")
             pop = named(buffer.o.valid & buffer.o.ready, f"write_pop_{index}")
-            rooms.append(self._free_beats(m, f"write_{index}", push, pop))
+            rooms.append(self._add_room_counter(m, f"write_{index}", push, pop))
             beat = data.View(config.write_layout, buffer.o.payload.data.as_value())
             count = Signal(range(config.ports), name=f"write_part_{index}")
             chosen = named(Mux(beat.wide, count, beat.part), f"chosen_part_{index}")
@@ -292,7 +292,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
     def _elaborate_responses(self, m: Module) -> None:
         """Connect the ports' write responses to the bus in turn, in the order of the requests."""
         bus = self.bus
-        turn = self._turn(m, "b", bus.bvalid & bus.bready)
+        turn = self._add_turn(m, "b", bus.bvalid & bus.bready)
         m.d.comb += [
             bus.bvalid.eq(Array(port.bvalid for port in self._ports)[turn]),
             bus.bresp.eq(Array(port.bresp.as_value() for port in self._ports)[turn]),

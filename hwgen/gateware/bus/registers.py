@@ -24,8 +24,9 @@ MAX_STREAMS = 16
 #: Index of the bit in an accelerator's register ``ERRORS`` that reports a failed load of weights.
 WEIGHTS_ERROR_BIT = 31
 
-#: Kinds of registers, by the effects of software's reads and writes. ``r``: read only. ``rw``: a write is stored.
-#: ``w1c``: writing a 1 clears a bit. ``w1s``: writing a 1 triggers an action once. ``w``: each write is passed on.
+#: Type of software's access to a register: read, read and write, clear or trigger by writing ones, write only. ``r``:
+#: read only. ``rw``: a write is stored. ``w1c``: writing a 1 clears a bit. ``w1s``: writing a 1 triggers an action
+#: once. ``w``: each write is passed on.
 Access = Literal["r", "rw", "w1c", "w1s", "w"]
 
 
@@ -276,7 +277,7 @@ def registers_of(
 
 
 def to_json(registers: Sequence[Register]) -> list[dict[str, Any]]:
-    """Return a register map as a list of dicts, one per register, for the file ``registers.json``."""
+    """Return a list of dicts for ``registers.json``, one per register: name, offset, access, reset, about, fields."""
     return [
         {
             "name": register.name,

@@ -354,7 +354,7 @@ class Shell(BusShell[ShellConfig]):
     def _connect_input(
         self, m: Module, end: BusStreamConfig, open_: Value, packet: Any, ends: dict[str, Value], packets: list[Value]
     ) -> list[Value]:
-        """Connect an input AXI4-Stream by a length check and a width converter; return a list of error pulses.
+        """Connect an input AXI4-Stream by length check and width converter; return two error pulses: short, long.
 
         Return pulses for a short and for a long frame. ``packet`` is the size of packets. Add a pulse for the last word
         of each frame to ``ends``, by the name of the bus, and to ``packets`` whether a packet has begun.

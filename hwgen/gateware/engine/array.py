@@ -65,7 +65,7 @@ def select_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def lut_products(config: EngineConfig) -> DotProducts:
-    """Return `DotProducts` in LUTs of one pixel: four output maps over the same four channels."""
+    """Return the `DotProducts` of multipliers in LUTs for one pixel: four channels by four output maps."""
     return DotProducts(
         device=config.device,
         operand=Shape(8, signed=True),
@@ -83,17 +83,17 @@ def slice_delay(config: EngineConfig) -> int:
 
 
 def sum_cycles(config: EngineConfig) -> int:
-    """Return the cycles from a step's (cycle of products) input words at the array to its sums of four products."""
+    """Return the cycles from a step's input words at the array to its sums of four products, not yet accumulated."""
     return _OPERAND_CYCLES + slice_delay(config) + _CHAIN_CYCLES
 
 
 def sum_latency(config: EngineConfig) -> int:
-    """Return the cycles from the input of a pixel group's (a pixel per lane) last step until its sums can be read."""
+    """Return the cycles from the input words of a pixel group's last step until the group's sums can be selected."""
     return sum_cycles(config) + 1
 
 
 def yield_latency(config: EngineConfig) -> int:
-    """Return the cycles from the input of a step that continues stored sums until it blocks the readout of sums."""
+    """Return the cycles from a step's input words until the step blocks the readout, if it resumes stored sums."""
     return sum_cycles(config) - 2
 
 
@@ -297,7 +297,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return operands
 
     def _elaborate_weights(self, m: Module, delay: int) -> tuple[list[list[Signal]], list[list[Signal]]]:
-        """Register the weights; return a pair of them: for DSP slices (by map pair, position), and for LUTs (by map).
+        """Register the weights; return two nested lists: packed by map pair and position, and by map and position.
 
         They are zero without a step, so that sums do not change. Packed weights are ``delay`` cycles late.
         """
@@ -387,7 +387,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """Drive ``yields``; return a pair: address to read from partial-sum memories, flags that clear a word.
+        """Drive ``yields``; return a pair: slot to read in all sum memories, and clear flags by lane and block.
 
         There is one memory, and one word to read, per lane and block of 8 maps. The flag clears the word that was read.
 

@@ -17,7 +17,7 @@ ADDRESS_BITS = 32 - (LANES.bit_length() - 1)
 ROW_BITS = 24
 
 
-#: Fields of `box_layout`, the description of a strided memory region, on every engine, with their shapes.
+#: Dictionary from field name to shape: fields of `box_layout`, a strided memory region, on every engine.
 _BOX_FIELDS = {
     "address": ADDRESS_BITS,
     "row_stride": ADDRESS_BITS,
@@ -26,7 +26,8 @@ _BOX_FIELDS = {
     "rows": 16,
     "words": ROW_BITS,
 }
-#: Additional fields of `box_layout` on an engine of several cores, whose teams (groups of cores) have a region each.
+#: Dictionary from field name to shape: more fields of `box_layout` on an engine of several cores, whose teams (groups
+#: of cores) have a region each.
 _TEAM_FIELDS = {"teams": 5, "team_stride": ADDRESS_BITS, "top": signed(16), "advance": 16, "height": 16}
 
 

@@ -67,7 +67,7 @@ class JobFieldRule:
 
 @cache
 def rules(engine: EngineConfig) -> tuple[JobFieldRule, ...]:
-    """Return a tuple of validity rules for all fields of a job (descriptor) of an engine with this configuration."""
+    """Return a tuple of each `JobFieldRule` for the fields of a job (descriptor) of an engine."""
     return (*_load_rules(engine), *_compute_rules(engine), *_drain_rules(engine), *_store_rules(engine))
 
 

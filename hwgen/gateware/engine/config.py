@@ -27,8 +27,8 @@ PORTS = (1, 2, 4)
 MAX_CORES = 16
 #: Rows per bank of the on-chip feature map memory if it is in block RAM: two block RAMs for each 8-byte word of a row.
 MAP_MEMORY_ROWS = 1024
-#: RAM type (``block`` or ``ultra``) of the on-chip feature map memory, by its rows per bank. In UltraRAM, a bank is one
-#: UltraRAM for each word of a row.
+#: Dictionary from rows per bank of the on-chip feature map memory to its RAM type, ``block`` or ``ultra``. In UltraRAM,
+#: a bank is one UltraRAM for each word of a row.
 BANK_RAMS = {MAP_MEMORY_ROWS: "block", URAM288.words: "ultra"}
 #: Maximum size of the on-chip feature map memory, in words of 8 bytes.
 MAX_KEPT_WORDS = 1 << 17

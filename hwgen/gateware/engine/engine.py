@@ -39,7 +39,7 @@ class EngineDesign:
     engine: EngineConfig
 
     name = "engine"
-    #: Input streams, and circuits that complete short frames: none, because the engine reads its inputs from memory.
+    #: Empty tuples of input streams and of their frame guards: the engine reads its inputs from memory.
     input_ports = guards = ()
     #: Circuit that loads weights at run time: ``None``, because the engine's programs contain the weights.
     loader = None

@@ -30,8 +30,8 @@ __all__ = ["PROOFS", "of_core_wires", "of_engine", "of_memory_side"]
 
 _PARTS = ("valid", "ready", "payload")
 _EDGE = "always @(posedge clk)"
-#: Values of the constant AXI signals (IHI 0022, A3 and A4): incrementing burst, normal memory, unprivileged secure
-#: data.
+#: Dictionary from AXI signal, without its channel, to a constant value (IHI 0022, A3 and A4): incrementing burst,
+#: normal memory, unprivileged secure data.
 _AXI_FIXED = {"burst": Burst.INCREMENTING.value, "cache": 3, "prot": 0}
 #: Name of the memory side's port with the write strobe of half a word, on a bus of 4 bytes.
 _ENABLE = name_of_slice("m_axi__wstrb", 0, 1)

@@ -58,7 +58,7 @@ _BEGIN, _END = 1, 5
 
 
 class Opcode(IntEnum):
-    """Operation code of an instruction of the engine's fixed-point unit."""
+    """Operation of a fixed-point instruction: add, subtract, minimum, maximum, multiply, look up, write, float add."""
 
     ADD = 0
     SUBTRACT = 1
@@ -98,9 +98,9 @@ class Arrival(IntEnum):
     UNSIGNED_BYTES = 2
 
 
-#: Layout of an instruction of the fixed-point unit, in one table word. ``is_pixel`` marks an operand of one pixel for
-#: all pixels. A constant replaces the second operand, and the constant's bits above the first `VALUE_BITS` replace the
-#: shift.
+#: Amaranth layout of an instruction of the fixed-point unit, one table word: operation, operands, target, shift ..
+#: ``is_pixel`` marks an operand of one pixel for all pixels. A constant replaces the second operand, and the constant's
+#: bits above the first `VALUE_BITS` replace the shift.
 INSTRUCTION = data.StructLayout(
     {
         "code": 3,

@@ -222,7 +222,7 @@ class Load(JobPart):
     tables: int = _bits(1)
     """Flag: the parameter words that the job loads are lookup table entries, not requantisation parameters."""
     members: int = _cores_bits(3)
-    """Base-2 logarithm of the number of cores per team (cores that share a part of the map) as the job loads.
+    """Base-2 logarithm of the number of cores per team; the cores of a team share a part of the map.
 
     Core ``c`` is member ``c % 2**members`` of team ``c // 2**members``.
     """

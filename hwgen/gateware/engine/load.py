@@ -18,7 +18,7 @@ from hwgen.gateware.engine.weight_buffer import weight_side
 from hwgen.gateware.engine.writes import addend_side
 from hwgen.gateware.naming import named
 
-#: Destinations whose words are read in beats as wide as the bus; other words are read one per beat.
+#: Tuple of each `Target` whose words are read in beats as wide as the bus; other words come one per beat.
 WIDE_TARGETS = (Target.MAP, Target.WEIGHTS, Target.ADDEND)
 
 

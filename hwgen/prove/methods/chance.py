@@ -324,7 +324,7 @@ def _or_bits(word: Bits) -> np.ndarray:
     return np.logical_or.reduce(word, axis=0)
 
 
-#: Simulation rules of the combinational cells, by type.
+#: Dictionary from type of combinational cell to its simulation rule (`Rule`).
 _LOGIC: dict[str, Rule] = {
     "$add": _arithmetic(np.add),
     "$sub": _arithmetic(np.subtract),

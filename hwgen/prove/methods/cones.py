@@ -8,7 +8,7 @@ from functools import reduce
 
 __all__ = ["FALSE", "TRUE", "Circuit", "Cone"]
 
-#: Literals of the constants. A literal is ``2 * node``, plus 1 if it is inverted.
+#: Literals of the constants 0 and 1. A literal is ``2 * node``, plus 1 if it is inverted.
 FALSE, TRUE = 0, 1
 
 

@@ -116,7 +116,7 @@ def is_true_by_chance(cone: Cone, literal: int) -> bool:
 
 
 def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
-    """Return whether a logic cone's literal is true for any values of its input variables, by trying all.
+    """Return whether some values of a logic cone's input variables make a literal true, by trying all values.
 
     Raises
     ------

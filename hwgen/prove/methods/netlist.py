@@ -14,7 +14,7 @@ __all__ = ["BitDependencies"]
 _PART = re.compile(r"(.*)\[(\d+):(\d+)\]")
 """Pattern of a slice of a port, ``PORT[HIGH:LOW]``."""
 _BITWISE = {"$and", "$or", "$xor", "$xnor", "$not", "$pos", "$mux", "$bwmux"}
-"""Names of Yosys cell types whose output bit n depends on bit n of each wide input and on all bits of selection
+"""Set of names of Yosys cell types whose output bit n depends on bit n of each wide input and on all bits of selection
 inputs."""
 _REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
 """Set of names of Yosys cell types whose output changes only at a clock edge. Latches and registers with asynchronous

@@ -15,7 +15,7 @@ __all__ = ["METHODS", "Method"]
 Method = Callable[[Obligation, Wrapped, Path, Deadline], Verdict]
 """Type of a proof method, ``method(obligation, wrapped, folder, deadline)``, which returns a `Verdict`."""
 
-#: Proof methods by the name that obligations use. To add one, write a new file, and a line here.
+#: Dictionary from the name that obligations use to the proof method. To add one, write a new file, and a line here.
 METHODS: dict[str, Method] = {
     "structure": structure.check,
     "induction": induction.check,

@@ -128,7 +128,7 @@ def _are_values(value: Any) -> bool:
     return type(value.get("width")) is int and value["width"] >= 1
 
 
-#: Predicates that check the form of a structure's JSON value, by the kind of structure.
+#: Dictionary from kind of structure to the predicate that checks the form of its JSON value.
 FORMS: dict[str, Callable[[Any], bool]] = {
     "bits": _are_values,
     "composition": _are_rules,

@@ -228,7 +228,7 @@ class Words:
         return (Word(name, cycle, index), 0) if self._works_by_bits(name) else (Word(name, cycle), index)
 
     def _words_of(self, bits: Iterable[Bit], cycle: int) -> list[Word]:
-        """Return a list of the words that contain the given bits in a cycle, registers followed back."""
+        """Return a list of each `Word` that contains one of the given bits in a cycle, registers followed back."""
         sources = (self._source(*self._origin(bit, cycle)) for bit in bits)
         return [source[0] for source in sources if source is not None]
 
@@ -247,7 +247,7 @@ class Words:
         return self._by_bits[name]
 
     def _inputs(self, word: Word) -> list[Word]:
-        """Return the list of words that a word is directly computed from."""
+        """Return a list of each `Word` that a word is directly computed from."""
         cell = self._cells[word.cell]
         connections = cell["connections"]
         if word.index is not None and cell["type"] in _BITWISE:
