@@ -132,7 +132,7 @@ class AcceleratorConfig:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """Tuple of all streams that leave layers, one `Link` per reader (layer or output), by writing layer."""
+        """Tuple of all streams that leave layers, one `Link` per reader (layer or output), sorted by writing layer."""
         readers: list[list[tuple[int, int]]] = [[] for _ in self.layers]
         for sink, sources in enumerate(self.sources):
             for port, source in enumerate(sources):
@@ -148,7 +148,7 @@ class AcceleratorConfig:
 
     @cached_property
     def input_links(self) -> tuple[Link, ...]:
-        """Tuple of streams (`Link`) from the accelerator's inputs to the layers that read them, by input."""
+        """Tuple of streams (`Link`) from the accelerator's inputs to the layers that read them, one per input."""
         links = [
             Link(source, 0, sink, port)
             for sink, sources in enumerate(self.sources)

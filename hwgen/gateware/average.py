@@ -141,7 +141,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest partial sum after each tap of a pooling window, one pair per tap, as integers."""
+        """Tuple of pairs of integers, one per tap: smallest and largest partial sum of a pooling window after it."""
         lowest, highest = (
             accumulate([end] * self.window.taps, lambda total, term: to_float32(total + term))
             for end in (self.terms[0], self.terms[-1])

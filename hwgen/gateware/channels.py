@@ -36,7 +36,7 @@ class ChannelTables(ForDevice, ABC):
     @property
     @abstractmethod
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Dictionary of parameters by name (bias, scale) and lane: a tuple with one integer per beat of a pixel."""
+        """Dictionary: parameter name (``bias``) to a list, per lane, of tuples with one integer per beat of a pixel."""
 
     def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
         """Return per-channel values as a list over lanes of tuples, with one value per beat of a pixel.
@@ -204,7 +204,7 @@ class Beats:
         return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """Add the memory of parameter table ``name``; return a list: a parameter per value of a beat ``cycle`` ago.
+        """Add the memory of parameter table ``name``; return the parameters of the values of a beat ``cycle`` ago.
 
         ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
         because it is too slow for the logic that follows.

@@ -32,7 +32,7 @@ def obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def _models(layer: LayerConfig, site: Site) -> dict[str, ControlModel]:
-    """Return a dict by Verilog instance of the control models that replace a layer's components in the proof."""
+    """Return a dict from Verilog instance to the `ControlModel` that replaces a layer's component in the proof."""
     window = site.part("window")
     models = {"window": window_model(layer, window), "compute": arithmetic_model(layer, window)}
     if layer.finish is not None:

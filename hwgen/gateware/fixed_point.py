@@ -274,7 +274,7 @@ class DataPath(NumberPath):
         self._constants, self._index = constants, lane * config.window.pixels + pixel
 
     def channel_constant(self, name: str, values: Sequence[int], cycle: int) -> PathNumber:
-        """Return a `PathNumber`: the current channel's constant on this lane, from table ``name``, from ``cycle``."""
+        """Return a `PathNumber`: the current channel's constant in table ``name``, valid from ``cycle``."""
         if len(set(values)) == 1:
             return self.new_constant(name, values[0])
         # All lanes have the same latency, those with one constant for all beats, too.
@@ -520,7 +520,7 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @cached_property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Dictionary of constants by operation and lane: a tuple of one integer per beat of a pixel."""
+        """Dictionary: operation (``step_0``) to a list, per lane, of tuples with one constant per beat of a pixel."""
         channels = self.window.input.channels
         constants = {f"step_{index}": step.constants for index, step in enumerate(self.steps)}
         return {name: self.table(values) for name, values in constants.items() if len(values) == channels > 1}

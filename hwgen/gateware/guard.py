@@ -17,10 +17,8 @@ from hwgen.gateware.stream import BeatFormat
 
 #: Width in bits of the number of frames per packet.
 PACKET_BITS = 16
-#: Measured LUTs of a counter of a packet's frames (`add_frame_counter`).
-PACKET_COUNTER_LUTS = 25
-#: Measured LUTs that packets add to a guard: the counter of frames, and the logic that uses it.
-_PACKET_LUTS = 37
+#: Measured LUTs of a counter of a packet's frames (`add_frame_counter`), and LUTs that packets add to a guard with it.
+PACKET_COUNTER_LUTS, _PACKET_LUTS = 25, 37
 #: Layout of the size of a packet of N frames, in the form that a frame counter compares with: ``before_last`` is N - 2,
 #: and ``single`` is high if N is 1. ``load`` is high while there is no packet, when another size may follow;
 #: ``next_single`` is its ``single``.

@@ -591,7 +591,7 @@ class Layer(ConfiguredComponent[LayerConfig]):
     def _elaborate_reader(
         self, m: Module, reader: int, finished: wiring.PureInterface, window: wiring.Component
     ) -> Value:
-        """Add a reader's FIFO, width converter and credit counter; return a bit: the next pass's outputs fit."""
+        """Add a reader's FIFO, width converter and credit counter; return a bit: the next output fold's beats fit."""
         config = self.config
         regroup, o = config.regroups[reader], self.output_streams[reader]
         m.submodules[config.of_reader("fifo", reader)] = fifo = Fifo(config.fifos[reader])

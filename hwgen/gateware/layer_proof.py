@@ -52,7 +52,7 @@ def of_finish(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def _reasons(layer: LayerConfig, _site: Site) -> Mapping[str, str]:
-    """Return, by name of a layer's component, the reason why its results are not proved; empty if all are."""
+    """Return a dict from name of a layer's component to the reason why its results are not proved, if they are not."""
     compute = layer.compute
     reasons = dict.fromkeys(
         layer.loaded_parts,
@@ -65,7 +65,7 @@ def _reasons(layer: LayerConfig, _site: Site) -> Mapping[str, str]:
     return reasons
 
 
-#: Components inside a layer that the layer's own obligations or reasons cover.
+#: Tuple of classes of components inside a layer that the layer's own obligations or reasons cover.
 _OTHERS = (
     *(Chains, LutProducts, SliceChain, TernaryAdder, BoothRow, Credits),
     *(Requantise, AddBias, Threshold, Normalise, LoadedRequantise, LoadedTableSum),
@@ -73,7 +73,7 @@ _OTHERS = (
 
 
 def proofs(components: Callable[[Any], Mapping[str, Any]]) -> Proofs:
-    """Return the `Proofs` of a layer and its components; ``components`` maps a configuration to parts by instance."""
+    """Return the `Proofs` of a layer and its components, which ``components`` returns by instance name."""
     kinds = (
         wiring_proof.of_layer,
         control_proof.contract_obligations,

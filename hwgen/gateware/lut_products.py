@@ -41,12 +41,12 @@ class LutProductsConfig:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Tuple, per term of the dot products: its position, the cycles from the first operands' arrival to its own."""
+        """Tuple of positions, one per term of the dot products: cycles from the first operands' arrival to its own."""
         return tuple(position for position, terms in enumerate(self.dots.terms) for _ in range(terms))
 
     @property
     def step_shape(self) -> Shape | None:
-        """Amaranth shape of the input ``step``, an index into each weight's constants; ``None`` if one or none each."""
+        """Amaranth shape of the input ``step``, index into a weight's constants; ``None`` unless there are several."""
         if self.dots.constants is None:
             return None
         steps = len(self.dots.constants[0][0])

@@ -111,7 +111,7 @@ class NormaliseConfig(Weightless):
         return max(highest - self.zero, self.zero - lowest)
 
     @property
-    def by_value(self) -> bool:
+    def has_single_factor(self) -> bool:
         """Whether LRN has a single scale factor, so that an output's estimate depends only on its input value.
 
         The value's distance from the zero point then also determines the fall.
@@ -121,7 +121,7 @@ class NormaliseConfig(Weightless):
     @property
     def multipliers(self) -> int:
         """Number of DSP slices of LRN's last step: one per pixel of a beat (``Tp``), or none with one scale factor."""
-        return 0 if self.by_value else self.window.pixels
+        return 0 if self.has_single_factor else self.window.pixels
 
     @property
     def result(self) -> Shape:
@@ -161,7 +161,7 @@ class NormaliseConfig(Weightless):
         """
         bits = self.window.scale_bits
         words = [kind << bits | fall for fall, kind in zip(self.falls.values, self.kinds.values, strict=True)]
-        if self.by_value:
+        if self.has_single_factor:
             return tuple(words[first + k] for first, k in zip(self.first, self.guesses, strict=True))
         return tuple(words)
 
@@ -200,12 +200,12 @@ class NormaliseConfig(Weightless):
     @property
     def factor_cycles(self) -> int:
         """Cycles of LRN's table lookup from an encoded running sum (scale) to its factor; 0 with a single factor."""
-        return 0 if self.by_value else _read_cycles(self.factors)
+        return 0 if self.has_single_factor else _read_cycles(self.factors)
 
     @property
     def address_cycles(self) -> int:
         """Cycles from the input of a value and its running sum to the value's address for LRN's correction memory."""
-        return 1 if self.by_value else self.factor_cycles + 4
+        return 1 if self.has_single_factor else self.factor_cycles + 4
 
     @property
     def latency(self) -> int:
@@ -217,12 +217,12 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, one = Cost(self.device), Cost(self.device, dsp=not self.by_value)
+        cost, one = Cost(self.device), Cost(self.device, dsp=not self.has_single_factor)
         distance, scale = counter_bits(len(self.first)), self.window.scale_bits
         one.ff += distance
         one.lut += 1.5 * distance if self.zero != self.window.input.value_range[0] else 0
         _count_table(one, self.words, self.word_bits)
-        if self.by_value:
+        if self.has_single_factor:
             _count_table(one, self.guesses, self.guess_bits)
         else:
             address = counter_bits(len(self.words))
@@ -276,17 +276,15 @@ class Normalise(Arithmetic[NormaliseConfig]):
         config, bits = self.config, self.config.window.scale_bits
         distance = Signal(range(len(config.first)), name=f"{name}_distance", reset_less=True)
         m.d.sync += distance.eq(Mux(value < config.zero, config.zero - value, value - config.zero))
-        find = self._look_up_guess if config.by_value else self._multiply_guess
+        find = self._look_up_guess if config.has_single_factor else self._multiply_guess
         word, guess = find(m, name, distance, scale)
         delayed_scale = delayed_fast(m, f"{name}_scale", scale, config.address_cycles + config.read_cycles)
         since = registered(m, f"{name}_scale_since_fall", delayed_scale - word[:bits], signed(bits + 1))
         before = registered(m, f"{name}_is_before_fall", since[-1], 1)
         above: Value = before
         if config.ripple_distance_bits:
-            ripple, near = (
-                delayed(m, f"{name}_ripple_kind", word[bits:], 1),
-                Signal(name=f"{name}_is_near_fall", reset_less=True),
-            )
+            ripple = delayed(m, f"{name}_ripple_kind", word[bits:], 1)
+            near = Signal(name=f"{name}_is_near_fall", reset_less=True)
             m.d.sync += near.eq(~since[config.ripple_distance_bits :].any())
             index = Cat(since[: config.ripple_distance_bits], ripple)
             back = look_up(m, config.device, f"{name}_ripples", unsigned(1), config.ripple_table, index)

@@ -134,7 +134,7 @@ class ProductSums:
     def _add_unit_sums(
         self, m: Module, index: int, unit: tuple[int, ...], group: tuple[int, ...], is_first: Value
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Yield one multiplier unit's sums, from DSP chains and adder trees, with carry bits still to be added.
+        """Yield (lane, pixel, sum, carries still to add) of one multiplier unit; add its DSP chains and adder trees.
 
         A unit serves the output lanes ``unit`` at the pixels ``group``.
         """

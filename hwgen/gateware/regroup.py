@@ -163,7 +163,7 @@ class RegroupConfig(OnDevice):
         return range(self.output_lanes[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Return a dict by input beat: index of the channel that lane ``lane`` loads if a beat goes to ``position``.
+        """Return a dict from input beat to the channel of it that ``lane`` loads if the beat begins at ``position``.
 
         ``lane`` and ``position`` are lanes of the converter's register.
 

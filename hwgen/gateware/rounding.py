@@ -14,9 +14,9 @@ SIGNIFICAND_BITS = 24
 def useful_sums(
     sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
 ) -> tuple[int, int]:
-    """Return a pair: the lowest and highest of ``sums`` that scale to within ``outputs``, and one further at each end.
+    """Return a pair: highest of ``sums`` that scales to ``outputs[0]`` or less, lowest to ``outputs[1]`` or more.
 
-    The range is not extended beyond ``sums``. Results are cached, because planning makes many configurations of the
+    If none does, it is an end of ``sums``. Results are cached, because planning makes many configurations of the
     same layer.
     """
 

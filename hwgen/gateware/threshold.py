@@ -102,7 +102,7 @@ class ThresholdConfig(OnDevice):
 
     @cached_property
     def tables(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Thresholds as integers, by output lane and by comparison of the binary search: flat tuples.
+        """Nested tuples: per output lane, per comparison of the binary search, a flat table of integer thresholds.
 
         The address is the row (by count, or the beat of the pixel), then the results of earlier comparisons. The first
         threshold is the middle one. Unused entries hold a threshold that no sum reaches.

@@ -69,7 +69,7 @@ class UnloadConfig(OnDevice):
 
     @cached_property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Tuple of channel indices that the serialiser sends, by output fold (``Tm`` results), beat and lane.
+        """Nested tuples of the channels that the serialiser sends: per output fold (``Tm`` results), beat and lane.
 
         Only the last beat of a fold can be short.
         """

@@ -103,7 +103,7 @@ def _weights_wires(config: AcceleratorConfig, layers: list[str], site: Site) -> 
 
 
 def _frame_gate_rules(config: AcceleratorConfig, guards: list[str]) -> dict[str, str]:
-    """Return a dict of Verilog expressions by port: gates that stop frames during a load, and frame ends."""
+    """Return a dict from port to its Verilog expression: gates that stop frames during a load, and ends of frames."""
     load, rules = config.instances[-1], {}
     for index, (port, guard) in enumerate(zip(config.input_ports, guards, strict=True)):
         name, is_open, offered = port.name, f"{load}.open_{index}", f"{guard}.i__valid"

@@ -272,7 +272,7 @@ class AdderGraph:
             if node.terms:
                 taps = [lines[term.node][node.cycle - 1 - self._nodes[term.node].cycle] for term in node.terms]
                 value = _add(m, node, [tap.value for tap in taps], name)
-                source = _Tap(value, taps[0].registers if _split(node) else 0)
+                source = _Tap(value, taps[0].registers if _num_passed_bits(node) else 0)
             else:
                 source = _Tap(operands[index], 1)
             lines.append(self._delay_line(m, index, source, uses[index], name))
@@ -288,7 +288,7 @@ class AdderGraph:
         return sums
 
     def _delay_line(self, m: Module, index: int, source: _Tap, delays: set[int], name: str) -> dict[int, _Tap]:
-        """Add the registers that delay a node's value; return a dict by delay of the values that are read.
+        """Add the registers that delay a node's value; return a dict from each delay that is read to its `_Tap`.
 
         The last register before a reader has a reset if it would otherwise end a shift register in LUTs, whose output
         is slow.
@@ -324,7 +324,7 @@ class AdderGraph:
         for index, delays in uses.items():
             node = self._nodes[index]
             if node.terms:
-                split = _split(node)
+                split = _num_passed_bits(node)
                 first = node.terms[0].node
                 delay = node.cycle - self._nodes[first].cycle
                 passed[first, delay] = max(passed[first, delay], min(split, self._nodes[first].bits))
@@ -362,7 +362,7 @@ def _addends(node: _Node, values: Sequence[_T]) -> list[tuple[int, int, _T | Non
     return sorted(addends, key=lambda addend: (addend[0], -addend[1]))
 
 
-def _split(node: _Node) -> int:
+def _num_passed_bits(node: _Node) -> int:
     """Return how many low bits of an adder's result are copies of its least shifted operand's bits."""
     (_, sign, _), (shift, _, _), *_ = _addends(node, node.terms)
     return min(shift, node.bits - 1) if sign > 0 else 0
@@ -370,7 +370,7 @@ def _split(node: _Node) -> int:
 
 def _add(m: Module, node: _Node, inputs: Sequence[Value], name: str) -> Value:
     """Add an adder to a module; return the sum of its terms and constant, `_Node.bits` bits wide."""
-    split = _split(node)
+    split = _num_passed_bits(node)
     passed: Value = Const(0, 0)
     values, negative = [], []
     for shift, sign, value in _addends(node, inputs):
@@ -396,7 +396,7 @@ def _total(m: Module, bits: int, values: Sequence[Value], negative: Sequence[boo
 
 def _adder_luts(node: _Node, widths: Sequence[int]) -> int:
     """Return the number of LUTs of an adder, at most one per bit, from the widths of its terms."""
-    split = _split(node)
+    split = _num_passed_bits(node)
     bits = node.bits - split
     addends = _addends(node, widths)
     if len(addends) == ARITY:

@@ -26,9 +26,9 @@ GROUP = 9
 #: Estimate of how much wider an adder in a sum's tree is than an operand, in bits.
 _MORE_BITS = 5
 
-#: Two terms that are added: nodes of both, distance of their shifts, and product of their signs.
+#: Key of two terms that are added, a tuple: node of each, distance of their shifts in bits, product of their signs.
 _Pair = tuple[int, int, int, int]
-#: Terms of a sum: the sign of each, by node and shift.
+#: Terms of a sum, as a dictionary: (node, left shift in bits) to sign, 1 or -1.
 _Terms = dict[tuple[int, int], int]
 
 

@@ -53,7 +53,7 @@ class MultiplyCost:
 
     @property
     def _adders(self) -> Iterator[tuple[int, int, int]]:
-        """Adders of a channel's chains, as tuples: products in the sum, position in the chain, sum width in bits."""
+        """Iterator of triples, one per adder of a channel's chains: products in the sum, position, width of the sum."""
         chains, sums = self._config.chains, self._sums
         for terms in chains.lengths:
             for term in range(terms):

@@ -33,7 +33,7 @@ class LutDots:
         return (tuple(lanes),) if lanes else ()
 
     def modules(self, lanes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """Return a tuple per Verilog module of dot products for ``lanes``: its output lanes (all, or one each)."""
+        """Return a tuple of the output lanes in each Verilog module of dot products for ``lanes``: all, or one each."""
         if self.kinds.in_luts.shares_adders:
             return (lanes,)
         return tuple((lane,) for lane in lanes)

@@ -37,7 +37,7 @@ class WeightMemories:
 
     @cached_property
     def position_words(self) -> tuple[tuple[int, ...], ...]:
-        """Tuple of packed weights per chain position, as integers: one word for each cycle of a window.
+        """Nested tuples of words (packed weights, integers): per chain position, one word per cycle of a window.
 
         A word stores the weights of all units, the first unit's lowest, and for each unit the weights of all chains
         that have the position. The multiplier decides how weights of lanes that share a unit are stored.

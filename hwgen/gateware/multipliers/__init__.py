@@ -55,7 +55,7 @@ MULTIPLIERS: dict[int | str, Multiplier] = {
         QuadDspSlice(),
     )
 }
-"""Dictionary by ``macs_per_dsp`` name of `Multiplier` objects in DSP slices, for example 2: two per slice.
+"""Dictionary from ``macs_per_dsp`` name (1, 2, ``2-wide``, ..) to the `Multiplier` in DSP slices that it selects.
 
 With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen: multipliers for wide slices come first.
 """
@@ -85,7 +85,7 @@ def multiplier_of(name: int | str) -> Multiplier:
 
 
 def multiplier_for(name: int | str, multiplier_slice: MultiplierSlice) -> Multiplier:
-    """Return the `Multiplier` named by a plan's ``macs_per_dsp``, in its variant for wider DSP slices if they are.
+    """Return the `Multiplier` named by a plan's ``macs_per_dsp``, or its variant for wide DSP slices if they are wide.
 
     A variant is a subclass. It computes the same products, and chains can be longer.
 

@@ -226,7 +226,7 @@ class _Group:
 
     @cached_property
     def multiplicand_delays(self) -> list[set[int]]:
-        """List of delays in cycles of each term's multiplicand at the inputs of its Booth rows, as a set per term."""
+        """List of a set per term: delays in cycles after which Booth rows read the term's multiplicand."""
         delays: list[set[int]] = [set() for _ in self.positions]
         for chain in self.chains:
             for row in chain.rows:
@@ -532,6 +532,6 @@ def _layouts(dots: DotProducts) -> Iterator[_Layout]:
 
 @lru_cache(maxsize=1 << 10)
 def _best_layout(dots: DotProducts) -> _Layout:
-    """Return the `_Layout` of Booth rows with the fewest LUTs, among the `CANDIDATES` best ones by estimate."""
+    """Return the `_Layout` of Booth rows with the lowest `_weighted_luts`, among the `CANDIDATES` best by estimate."""
     candidates = sorted(_layouts(dots), key=lambda layout: layout.rough_cost)[:CANDIDATES]
     return min(candidates, key=lambda layout: (_weighted_luts(layout.cost), layout.latency))

@@ -49,7 +49,7 @@ class PackedFields(Multiplier):
     """Maximum number of DSP slices in a chain, for operands of any width."""
 
     @property
-    def field(self) -> int:
+    def field_distance(self) -> int:
         """Distance between the lowest bits of neighbouring product fields in a DSP slice's result, in bits."""
         return self.pixel_shift or self.lane_shift
 
@@ -63,7 +63,7 @@ class PackedFields(Multiplier):
 
     def longest_chain(self, chain: int, operand: Shape, weight_bits: int) -> int:
         largest = max(map(abs, self.weight_range(weight_bits))) * peak(operand)
-        return max(min(chain, self.max_units, ((1 << (self.field - 1)) - 1) // largest), 1)
+        return max(min(chain, self.max_units, ((1 << (self.field_distance - 1)) - 1) // largest), 1)
 
     # Activations
 

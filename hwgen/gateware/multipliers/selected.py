@@ -157,7 +157,7 @@ class _Tables:
 
     def __init__(self, dots: DotProducts):
         assert dots.constants is not None
-        #: Weights by output channel, term and step.
+        #: Weights, int64 array ``(channels, terms, steps)``.
         self._weights = np.array(dots.constants, dtype=np.int64)
         self._steps = self._weights.shape[2]
         assert self._steps <= MAX_STEPS

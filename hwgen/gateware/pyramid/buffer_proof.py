@@ -157,12 +157,12 @@ def _reader_lines(config: PyramidBufferConfig) -> list[str]:
 
 
 def _window_loop(axis: TiledAxis, span: str) -> tuple[int, str]:
-    """Return a pair: the most windows per tile on an axis, and the last window's index in a tile, as Verilog."""
+    """Return a pair: maximum number of windows per tile on an axis, and a tile's last window's index, as Verilog."""
     return max(walk.windows for walk in axis.walked), choice(span, [walk.windows - 1 for walk in axis.walked])
 
 
 def _beat_loop(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
-    """Return a pair: the most beats per tile on an axis, and the last beat's index in a tile, as Verilog."""
+    """Return a pair: maximum number of beats per tile on an axis, and a tile's last beat's index, as Verilog."""
     return max(cut.used for cut in cuts), choice(span, [max(cut.used - 1, 0) for cut in cuts])
 
 

@@ -179,7 +179,7 @@ _READ, _ENTRY, _REGISTER = 1, 2, 3
 
 @dataclass(frozen=True)
 class Walk:
-    """Tables about successive input tiles along one axis, with one entry per tile: its beats, kept, new and used.
+    """Tables with an entry per input tile along one axis: number of its first beat, and how many beats of each kind.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class BiasedSums(ScalingPart):
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Dictionary by table (``bias``, ``left`` shift) and lane: a tuple with an integer per beat of a pixel."""
+        """Dictionary: table (``bias``, ``left`` shift) to a list, per lane, of tuples with an integer per beat."""
         biases = [bias + self._contained_offset for bias in self.parameters.bias]
         return {"bias": self.parameters.table(biases), "left": self.parameters.table(self.recipe.left)}
 

@@ -113,7 +113,7 @@ class SumRanges:
 
     @cached_property
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
-        """Tuple of pairs: smallest and largest sum of accumulator and bias, per channel, whose output is not saturated.
+        """Tuple of pairs, per channel: range of accumulator plus bias beyond which the output stays at its bound.
 
         Sums outside of it can be clamped to it.
         """

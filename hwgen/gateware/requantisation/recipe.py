@@ -69,7 +69,7 @@ class Recipe:
 
     @property
     def factor_reads(self) -> dict[str, int]:
-        """Dictionary by factor table: index in the cascade of the first DSP slice that reads the table."""
+        """Dictionary from factor table name to the index in the cascade of the first DSP slice that reads it."""
         names = [self.factor_name(piece) for _, piece in self.steps] or [self.factor_name(0)]
         return {name: names.index(name) for name in names}
 

@@ -67,7 +67,7 @@ class ScaledProducts(ScalingPart):
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Dictionary by table name, then lane, of factors or 17-bit pieces: a tuple of integers per beat of a pixel."""
+        """Dictionary: table name (`Recipe.factor_name`) to a list, per lane, of tuples with a factor per beat."""
         recipe = self.recipe
         if not recipe.split_factor:
             return {recipe.factor_name(0): self.parameters.table(recipe.factor)}

@@ -31,10 +31,8 @@ __all__ = ["END", "ERROR", "ESCAPE", "FRAME", "HELLO", "SerialLink", "SerialLink
 
 END, ESCAPE, END_CODE, ESCAPE_CODE = 0xC0, 0xDB, 0xDC, 0xDD
 HELLO, FRAME, ERROR = 0, 1, 2
-#: Number of bytes of a serial packet before its values: type and sequence number.
-HEAD = 2
-#: Number of bytes of a serial packet's checksum (CRC-32).
-CHECK = 4
+#: Number of bytes of a serial packet before its values (type, sequence number), and number of bytes of its CRC-32.
+HEAD, CHECK = 2, 4
 #: Number of bytes of the build hash in the reply to a HELLO packet.
 HASH = 8
 

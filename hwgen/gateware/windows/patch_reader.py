@@ -16,7 +16,7 @@ from hwgen.gateware.windows.ring_banks import RingBank, RingBanks
 from hwgen.gateware.windows.window_parameters import WindowParameters
 from hwgen.gateware.windows.window_walk import WindowWalk
 
-#: Dictionary of words, each with ``Tn`` channels of one pixel, by row and column of a patch or of the memory banks.
+#: Dictionary from (row, column) in a patch or in the memory banks to a word with ``Tn`` channels of one pixel.
 Pixels = dict[tuple[int, int], Value]
 
 
