@@ -29,10 +29,11 @@ __all__ = ["BUS_BITS", "Board", "load", "names"]
 
 
 MAX_BUDGETS = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000, "uram": 100_000}
-"""Upper limits, by name, on the resources that a board file can state, at least ten times any device's."""
+"""Dictionary by resource (``lut``, ``ff`` ..): largest amount that a board file can state, at least ten times any
+device's."""
 
 MAY_LACK = frozenset({"uram"})
-"""Resources that a device can be without."""
+"""Names of resources that a device can be without."""
 
 BUS_BITS = (32, 64, 128, 256, 512)
 """Permitted widths in bits for an engine's port to the off-chip memory."""
@@ -186,12 +187,12 @@ class Board:
 
     @property
     def family(self) -> Device:
-        """Device family by the spelling of the board's part; `hwgen.devices.GENERIC` if no family has such parts."""
+        """Device family (`Device`) of the board's part, by its spelling; `hwgen.devices.GENERIC` if unknown."""
         return family_of(self.part) or GENERIC
 
     @property
     def ultra_ram(self) -> UltraRam | None:
-        """UltraRAM of the board's device; ``None`` if the device has none."""
+        """Description (`UltraRam`) of the device's UltraRAM blocks; ``None`` if the device has none."""
         return self.family.memories.ultra if self.uram else None
 
     def transfer_cycles(self, size: int) -> int:

@@ -24,8 +24,8 @@ _SHOWN = 60
 #: Largest length of a file or folder name that file systems accept, in bytes.
 _LONGEST_NAME = 255
 _OWN_CHECKS = {"sweep": ("board",)}
-"""Parameters whose types `checked` leaves to the function itself, by the function's name: `hwgen.sweep` also accepts
-several boards."""
+"""Dictionary by function name of the parameters whose types `checked` leaves to the function: `hwgen.sweep` also
+accepts several boards."""
 
 
 def checked(function: Function) -> Function:

@@ -43,10 +43,9 @@ STALE = 86400.0
 """Age in seconds after which `trim` removes an unfinished cache entry; if files can be locked, it is removed
 earlier."""
 KINDS = ("plans", "verilog", "proofs", "simulators", "objects", "runtimes")
-"""Kinds of cache entries, each a subfolder of the cache: plans, Verilog with memory files, proofs, simulators, and
-object files. Simulators are linked from the object files of components (``objects``) and of Verilator's runtime
-(``runtimes``).
-"""
+"""Names of the kinds of cache entries, each a subfolder of the cache: plans, Verilog with memory files, proofs,
+simulators, and object files. Simulators are linked from the object files of components (``objects``) and of
+Verilator's runtime (``runtimes``)."""
 _LIST = "entry.json"
 _LOCK = ".lock-"
 _UNFINISHED = (".build-", ".made-", ".broken-", ".gone-")

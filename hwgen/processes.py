@@ -43,7 +43,8 @@ _GUARDIAN = "read -r _; kill -KILL 0"
 _DIGITS = 24
 """Number of hexadecimal digits at the end of a temporary folder's name; versions of hwgen without locks used 16."""
 _programs: dict[subprocess.Popen[Any], _Program] = {}
-"""Dictionary of running external programs, each with its waiting thread and its process group."""
+"""Dictionary of running external programs, by process: the waiting thread and the process group of each
+(`_Program`)."""
 _folders: set[Path] = set()
 
 

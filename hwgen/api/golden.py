@@ -89,7 +89,7 @@ class GoldenModel:
 
     @checked
     def prepare(self, x: Inputs) -> Values:
-        """Return frames in the model's integer type: float32 frames are quantised, integer frames pass unchanged.
+        """Return frames (array, or arrays by name) in the model's integer type: floats quantised, integers unchanged.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class GoldenModel:
 
     @checked
     def random_frames(self, count: int, seed: int = 0) -> Values:
-        """Return ``count`` random frames of the model's integer type, uniform over its whole range.
+        """Return ``count`` random frames (array, or arrays by name): integers uniform over the model's whole type.
 
         Equal ``seed`` give equal frames. An input that only the host reads has float32 values of a normal distribution.
 

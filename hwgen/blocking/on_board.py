@@ -1,4 +1,4 @@
-"""Search for a layer's best tiles with a board's block RAM as a double buffer, and the layer's time then.
+"""Search for a layer's tiles that move the fewest words through a board's block RAM (double buffer), and its time.
 
 With two buffers the next tile enters, and the previous tile leaves, while a tile is computed (Cecconi, section 3.2;
 Peemen, section V-4). The first fetch and the last write overlap with nothing. With one buffer, transfers alternate with
@@ -205,7 +205,7 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
 
 
 def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
-    """Return, as a pair, a layer's off-chip bytes per frame with its best tiles, and a lower bound of its cycles.
+    """Return a pair: a layer's off-chip bytes per frame in tiles of fewest words, and a lower bound of its cycles.
 
     All words are as wide as the layer's input. A layer without window and weights has no tiles: its maps are moved
     once.

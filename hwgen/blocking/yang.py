@@ -20,7 +20,7 @@ from hwgen.blocking.search import search
 from hwgen.errors import PlanError
 
 CORE = {"C": 16, "K": 16}
-"""Dictionary of the numbers of input and output channels that DianNao's datapath computes at once."""
+"""Dictionary by dimension (``C``, ``K``): number of channels that DianNao's datapath computes at once."""
 
 LAYERS = {
     "Conv1": (256, 256, 256, 384, 11, 11),
@@ -29,7 +29,8 @@ LAYERS = {
     "Conv4": (56, 56, 128, 256, 3, 3),
     "Conv5": (28, 28, 256, 512, 3, 3),
 }
-"""Dictionary of benchmark convolutions (Yang's Table 4): X, Y, C, K, Fw, Fh (output size, channels, window)."""
+"""Dictionary by name of benchmark convolutions (Yang's Table 4): (X, Y, C, K, Fw, Fh), output size, channels,
+window."""
 
 BASELINE_X = {"Conv1": 8, "Conv2": 5, "Conv3": 8, "Conv4": 8, "Conv5": 7}
 """Dictionary by benchmark layer of the block width in output columns in DianNao's own loop order.
@@ -95,7 +96,7 @@ def datapath_block(problem: Problem, core: Mapping[str, int] = CORE) -> Mapping[
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """Result of a search: one memory hierarchy for several layers, with each layer's best blocking (loop order) on it.
+    """Result of a search: one memory hierarchy for several layers, with each layer's blocking of least energy on it.
 
     Parameters
     ----------

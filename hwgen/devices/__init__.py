@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRASCALE_PLUS, ECP5)}
-"""Dictionary of device families that hwgen knows, by name."""
+"""Dictionary by name of each `Device` family that hwgen knows."""
 
 DEFAULT = XILINX7
 """Device family that circuits are made for if no board is given."""

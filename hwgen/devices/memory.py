@@ -158,11 +158,11 @@ class Memories:
 
     @property
     def shapes(self) -> Iterator[tuple[float, int, int]]:
-        """Triples of a block RAM's possible shapes: share of a whole block, width in bits, depth in words."""
+        """Iterator of triples, a block RAM's possible shapes: share of a whole block, width in bits, depth in words."""
         return ((share, *shape) for share, shapes in self.block_shapes.items() for shape in shapes)
 
     def block_rams(self, width: int, depth: int, *, placed: bool = False) -> float:
-        """Return the number of block RAMs for ``depth`` words of ``width`` bits; half a block counts 0.5.
+        """Return the number of 36-kbit block RAMs for ``depth`` words of ``width`` bits; half a block counts 0.5.
 
         A memory of at most ``lut_depth`` words takes none, unless it is placed in block RAM; nor does a memory of width
         0.
@@ -205,7 +205,7 @@ class Memories:
         return self.deep_memory_luts(width, depth) if row is None else row.luts_of(width)
 
     def deep_memory_luts(self, width: int, depth: int) -> int:
-        """Return the LUTs for a LUT RAM of any depth, stacked from basic LUT RAMs of the cheapest depth.
+        """Return the LUTs for a LUT RAM of any depth, stacked from basic LUT RAMs of the depth with fewest LUTs.
 
         The sum counts the rows, the read multiplexer, and one write enable per row, for the cheapest shape of rows.
         """

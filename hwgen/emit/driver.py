@@ -326,7 +326,7 @@ class Accelerator(Hardware):
         return {**counters, "CYCLES": self._cycles()}
 
     def run(self, *x, integers=False):
-        """Compute frames on the accelerator, and return the model's outputs.
+        """Compute frames on the accelerator, and return the model's outputs, an array or a tuple of arrays.
 
         Parameters
         ----------

@@ -159,7 +159,7 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
 
 
 def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return, as a list, an engine job's memory accesses for ``registers.json``: (bit offset, width) of each field."""
+    """Return a list of dicts by quantity, an engine job's memory accesses in ``registers.json``: (bit offset, bits)."""
     offsets = field_offsets(engine.variant)
     return [
         {

@@ -154,7 +154,7 @@ class Engine(Hardware):
         return self._memories[:runs]
 
     def run(self, *x, integers=False):
-        """Compute frames on the engine, polling its status until each run has ended, and return the model's outputs.
+        """Compute frames on the engine, polling its status; return the model's outputs, an array or a tuple of arrays.
 
         Parameters
         ----------
@@ -315,7 +315,7 @@ class Engine(Hardware):
         return ", ".join(f"{name} {value}" for name, value in names.items())
 
     def _result(self, outputs, integers):
-        """Return one array per model output from all frames' maps, dequantised unless ``integers``."""
+        """Return the model's outputs, an array or a tuple of arrays, from all frames' maps; integers on request."""
         arrays = [np.stack(maps) for maps in zip(*outputs, strict=True)]
         if not integers:
             arrays = [end.to_floats(values) for end, values in zip(self._outputs, arrays, strict=True)]

@@ -29,7 +29,7 @@ _STRING_OR_COMMENT = re.compile(rb'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.D
 
 
 def module(top: str) -> str:
-    """Return the name of the bus wrapper around the Verilog module ``top``.
+    """Return the name of the bus wrapper around the Verilog module ``top``, such as ``digits_axi``.
 
     The name has no two underscores in a row, which Verilator would replace.
     """

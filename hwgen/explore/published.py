@@ -13,8 +13,7 @@ from hwgen.network import shapes
 from hwgen.network.graph import Network
 
 DEPTH_GROUPS: Mapping[str, int] = {"conv2_2": 2}
-"""Number of serial depth groups (input channels computed one after the other) per layer in DeCoILFNet's build of
-VGG-16.
+"""Dictionary by layer name: number of serial depth groups (input channels in turn) in DeCoILFNet's build of VGG-16.
 
 The build has VGG-16's first seven layers. Layers that are not listed have one group. No other groups fit both the
 published DSPs and the published times.

@@ -26,7 +26,7 @@ from hwgen.network.graph import INPUT, Network
 from hwgen.network.ops import Op
 
 Pair = tuple[int, int]
-"""Number of rows and number of columns."""
+"""Type of a pair: number of rows, number of columns."""
 
 SOURCE = -1
 """Index that stands for the input map of a fusion group of layers.
@@ -76,7 +76,7 @@ class Linked:
 
 
 Layers = Sequence[Op] | Network | Linked
-"""Layers of a fusion group or a whole network: a chain of operators, a `Network`, or `Linked` layers."""
+"""Type of the layers of a fusion group or network: a chain of operators, a `Network`, or `Linked` layers."""
 
 
 _FAR = np.iinfo(np.int64).max
@@ -173,7 +173,7 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
 
 
 def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]:
-    """Return, as a dict by map index, two numbers of rows (axis 0) or columns that a tile keeps for the next tile.
+    """Return a dict by map index of pairs: rows (axis 0) or columns a tile keeps for its neediest reader, and for all.
 
     The first figure is the largest overlap of any layer's windows. The second is the part that the layer that lags the
     most must still read when the layer that leads has what it needs.
@@ -283,7 +283,7 @@ def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
 
 
 def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a pair of arrays over tiles: begin and end of the input rows (axis 0) or columns that outputs need.
+    """Return a pair of arrays over tiles: first input row (axis 0) or column that outputs need, and end (excluded).
 
     A window wholly in the padding needs nothing.
     """

@@ -121,7 +121,7 @@ class SessionDevice(ABC):
 
     @abstractmethod
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Return the model's outputs, arrays by name, computed by the device from arrays by input name.
+        """Return the model's outputs (array, or arrays by name) that the device computes from arrays by input name.
 
         Returns
         -------
@@ -157,7 +157,7 @@ class Simulation(SessionDevice):
         check_options(self.name, options, hardware.design.simulate)
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Return the model's outputs, arrays by name, from a simulation of the hardware on the frames.
+        """Return the model's outputs (array, or arrays by name) from a simulation of the hardware on the frames.
 
         Raises
         ------
@@ -207,7 +207,7 @@ class DriverBoard(SessionDevice):
             raise DeviceError(str(error)) from None
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Return the model's outputs, arrays by name, computed by the board from frames by input name.
+        """Return the model's outputs (array, or arrays by name), computed by the board from frames by input name.
 
         Raises
         ------
@@ -292,7 +292,7 @@ class SerialBoard(SessionDevice):
             raise DeviceError(f"{port}: {error}") from None
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
-        """Return the model's outputs, arrays by name, computed by the board over the serial port.
+        """Return the model's outputs (array, or arrays by name), computed by the board over the serial port.
 
         Raises
         ------

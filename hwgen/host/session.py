@@ -21,7 +21,7 @@ from hwgen.network.ends import TensorInfo
 DEVICES: dict[str, type[SessionDevice]] = {
     device.name: device for device in (Simulation, PynqBoard, LinuxBoard, SerialBoard)
 }
-"""Device classes of sessions, by the device's name. A new one is a new file with a `SessionDevice`, and an entry
+"""Dictionary by name of the device classes of sessions. A new one is a new file with a `SessionDevice`, and an entry
 here."""
 
 

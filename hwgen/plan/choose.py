@@ -21,7 +21,7 @@ from hwgen.templates.unroll import Unrolling
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str | None) -> Task:
-    """Return a network's planning `Task`, with the DSP multiplier that ``macs_per_dsp`` names, or (``auto``) others.
+    """Return a network's planning `Task`, with the DSP multiplier ``macs_per_dsp`` (``auto``: the planner's choice).
 
     If LUTs multiply as well, ``auto`` stands for the best packing of each layer. It is then the default. Groups that
     can multiply in DSP slices only are planned as if the goal named only these (`Task.in_slices`).

@@ -184,7 +184,7 @@ class PlanSearch:
         return plan
 
     def _plan_in_turn(self, notes: tuple[str, ...]) -> Plan | Refusal:
-        """Return the `Plan` of best groups in turn, fewer DSP slices if another resource runs out; or `Refusal`."""
+        """Return the best `Plan` of groups in turn, with fewer DSP slices if another resource lacks, or a `Refusal`."""
         task = self._in_slices
         plan = _cut_once(task, (*_slice_notes(task), *notes))
         for _ in range(MAX_TRIES - 1):

@@ -28,7 +28,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class BufferReport:
-    """Report of a layer's best tile sizes per buffer size, by Peemen's model and by a variant with fewer accesses.
+    """Report of a layer's tile sizes of fewest accesses per buffer size, by Peemen's model and by a better variant.
 
     The variant, ``better``, reads no zeros before the first sums, and lets the working set fill the whole buffer.
     """
@@ -81,7 +81,7 @@ class BufferReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TiledLayer:
-    """Best tile sizes of a layer by Cecconi's two-buffer model, with the words moved and the time per frame.
+    """Tile sizes of a layer that move the fewest words in Cecconi's two-buffer model, with these words and the time.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class TiledLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class TileReport:
-    """Report of several layers' best tile sizes by Cecconi's model, with two buffers of ``limit`` words each."""
+    """Report of several layers' tile sizes of fewest words by Cecconi's model, with two buffers of ``limit`` words."""
 
     name: str
     limit: int
@@ -136,7 +136,7 @@ class TileReport:
 
     @property
     def words(self) -> int:
-        """Total number of words that the best tiles of all layers move."""
+        """Total number of words that the tiles of all layers move per frame."""
         return sum(layer.tile.words for layer in self.layers)
 
     def to_json(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class TileReport:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyReport:
-    """Report of layers' best blockings (tiled loop orders) for a memory hierarchy, with their energy in pJ.
+    """Report of layers' blockings (tiled loop orders) of least energy, in pJ, for a memory hierarchy.
 
     Parameters
     ----------

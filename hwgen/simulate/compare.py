@@ -137,7 +137,7 @@ def layer_by_layer(
     runtime: Runtime,
     model_inputs: Sequence[np.ndarray],
 ) -> tuple[list[LayerRow], list[np.ndarray]]:
-    """Return a pair: list of comparisons of ONNX Runtime and hardware with the golden model; ONNX Runtime's outputs.
+    """Return a pair: a list of a `LayerRow` (comparison) per layer, and a list of ONNX Runtime's outputs (arrays).
 
     If the network has layers in fixed point, ONNX Runtime's values are compared with the golden model's for ONNX
     Runtime's own integers at the inputs of the layer.

@@ -267,7 +267,7 @@ def _on_this_machine(
     jobs: int | None,
     wave_file: Path | None,
 ) -> list[list[_Run]]:
-    """Return lists of run results, one per parallel simulation of all frames on this machine."""
+    """Return a list of lists of `_Run`: results of runs per parallel simulation on this machine."""
     verilator.SIMULATOR.check_tools()
     one, tell = predict(program, memory.timing), listener()
     engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not in each worker
@@ -292,7 +292,7 @@ def _on_cluster(
     jobs: int | None,
     cluster: str,
 ) -> list[list[_Run]]:
-    """Return lists of run results, one per parallel simulation of all frames on a cluster."""
+    """Return a list of lists of `_Run`: results of runs per parallel simulation on a cluster."""
     with work.pool(cluster) as pool:
         shares = _shares(frames, program.batch, jobs or pool.count * work.SHARES)
         shared = (dict(verilog), program, memory)

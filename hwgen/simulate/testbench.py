@@ -28,17 +28,17 @@ _LOAD_PORTS = ("weights__payload", "weights__valid")
 
 
 def stimulus(index: int, count: int) -> str:
-    """Return the name of the test bench's file with the beats for one of ``count`` inputs."""
+    """Return the name of the file with an input's beats: ``stimulus.hex``, of several ``stimulus_1.hex``."""
     return "stimulus.hex" if count == 1 else f"stimulus_{index}.hex"
 
 
 def expected(index: int, count: int) -> str:
-    """Return the name of the test bench's file with the expected beats of one of ``count`` outputs."""
+    """Return the name of the file with an output's expected beats: ``expected.hex``, of several ``expected_1.hex``."""
     return "expected.hex" if count == 1 else f"expected_{index}.hex"
 
 
 def module(top: str) -> str:
-    """Return the name of the Verilog module that is the test bench of the module ``top``.
+    """Return the name of the test bench's Verilog module for the module ``top``, such as ``digits_tb``.
 
     The name has no two underscores in a row, which Verilator would replace.
     """

@@ -54,7 +54,7 @@ class Watched:
 
     @property
     def scope(self) -> str:
-        """Name of the Verilog instance, next to the layer's, that decodes the stream for waveforms."""
+        """Name of the Verilog instance that decodes the stream for waveforms, such as ``stream_conv1``."""
         return f"stream_{self.instance}"
 
     @property

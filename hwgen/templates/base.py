@@ -122,7 +122,7 @@ class Template(ABC):
     """
 
     def rows(self, group: Group) -> list[tuple[str, ...]] | None:
-        """Return a list of a group's rows in the plan's table, a tuple of texts per layer; ``None`` for the default.
+        """Return a list of a group's rows (tuples of texts) in the plan's table; ``None`` for rows of streamed layers.
 
         A row has a layer's name, kind and output, and then this template's columns, whose titles are in
         `hwgen.report.legend`. The default columns, for layers with streams, are unroll factors, line buffers and FIFOs.
@@ -256,5 +256,5 @@ class Group:
 
     @property
     def weight_bram36(self) -> float:
-        """Number of 36-kbit block RAMs that store the fusion group's weights."""
+        """Number of 36-kbit block RAMs, a multiple of 0.5, that store the fusion group's weights."""
         return sum(layer.compute.resources.bram36 for layer in self.config.layers)

@@ -110,7 +110,7 @@ class EngineTemplate(Template):
 
     @classmethod
     def _best_group(cls, task: Task, network: Network, first: EngineConfig) -> EngineGroup:
-        """Return the `EngineGroup` on the best engine by exact schedule, among those that are best by estimate.
+        """Return the `EngineGroup` with the best exact schedule (goal's objective) among engines best by estimate.
 
         Engines follow each other by estimate, the best first, while their estimates, corrected by the error of the
         estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED` programs, or `MAX_WORK`, are
@@ -592,7 +592,7 @@ def _tiling_entry(tiling: Tiling) -> dict[str, Any]:
 
 
 def _choices(group: Entries, network: Network, order: Sequence[str]) -> Choices:
-    """Return tilings read from ``plan.json``: for each set of concurrent layers, tilings by layer name.
+    """Return a list, by set of concurrent layers, of dicts from layer name to tilings, read from ``plan.json``.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ def _bus_bytes(task: Task) -> int:
 
 
 def _bus_widths(task: Task) -> list[int]:
-    """Return the widths in bits of the bus to memory to compare: the task's, or one port's and all useful ports'.
+    """Return a list of bus widths (bits) to compare: the task's, or one memory port's and all useful ports' together.
 
     Ports are useful while memory moves more bytes per cycle than the ports before them, in one direction.
     """

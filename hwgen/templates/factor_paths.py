@@ -321,7 +321,7 @@ class FactorGraph:
         return self._ahead[key]
 
     def best(self, weights: CostWeights) -> FactorPath:
-        """Return the `FactorPath` with the lowest weighted cost; among equal ones, prefer by the first layers."""
+        """Return the `FactorPath` of lowest weighted cost; ties go to preferred choices in the first layers."""
         ahead = self.remaining(weights)
         state, slices, luts = 0, 0, 0
         points: list[tuple[int, int]] = []

@@ -446,7 +446,7 @@ class ReorderStage(SinglePixelStage[ops.DepthToSpace | ops.SpaceToDepth]):
 
     @property
     def _block_pixels(self) -> tuple[int, int]:
-        """Pair: parts that channels of an input pixel, and of an output pixel, are cut into; one of both is 1.
+        """Pair: numbers of parts that an input pixel's and an output pixel's channels are cut into; one of them is 1.
 
         Each part has the channels of one pixel of the other map.
         """

@@ -39,7 +39,9 @@ def row_times(
     rows = list(first)
     for index in range(len(first), len(works)):
         work, unroll = works[index], unrolls[index]
-        (starts, ends), *others = (rows[index - back] if back <= index else _inputs(work, unroll) for back in work.back)
+        (starts, ends), *others = (
+            rows[index - back] if back <= index else _input_rows(work, unroll) for back in work.back
+        )
         for other in others:  # a map whose single pixel is repeated counts with its last row
             starts, ends = (np.maximum(*both) for both in zip((starts, ends), _row_span(other, len(ends)), strict=True))
         rows.append(_output_rows(work, windows[index], unroll, starts, ends))
@@ -52,7 +54,7 @@ def last_end(works: Sequence[LayerWork], rows: Sequence[RowTimes]) -> float:
     return float(max(ends[-1] for index, (_, ends) in enumerate(rows) if index not in read_layers))
 
 
-def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
+def _input_rows(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
     """Return a pair: start and end cycles of a fusion group's input rows, at one beat of the first layer per cycle."""
     row = work.beats(unroll) * -(-work.input_width // unroll.tp)
     ends = np.arange(1, work.input_height + 1) * float(row)
@@ -85,7 +87,7 @@ def _output_rows(
 
 @lru_cache(maxsize=1 << 10)
 def _last_input_rows(work: LayerWork, window: Window) -> np.ndarray:
-    """Return an array with the last input row that each output row of a layer needs."""
+    """Return an array by output row of a layer: index of the last input row that it needs."""
     output_rows = np.arange(work.height)
     if work.direct_inputs:
         return output_rows * work.input_height // work.height

@@ -145,7 +145,7 @@ class MixedSearch(GroupSearch):
         return search._with_moves(group)
 
     def _corrected(self) -> tuple[MixedSearch, int]:
-        """Return, as a pair, this search with LUTs that it misses (`other_luts`) found by trials, and their minimum.
+        """Return a pair: this search with `other_luts` (LUTs its estimate misses) found by trials, and their minimum.
 
         The groups that are configured as trials have the smallest buffers. A small share of the LUTs is left for larger
         buffers. The number of other LUTs is bracketed: with too few of them the group is too large, with too many it
@@ -220,7 +220,7 @@ class MixedSearch(GroupSearch):
         )
 
     def fewest_luts_refusal(self, refusal: Refusal) -> Refusal:
-        """Return the `Refusal` of the unroll factors with fewest LUTs, or fewest cycles per frame, or ``refusal``.
+        """Return a `Refusal` with the fewest LUTs, or cycles per frame, that are possible; else ``refusal``.
 
         Its number of LUTs is about the smallest that suffices for the group. If the group fits, its interval is too
         long.
@@ -343,7 +343,7 @@ def _fewest_luts(task: Task, stage: Stage[Any], work: LayerWork, most: tuple[int
 
 
 def _luts(task: Task, stage: Stage[Any], unroll: Unroll) -> int:
-    """Return a layer's LUTs with given unroll factors, the smallest FIFO, and the best number of buffered rows."""
+    """Return a layer's LUTs with given unroll factors, the smallest FIFO, and the line buffer rows of fewest LUTs."""
     plan = layer_plan(stage, unroll, 1, task.multipliers[stage.op.name])
     config = stage.layer(plan, input_formats(stage, plan, [1] * len(stage.op.inputs)), [None])
     # The memory of a line buffer depends on its rows.

@@ -305,7 +305,7 @@ def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap:
 def _with_tip(
     task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate, slower: bool = False
 ) -> Group | Refusal:
-    """Return the best `Group` of pyramids for an output tile, or a `Refusal`; ``slower`` tries longer intervals."""
+    """Return the best `Group` (plan's objective) for an output tile, or `Refusal`; ``slower`` adds longer intervals."""
     search = _with_input(task, begin, end, in_turn, template)
     if isinstance(search, Refusal):
         return search

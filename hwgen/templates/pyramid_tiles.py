@@ -27,7 +27,7 @@ from hwgen.options import OVERLAPS, RECOMPUTE, RELOAD, REUSE
 
 
 def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[TiledAxis, TiledAxis]]:
-    """Return, as a list, each layer's input tiles along rows and along columns, for output tiles of size ``tip``.
+    """Return a list by layer of pairs of `TiledAxis`: input tiles along rows and columns, for output tiles ``tip``.
 
     The ``tip`` is a number of rows and a number of columns.
 
@@ -52,7 +52,7 @@ def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> li
 
 
 def _reused(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[TiledAxis]:
-    """Return, as a list, each layer's input tiles along an axis if a tile's pixels are kept for the next one.
+    """Return a list of each layer's `TiledAxis` (input tiles on an axis) if a tile's pixels are kept for the next one.
 
     With `RELOAD`, the first layer's tiles come in whole.
     """
@@ -91,7 +91,7 @@ def _reused(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[Til
 
 
 def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[TiledAxis]:
-    """Return, as a list, each layer's input tiles along an axis if neighbouring tiles recompute their overlap.
+    """Return a list of each layer's `TiledAxis` (input tiles on an axis) if neighbouring tiles recompute overlaps.
 
     Each pyramid's interval of the output is mapped back from layer to layer, and clipped to the maps.
     """

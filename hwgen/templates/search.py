@@ -193,7 +193,7 @@ class GroupSearch:
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def first_that_fits(self, search: Search) -> Group | None:
-        """Return the first `Group` that fits, over intervals (cycles) and their cheapest factors, or ``None``.
+        """Return the first `Group` that fits, over `_tried_intervals` in order and their cheapest factors, or ``None``.
 
         Block RAM need not fall as the interval grows. Intervals are therefore tried one after the other, 2 to 25 %
         apart: from the shortest upward, or with objective ``dsp`` from the longest downward.

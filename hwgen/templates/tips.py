@@ -156,7 +156,7 @@ def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[i
 
 
 def _sizes(size: int) -> Iterable[int]:
-    """Return tile sizes, about four per doubling, that cut ``size`` into nearly equal parts."""
+    """Return a list of tile sizes, ascending, about four per doubling, that cut ``size`` into nearly equal parts."""
     sizes, count = set(), 1.0
     while ceil_div(size, int(count)) > 1:
         sizes.add(ceil_div(size, int(count)))

@@ -127,7 +127,7 @@ class _Table(FactorTable):
         self._fronts: dict[bytes, FactorFront] = {}
 
     def front(self, max_cycles: int, max_beats: int) -> FactorFront:
-        """Return a `FactorFront` (DSP slices, LUTs) of choices within these cycles per frame and input beats."""
+        """Return the `FactorFront` of choices with at most ``max_cycles`` per frame, ``max_beats`` per pixel group."""
         usable = (self.cycles <= max_cycles) & (self.beats <= max_beats)
         first = np.zeros(len(usable), bool)
         for in_class in self._classes:
@@ -227,7 +227,7 @@ class StagePrices(Prices):
 
     def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:
         lanes = unroll.tp * lanes_out(work, unroll)
-        luts = rough_luts(work, unroll) + (FINISH_LUTS * lanes + self._window(work, unroll)) * work.weighted
+        luts = rough_luts(work, unroll) + (FINISH_LUTS * lanes + self._extra_window_luts(work, unroll)) * work.weighted
         if form.multiplier is None:
             slices = lanes * self.finish_slices(work, unroll, PLAIN)
             return Terms(0, slices, slices, 0, _integers(luts))
@@ -241,7 +241,7 @@ class StagePrices(Prices):
             luts=_integers(luts),
         )
 
-    def _window(self, work: LayerWork, unroll: Unroll) -> Any:
+    def _extra_window_luts(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return the LUTs of a line buffer beyond those that `rough_luts` counts for its activations.
 
         They are counted for one input channel and for two. Each further channel takes as many as the second. Several

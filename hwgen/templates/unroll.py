@@ -120,7 +120,7 @@ def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         tm = tn
     else:
         tn, tm, tk = (grid.ravel() for grid in np.meshgrid(tn, np.array(min_factors(work.group_outputs)), tk))
-    slow = work.steps(Unroll(tn, tm, tk)) >= work.min_steps  # type: ignore[arg-type]
+    slow = work.fold_cycles(Unroll(tn, tm, tk)) >= work.min_steps  # type: ignore[arg-type]
     if slow.any():
         tn, tm, tk = tn[slow], tm[slow], tk[slow]
     return tn, tm, tk
@@ -250,12 +250,12 @@ class Search:
         return other
 
     def limited(self, slices: float) -> Search:
-        """Return a `Search` with a budget: ``slices`` DSP slices, or the only other resource that counts."""
+        """Return a copy of this `Search` with a budget of ``slices`` units of cost, usually DSP slices."""
         return self.under(replace(self.budget, slices=slices))
 
     @cached_property
     def works(self) -> tuple[LayerWork, ...]:
-        """Tuple of each layer's sizes and order (`LayerWork`); first maybe a copy of the group's input."""
+        """Tuple of each layer's `LayerWork` (sizes, order), maybe after a layer's that copies the group's input."""
         front = self._copies.get(self._begin)
         return (*(() if front is None else (front,)), *self._all[self._begin : self._end])
 
@@ -350,7 +350,7 @@ class Search:
         return unrolling
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return a pair: shortest interval, at least ``floor`` cycles, in the budgets, and its factors, or ``None``.
+        """Return a pair: shortest interval (``floor`` cycles or more) within the budgets, and its factors; or ``None``.
 
         Return ``None`` if no interval is within the budgets.
         """
@@ -376,7 +376,7 @@ class Search:
         return graph is not None and factor_paths.feasible(graph, self.budget)[0] is not None
 
     def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return a pair: shortest interval, at least ``floor`` cycles, whose factors fit, and these, or ``None``.
+        """Return a pair: shortest interval (``floor`` cycles or more) whose cheapest factors fit, and these; or None.
 
         Return ``None`` if no interval's factors fit. ``fits`` must not turn false as the interval grows.
         """

@@ -57,7 +57,7 @@ class BeatOrder:
         """Return the number (or array) of beats that bring all input channels of one pixel, or of ``Tp`` pixels."""
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_channels(work), unroll.tn)
 
-    def steps(self, work: LayerWork, unroll: Unroll) -> Any:
+    def fold_cycles(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return the number, or an array, of cycles per output fold (up to ``Tm`` output channels of a pixel)."""
         folds = 1 if work.channelwise else ceil_div(self.group_channels(work), unroll.tn)
         return folds * ceil_div(work.taps, unroll.tk)
@@ -68,7 +68,7 @@ class BeatOrder:
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return the number, or an array, of cycles per ``Tp`` neighbouring output pixels, over all output folds."""
-        return self.output_folds(work, unroll) * self.steps(work, unroll)
+        return self.output_folds(work, unroll) * self.fold_cycles(work, unroll)
 
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return a rough number of a layer's LUTs that depend on unroll factors, an array if the factors are arrays.
@@ -113,7 +113,7 @@ class SelectOrder(BeatOrder):
     Input beats and output folds have different numbers of lanes.
     """
 
-    def steps(self, work: LayerWork, unroll: Unroll) -> Any:
+    def fold_cycles(self, work: LayerWork, unroll: Unroll) -> Any:
         return ceil_div(work.taps, unroll.tk)
 
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -289,9 +289,9 @@ class LayerWork:
         """Return the number of output folds (up to ``Tm`` channels each) per output pixel; factors can be arrays."""
         return self.order.output_folds(self, unroll)
 
-    def steps(self, unroll: Unroll) -> Any:
+    def fold_cycles(self, unroll: Unroll) -> Any:
         """Return the number of cycles per output fold (up to ``Tm`` channels of a pixel); factors can be arrays."""
-        return self.order.steps(self, unroll)
+        return self.order.fold_cycles(self, unroll)
 
     def beats(self, unroll: Unroll) -> Any:
         """Return the number of input beats that bring all channels of a beat's ``Tp`` pixels; factors can be arrays."""
@@ -308,4 +308,4 @@ class LayerWork:
 
 def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
     """Return the number (or array) of channels that a layer finishes per cycle: ``ceil(Tm / cycles of a fold)``."""
-    return ceil_div(unroll.tm, work.steps(unroll))
+    return ceil_div(unroll.tm, work.fold_cycles(unroll))

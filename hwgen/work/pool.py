@@ -186,7 +186,7 @@ class _Worker:
 T = TypeVar("T")
 
 SHARES = 2
-"""Number of parts of divisible work per task that a cluster can run at once."""
+"""Number of parts that divisible work is cut into, per task that a cluster can run at once."""
 
 MAX_LOSSES = 3
 """Number of losses of one task (its worker ended) that make the whole work fail."""

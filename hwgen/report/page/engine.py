@@ -143,7 +143,7 @@ class EngineSections(Sections):
 
 
 def _computed(group: EngineGroup) -> list[tuple[Figures, FusedLayer]]:
-    """Return a list of pairs per layer the engine computes: traffic and cycles, and it with layers fused onto it."""
+    """Return a list of pairs per layer that the engine computes: its `Figures` (cycles, bytes), its `FusedLayer`."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in fused_layers(group.network) if step.ops[0].name in own]
 
