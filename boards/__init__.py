@@ -292,7 +292,7 @@ class LimitedBoard(Board):
 
 
 def names() -> list[str]:
-    """Return the names of the boards that are part of hwgen.
+    """Return a list of the names of the boards that are part of hwgen.
 
     Returns
     -------
@@ -346,7 +346,7 @@ def load(name: str) -> Board:
 
 
 def _nearest(key: str) -> list[str]:
-    """Return names of the boards that a wrong name may mean: boards with that device or family, or the nearest name.
+    """Return a list of names of boards that a wrong name may mean: with that device or family, or the nearest name.
 
     Returns
     -------

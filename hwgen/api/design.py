@@ -426,7 +426,7 @@ class Design(ABC):
     def _simulate_layers(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
-        """Simulate frames; return a triple: outputs (arrays), each layer's output, cycles measured and predicted.
+        """Simulate frames; return a triple: output maps, `Seen` (each layer's output), cycles measured and predicted.
 
         Returns
         -------

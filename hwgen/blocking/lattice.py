@@ -43,7 +43,7 @@ class Lattice:
 
     @cached_property
     def sizes(self) -> dict[str, list[int]]:
-        """Dictionary of candidate block sizes of the search, ascending, by loop dimension."""
+        """Dictionary by loop dimension of lists of the search's candidate block sizes, ascending."""
         sizes = {}
         for dim in DIMS:
             size, start = self.problem.size(dim), self.base[dim]

@@ -99,7 +99,7 @@ class Trail:
 
 
 def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """Return a pair: a batch's Pareto-optimal partial blockings, ``width`` per lattice point, and a bound on the rest.
+    """Return a pair: Pareto-optimal `Labels` of a batch, at most ``width`` per lattice point; bound (pJ) of the rest.
 
     The second result is the least energy bound of the blockings dropped because of ``width``, infinite if none is.
     """
@@ -126,7 +126,7 @@ def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozens
 
 
 def _pareto_rows(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
-    """Return the indices of the Pareto-optimal rows of ``figures``, a matrix of costs (less is better).
+    """Return an array of the indices of the Pareto-optimal rows of ``figures``, a matrix of costs (less is better).
 
     Rows are sorted and distinct.
     """
@@ -267,7 +267,7 @@ def _extend_by_buffer(
     fill: np.ndarray,
     spans: bool,
 ) -> tuple[Labels, np.ndarray]:
-    """Return a pair: partial blockings, plus those with one more buffer of an operand if it is ``useful`` and fits.
+    """Return a pair: `Labels`, also with one more buffer of an operand if ``useful`` and it fits; their lattice points.
 
     The buffer is at ``here`` and reads ``fill`` words. With ``spans`` it also spans the next loop.
     """

@@ -165,7 +165,7 @@ def problems(words: list[str]) -> list[Problem]:
 
 
 def _weighted(layers: list[Problem]) -> list[Problem]:
-    """Return the list of layers with weights, and print one line per layer without weights, which is left out."""
+    """Return a list of each `Problem` with weights, and print a line per layer without weights, which is left out."""
     for problem in layers:
         if not problem.weighted:
             print(f"left out: {problem.name}, a layer without weights")

@@ -104,7 +104,7 @@ def simulate(arguments: argparse.Namespace) -> int:
 def _simulated(
     model: Model, board: Board | None, frames: Inputs, arguments: argparse.Namespace
 ) -> tuple[Result, dict[str, Any]]:
-    """Simulate a design or an engine; return the result and the part of the report's page that describes the hardware.
+    """Simulate a design or an engine; return a pair: the `Result`, and the report page's part about the hardware.
 
     The hardware is the design of ``--design``, a plan for ``board``, or the engine of ``--engine``.
     """

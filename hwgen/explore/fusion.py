@@ -130,7 +130,7 @@ def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
 
 
 def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
-    """Return a list: the Pareto front of stored words, multiplications and moved words, by reuse or recomputation.
+    """Return a list of `OverlapPoint`: Pareto front of words stored, multiplications, words moved, by reuse or not.
 
     Each group either reuses or recomputes the overlaps of its tiles. A group that recomputes stores nothing, reads its
     input with the overlaps, and needs more multiplications. The points are sorted by storage.

@@ -104,7 +104,7 @@ def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
 
 
 def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
-    """Return a list of output tile sizes, ``tip`` or more, one per possible first layer of a fusion group.
+    """Return a list of output tile sizes (rows, columns), ``tip`` or more, one per possible first layer of a group.
 
     It is the smallest tip, at least ``tip``, that advances all maps of the group by whole pixels. Only upsampling needs
     more than ``tip``.

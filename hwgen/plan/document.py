@@ -185,7 +185,7 @@ def _check_part(tensors: list[str] | None, network: Network) -> None:
 
 
 def _clocked(document: Entries, board: Board) -> Board:
-    """Return the board at the clock that a ``plan.json`` states; unchanged if the plan states none.
+    """Return the `Board` at the clock that a ``plan.json`` states; unchanged if the plan states none.
 
     Raises
     ------

@@ -221,7 +221,7 @@ class _Cutting:
         self.estimates: dict[Span, tuple[int, int]] = {}
 
     def run(self) -> tuple[Group, ...] | Refusal:
-        """Return a tuple of planned groups of the best grouping, or a `Refusal` that names layers no group can hold."""
+        """Return a tuple of the best grouping's groups (plan's objective), or a `Refusal` that names unfit layers."""
         while True:
             path = self._best_grouping()
             if path is None:

@@ -41,7 +41,7 @@ _watched: ContextVar[BestPlan | None] = ContextVar("best", default=None)
 
 @contextmanager
 def watched() -> Iterator[BestPlan]:
-    """Context manager that yields a `BestPlan` (holder of the best plan) updated with each plan found in its block."""
+    """Context manager that yields a `BestPlan`, updated with each better plan (by its objective) found in its block."""
     best = BestPlan()
     token = _watched.set(best)
     try:

@@ -136,7 +136,7 @@ class Request(PlanOptions):
         return cls(**values)
 
     def limited(self, board: Board) -> Board:
-        """Return a copy of the board with the request's clock, bandwidth, and allowed LUTs and block RAMs.
+        """Return a copy of a `Board` with the request's clock, bandwidth, and allowed LUTs and block RAMs.
 
         Raises
         ------

@@ -179,7 +179,7 @@ def layer_by_layer(
 
 
 def _without_roundings(found: np.ndarray, expected: np.ndarray, rounding: np.ndarray | None) -> np.ndarray:
-    """Return float32 sums as integers: the expected one if it is within ``rounding``, otherwise the nearest."""
+    """Return float32 sums as an integer array: the expected sum if within ``rounding``, otherwise the nearest one."""
     if rounding is None:
         return found
     return np.where(np.abs(found - expected) <= rounding, expected, np.rint(found)).astype(np.int64)

@@ -228,7 +228,7 @@ def maps_of(
 
 
 def _words(image: bytes, location: MapLocation) -> np.ndarray:
-    """Return a map's words from a memory image, uint64 ``(blocks, height, width)``, without gaps between rows."""
+    """Return an array of a map's words in a memory image, uint64 ``(blocks, height, width)``, without row gaps."""
     shape = location.blocks, location.height, location.width
     strides = location.block_bytes, location.row_bytes, WORD
     words = np.frombuffer(image, "<u8")[location.address // WORD :]

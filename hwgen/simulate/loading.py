@@ -64,12 +64,12 @@ class LoadingConfig:
 
     @property
     def input_order(self) -> Order:
-        """Order of the pixels in the accelerator's input stream."""
+        """Pixel order (`Order`) of the accelerator's input stream."""
         return self.inner.input_order
 
     @property
     def output_order(self) -> Order:
-        """Order of the pixels in the accelerator's output stream."""
+        """Pixel order (`Order`) of the accelerator's output stream."""
         return self.inner.output_order
 
     @property

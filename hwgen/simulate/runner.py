@@ -174,7 +174,7 @@ def _sources(config: Config, options: Options, used: Simulator, say: Callable[[s
 
 
 def _streams_to_show(config: Config, options: Options) -> Sequence[waves.Watched]:
-    """Return a sequence of the layers' output streams that waves decode; none without waves or with existing Verilog.
+    """Return a sequence of `Watched`: layers' streams that waves decode; none without waves or with existing Verilog.
 
     A simulator that records no choice of layers shows no decoded streams either.
     """

@@ -48,11 +48,12 @@ NUM_COMPILED = 12
 #: Number of jobs of compiled programs that ends a search, so that a plan does not take minutes. Jobs of programs for
 #: one core count `ONE_CORE_WORK` times, as the compiler measures more tilings for them.
 MAX_WORK, ONE_CORE_WORK = 20_000, 5
-#: Maximum work while engines are compiled that are worse by estimate, and the ratio of their estimates to be better.
+#: Work (as `MAX_WORK`) below which engines are also compiled that look worse by estimate, and the factor on their
+#: estimated cycles in that comparison.
 SMALL_WORK, MARGIN = 2_000, 0.9
-#: Smallest ratio of exact cycles to estimated ones that is expected of an engine, by its variant.
+#: Dictionary by variant of an engine: smallest ratio of exact cycles to estimated ones that is expected.
 MIN_ERRORS = {Variant.ONE_CORE: 0.87, Variant.CORES: 0.95, Variant.MAP_MEMORY: 0.95}
-#: Largest such ratio of a compiled engine that is expected of others of its kind, too.
+#: Maximum ratio of exact cycles to estimated ones of a compiled engine that is also expected of others of its kind.
 MAX_ERROR = 1.1
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))

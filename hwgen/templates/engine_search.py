@@ -39,16 +39,16 @@ from hwgen.templates.task import Goal, Task
 
 #: Sizes of the engine's array, as (output channels, pixels) per cycle; the first one that fits is always compared.
 ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
-#: Smallest number of pixels with DSP slices in an array that has a given number of others with products in LUTs.
+#: Minimum number of pixels that DSP slices multiply in an array with a given number of other pixels multiplied in LUTs.
 MIN_SLICE_PIXELS = 5
 #: Candidate numbers of output channels and of pixels per cycle, in a search for the array's shape.
 MAPS = (8, 16, 24, 32, 48, 64)
 PIXELS = (37, 35, 31, 29, 25, 23, 19, 17, 13, 11, 7, 5)
-#: Candidate depths of each core's map buffer and weight buffer, in the order of trial on a board.
+#: Candidate depths (words) of each core's map buffer and weight buffer, in the order of trial on a board.
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
-#: Depths of the map buffer and the weight buffer of engines that leave more block RAM to a map memory.
+#: Depths (words) of the map buffer and the weight buffer of engines that leave more block RAM to a map memory.
 SHALLOW = (512, 1024)
-#: Depth of the register files of an engine for layers in fixed point.
+#: Depth (words) of the register files of an engine for layers in fixed point.
 REGISTER_WORDS = 512
 #: Share of a board's LUTs that an engine of searched sizes uses at most.
 MAX_LUTS = 0.85
@@ -84,7 +84,7 @@ def engines(task: Task) -> Iterator[EngineConfig]:
 
 
 def _arrays(task: Task) -> Sequence[tuple[int, int]]:
-    """Return the array shapes to try first, (output channels, pixels) per cycle, in descending order of pixels."""
+    """Return a sequence of array shapes to try first, (output channels, pixels) per cycle, most pixels first."""
     goal = task.goal
     if isinstance(goal.array, tuple):
         return [goal.array]
@@ -374,7 +374,7 @@ def _largest(is_possible: Callable[[int], bool], limit: int) -> int:
 
 #: Number of engines of each `kind`, with and without products in LUTs, that are estimated with tiles.
 NUM_ESTIMATED = 3
-#: An engine that takes so many times the fewest cycles by the quick estimate is not estimated with tiles.
+#: Ratio to the fewest cycles, by the quick estimate, from which on an engine is not estimated with tiles.
 HOPELESS = 1.5
 #: Number of engines, the best by the estimate with tiles, that are also estimated with a narrower bus.
 NUM_NARROWER = 2
@@ -444,7 +444,7 @@ def candidates(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of:
 
 
 def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
-    """Return a list: ``first``, then the `NUM_ESTIMATED` best engines of each `kind`, with and without LUT products.
+    """Return a list of engines: ``first``, then the `NUM_ESTIMATED` best (plan's goal) of each `kind` by estimate.
 
     Engines that take `HOPELESS` times the fewest cycles are left out unless the goal is another one.
 

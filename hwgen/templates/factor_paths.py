@@ -578,7 +578,7 @@ def cheapest(graph: FactorGraph, budget: Budget) -> FactorPath | None:
 def _priced(
     graph: FactorGraph, budget: Budget, best: FactorPath, cheap: FactorPath, limited: CostWeights
 ) -> tuple[CostWeights, FactorPath]:
-    """Return a pair: weights that bound prices of paths within one budget, and the cheapest path within both seen.
+    """Return a pair: `CostWeights` that bound prices of paths within one budget, and the cheapest path seen in both.
 
     The weights are the prices, plus the multiple that raises the bound most of the resource that ``limited`` weighs.
     Their limit is the maximum excess of the weighted cost of a path within the budget over its price.

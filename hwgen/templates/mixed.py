@@ -33,7 +33,8 @@ MAX_CORRECTIONS = 6
 #: Share of the LUTs above which unused LUTs are a reason to try shorter intervals, and about how many are tried.
 MAX_UNUSED, MAX_SHORTER = 0.125, 16
 
-#: Minimum share of its price that another group of the same interval must save to be chosen.
+#: Minimum share of a group's price (DSP slices and LUTs) that another group of the same interval must save to be
+#: chosen.
 MIN_SAVING = 0.05
 
 #: Approximate number of unrollings, besides the fastest one, that a search for a low latency starts from.
@@ -236,7 +237,7 @@ class MixedSearch(GroupSearch):
         return int(unrolling.cost)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best `Group` with as few memories moved out of block RAM as possible, or a `Refusal`.
+        """Return the `Group` of shortest interval with memories moved out of block RAM as needed, or a `Refusal`.
 
         If the factors with the fewest DSP slices lack block RAM as well, no other factors are tried.
         """
@@ -305,11 +306,12 @@ def _best_by_objective(task: Task, begin: int, end: int, in_turn: bool, template
     return mixed.refusal(group) if isinstance(group, Refusal) else group
 
 
-#: Factors with up to so many products per cycle are configured, and with up to so many if each cycle reads all channels
-#: of a pixel. Further lanes and taps take more LUTs than the counters and accumulators of their folds.
+#: Maximum numbers of products per cycle of unroll factors that are configured to find the fewest LUTs: in general, and
+#: if each cycle reads all channels of a pixel. Further lanes and taps take more LUTs than the counters and accumulators
+#: of their folds.
 MAX_PRODUCTS, MAX_WHOLE = 4, 16
 
-#: Share of these LUTs that every plan takes. Several pixels per cycle save a few LUTs of a FIFO.
+#: Share of the LUTs of `_fewest_luts` that every plan takes. Several pixels per cycle save a few LUTs of a FIFO.
 SURE_SHARE = 0.97
 
 

@@ -235,7 +235,7 @@ def pipeline_latencies(group: Group) -> list[int]:
 
 
 def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> Iterator[tuple[LayerPlan, ...]]:
-    """Yield layers' plans with width converters placed before FIFOs: for readers in bursts, then for all.
+    """Yield tuples of `LayerPlan` with width converters placed before FIFOs: for readers in bursts, then for all.
 
     Only converters to wider beats move. Nothing is yielded if there are none, and nothing is yielded twice.
 

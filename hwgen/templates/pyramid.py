@@ -64,7 +64,7 @@ class PyramidTemplate(Template):
     name = PYRAMID
 
     def tiles(self, network: Network) -> list[tuple[TiledAxis, TiledAxis]]:
-        """Return a list of the input tiles of each layer, as a pair: along its rows, and along its columns.
+        """Return a list of pairs of `TiledAxis`, one per layer: its input tiles along rows, and along columns.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class PyramidTemplate(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best `Group` computed in pyramids (tile by tile), or a `Refusal`; overlaps kept if possible."""
+        """Return the best `Group` (plan's objective) in pyramids (tiles), or a `Refusal`; overlaps kept if possible."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer, task.board.family)  # refuses kinds that can't compute tile by tile
@@ -243,7 +243,7 @@ class PyramidSearch(GroupSearch):
         )
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
-        """Return the fastest `Unrolling` within the DSP budget, or a `Refusal` if none fit.
+        """Return the `Unrolling` of fewest cycles per frame within the DSP budget, or a `Refusal` if none fit.
 
         Intervals are tried one by one upwards from a lower bound, because the slices for wider FIFOs do not fall
         steadily as the interval grows.
@@ -313,7 +313,7 @@ def _with_tip(
 
 
 def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate) -> PyramidSearch | Refusal:
-    """Return the `PyramidSearch` whose input beat width and layer balance are fastest or cheapest, or `Refusal`."""
+    """Return the `PyramidSearch` with the input beat width of fewest cycles (or DSP slices), or a `Refusal`."""
     options: list[tuple[float, int, bool, PyramidSearch, Unrolling]] = []
     refusal: Refusal | None = None
     minimises_cost = task.goal.objective == "dsp"

@@ -111,7 +111,7 @@ class GroupSearch:
         return self._with_moves(group)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best `Group` with memories moved out of block RAM, or without moves if that is as good.
+        """Return the best `Group` (plan's objective) with memories moved out of block RAM, or without moves if as good.
 
         A group that fits without moves has none, and other groups move as little as possible.
 
@@ -258,14 +258,14 @@ class GroupSearch:
         return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
     def min_refusal(self, refusal: Refusal) -> Refusal:
-        """Return a `Refusal`: ``refusal``, or the cheapest factors' refusal if that lacks less of the same resource."""
+        """Return ``refusal``, or a `Refusal` for the factors of fewest DSP slices if these lack less."""
         cheapest = self.min_lack()
         if cheapest is not None and cheapest.resource == refusal.resource and cheapest.needed < refusal.needed:
             return cheapest
         return refusal
 
     def may_fit(self) -> bool:
-        """Return whether the group fits with the smallest buffers and the cheapest, or fastest, unroll factors."""
+        """Return whether the group fits with the smallest buffers and the factors of fewest slices or fewest cycles."""
         if self.min_lack() is None:
             return True
         unrolling = self.best_factors()
@@ -273,11 +273,11 @@ class GroupSearch:
 
     @property
     def min_luts(self) -> int:
-        """Number of LUTs of the fusion group with the cheapest unroll factors and the smallest buffers."""
+        """Number of LUTs of the fusion group with the unroll factors of fewest DSP slices and the smallest buffers."""
         return self._smallest(self.search.cheapest_of_all).resources.lut
 
     def min_lack(self) -> Refusal | None:
-        """Return a `Refusal` if the group with the cheapest unroll factors and smallest buffers exceeds the board."""
+        """Return a `Refusal` if the group of fewest DSP slices and smallest buffers exceeds the board, or ``None``."""
         return self._refuse(self.search.cheapest_of_all)
 
     def _lower_latency(self, fastest: Unrolling) -> Unrolling:
@@ -440,7 +440,7 @@ class GroupSearch:
 def climb(
     search: Search, windows: list[Window], unrolling: Unrolling, budget: float, floor: int
 ) -> tuple[float, Unrolling]:
-    """Return a pair (estimated latency, unroll factors) after speeding layers up one by one, largest gain first.
+    """Return a pair (estimated latency in cycles, `Unrolling`) after speeding layers up one by one, largest gain first.
 
     Each step makes one layer faster, the one that saves the most latency per DSP slice. The steps end if no slices are
     left, or no layer saves enough (`MIN_GAIN`).

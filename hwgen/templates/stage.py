@@ -319,7 +319,7 @@ class WindowStage(Stage[Kind]):
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[LayerCompute, LayerFinish | None]:
-        """Return a pair: configurations of a layer's arithmetic and of its requantiser (``None`` without one).
+        """Return a pair: `LayerCompute` (a layer's arithmetic), and `LayerFinish` (its requantiser) or ``None``.
 
         The finish is ``None`` if the results of the arithmetic are the outputs.
 

@@ -32,14 +32,14 @@ class UnrollChoice:
     unroll: Unroll
 
 
-#: Sort key of a choice, smallest first: its cost, its LUTs by `rough_luts`, ``Tn``, ``Tm`` and ``Tp``.
+#: Type of a choice's sort key, smallest first: its cost, its LUTs by `rough_luts`, ``Tn``, ``Tm`` and ``Tp``.
 Rank = tuple[float, int, int, int, int]
 
-#: Function that returns the multipliers of a layer with given unroll factors. ``tn``, ``tm`` and ``tk`` can be arrays.
-#: The cost must not fall when a factor grows and the number of folds stays.
+#: Type of a function that returns the multipliers of a layer with given unroll factors. ``tn``, ``tm`` and ``tk`` can
+#: be arrays. The cost must not fall when a factor grows and the number of folds stays.
 Cost = Callable[[LayerWork, Unroll], Any]
 
-#: Function that returns the choices of a layer within a budget, as a table for each of the given ``Tp``.
+#: Type of a function that returns the choices of a layer within a budget, as a table for each of the given ``Tp``.
 Tables = Callable[[LayerWork, Sequence[int], factor_paths.Budget], Sequence[Any]]
 
 
@@ -393,7 +393,7 @@ class Search:
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
     def _factors_at(self, index: int) -> tuple[int, Unrolling] | None:
-        """Return a pair: cycles per frame at an index of `intervals`, and the cheapest factors, or ``None``."""
+        """Return a pair: cycles per frame at an index of `intervals`, and the cheapest `Unrolling`; or ``None``."""
         if index == len(self.intervals):
             return None
         unrolling = self.cheapest(self.intervals[index])

@@ -104,7 +104,7 @@ class SynthesisCircuit(Protocol):
 
     @property
     def titles(self) -> Mapping[str, str]:
-        """Labels of the components that the synthesis report lists without a layer, by component name."""
+        """Mapping by component name: labels of the components that the synthesis report lists without a layer."""
         ...
 
 

@@ -41,7 +41,7 @@ _LOOK = 0.5
 
 @contextmanager
 def connected(address: str) -> Iterator[TaskPool]:
-    """Context manager that yields a pool of the workers of the Dask cluster at an address.
+    """Context manager that yields a `TaskPool` of the workers of the Dask cluster at an address.
 
     The address ``local:N`` starts a cluster with N workers on this machine.
 

@@ -211,7 +211,7 @@ def check_count(count: int | None, what: str = "jobs") -> None:
 
 @contextmanager
 def pool(cluster: str | None = None, count: int | None = None, *, programs: bool = False) -> Iterator[TaskPool]:
-    """Context manager that yields a pool of workers for tasks, on this machine or on a Dask cluster.
+    """Context manager that yields a `TaskPool` of workers on this machine or on a Dask cluster.
 
     Parameters
     ----------

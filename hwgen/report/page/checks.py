@@ -19,7 +19,7 @@ MAX_SIDE = 192
 
 
 def difference(text: str, row: int, column: int, seen: np.ndarray, wanted: np.ndarray) -> Difference:
-    """Return JSON-like values on one wrong value: its place, and its channel's map as simulated and as expected.
+    """Return a dict of JSON-like values on a wrong value: place, and its channel's map as simulated and as expected.
 
     Parameters
     ----------
