@@ -91,7 +91,7 @@ class VerilogModule:
 
     @cached_property
     def reset_values(self) -> dict[str, str]:
-        """Dictionary of Verilog numbers by register name: power-up values of the registers that ``rst`` resets."""
+        """Dictionary from register name to Verilog number: power-up values of the registers that ``rst`` resets."""
         reset = {name for block in _RESET_BLOCK.findall(self.text) for name in _RESET.findall(block)}
         return {name: value for name, value in _INITIAL.findall(self.text) if name in reset}
 
@@ -132,7 +132,7 @@ class VerilogModule:
 
     @cached_property
     def instances(self) -> dict[str, str]:
-        """Dictionary of names of the instantiated modules, by instance name."""
+        """Dictionary from instance name to the name of the instantiated module."""
         return {name: module for module, name, _ in map(_groups, _INSTANCE.finditer(self.text))}
 
     @cached_property

@@ -101,7 +101,7 @@ def discharge(
 
 
 def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
-    """Return a list of `Proof` objects; those that rest on an obligation that is not proved become undecided.
+    """Return a list of each `Proof`, or ``None`` if not known; those that rest on an unproved one become undecided.
 
     A proof that is not known yet is ``None``.
     """

@@ -347,7 +347,7 @@ def group_steps(part: Compute) -> int:
 
 
 def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
-    """Return chosen fields of one part (load, compute, drain, store) of each engine job, int64 ``(fields, jobs)``."""
+    """Return an int64 array ``(fields, jobs)``: chosen fields of one part (load, compute, drain, store) of each job."""
     parts = map(attrgetter(part), jobs)
     return np.array([*map(attrgetter(*names), parts)], np.int64).reshape(len(jobs), len(names)).T
 
@@ -426,12 +426,12 @@ class CoreSchedule:
 
     @property
     def computed(self) -> np.ndarray:
-        """Array of the first cycle when each engine job counts as computed. The last entries can be in the future."""
+        """Int64 array ``[job]``: first cycle when each engine job counts as computed; the last can be in the future."""
         return self._times(loops.COMPUTED)
 
     @property
     def drained(self) -> np.ndarray:
-        """Array of the first cycle when each engine job counts as drained, with all its outputs finished.
+        """Int64 array ``[job]``: first cycle when each engine job counts as drained, with all its outputs finished.
 
         The last entries can be in the future.
         """

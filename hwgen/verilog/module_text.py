@@ -256,7 +256,7 @@ class ModuleText:
 
     @cached_property
     def _readers(self) -> dict[str, list[Cell]]:
-        """Dictionary of lists of each `Cell` (RTLIL operator) that reads a wire, by the wire's RTLIL name."""
+        """Dictionary from a wire's RTLIL name to a list of each `Cell` (operator) that reads the wire."""
         readers: dict[str, list[Cell]] = {}
         for cell in self._net.operators.values():
             for port, sig in cell.ports.items():

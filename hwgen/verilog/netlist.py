@@ -543,7 +543,7 @@ def _changed_body(body: Body, change: Callable[[Sig], Sig]) -> Body:
 
 
 def settled(body: Body) -> Body:
-    """Return RTLIL statements without switch cases that cannot match because tested bits are constant."""
+    """Return RTLIL statements (`Body`) without switch cases that cannot match as tested bits are constant."""
     return tuple(statement if isinstance(statement, Assign) else _settled_switch(statement) for statement in body)
 
 
@@ -570,7 +570,7 @@ def _settled_switch(switch: Switch) -> Switch:
 
 
 def _retargeted(body: Body, wire: str, part: WireBits) -> Body:
-    """Return statements that assign a wire as statements that assign the register ``wire`` instead.
+    """Return a wire's assignments as statements (`Body`) that assign the register ``wire`` instead.
 
     Only the bits ``part`` are kept, which become bit 0 and up.
     """
@@ -590,7 +590,7 @@ def _retargeted(body: Body, wire: str, part: WireBits) -> Body:
 
 
 def _without_hold(body: Body) -> Body:
-    """Return a register's statements without an initial assignment of the register to itself.
+    """Return a register's statements (`Body`) without an initial assignment of the register to itself.
 
     Registers keep their values.
     """
@@ -602,7 +602,7 @@ def _without_hold(body: Body) -> Body:
 
 
 def together(bodies: Iterable[Body]) -> Body:
-    """Return the statements of several registers as one sequence that groups statements under equal conditions.
+    """Return the statements of several registers as one `Body`, which groups statements under equal conditions.
 
     Unconditional assignments are first, then conditional ones, and last the final switch that all registers share: the
     reset.

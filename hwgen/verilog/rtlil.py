@@ -265,7 +265,7 @@ class _Reader:
 
 
 def _without_empty_assignments(body: Body) -> Body:
-    """Return RTLIL statements without assignments to zero bits."""
+    """Return RTLIL statements (`Body`) without assignments to zero bits."""
     return tuple(statement for statement in body if not isinstance(statement, Assign) or statement.left)
 
 

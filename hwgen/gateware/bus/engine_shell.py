@@ -113,7 +113,7 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def parameters(self) -> dict[str, dict[str, str]]:
-        """Dictionary of Vivado interface parameters of clock, reset, interrupt and memory bus, by bus or port name.
+        """Dictionary from bus or port name to its Vivado interface parameters, a dict from key to text.
 
         For the bus to memory see PG373, Advanced Settings Parameters.
         """

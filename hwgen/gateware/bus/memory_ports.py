@@ -156,7 +156,7 @@ class MemoryPorts(ConfiguredComponent[MemoryPortsConfig]):
         return turn
 
     def _elaborate_requests(self, m: Module, channel: str, room: Value | list[Value]) -> tuple[list[Value], Value]:
-        """Add the ports' request registers of channel "ar" or "aw", filled in turn; return accept flags and the kind.
+        """Add the request registers of channel "ar" or "aw", used in turn; return accept flags by port, and a wide bit.
 
         ``room`` is whether the queue of request kinds has room: one flag, or one per port. (The kind is whether the
         request's beats have all bytes of the bus.) Return a list with a flag per port, whether it takes a request in

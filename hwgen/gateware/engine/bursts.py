@@ -32,7 +32,7 @@ _TEAM_FIELDS = {"teams": 5, "team_stride": ADDRESS_BITS, "top": signed(16), "adv
 
 
 def box_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a box, a strided memory region: ``blocks`` blocks of ``rows`` rows of ``words`` words.
+    """Return the Amaranth layout of a box, a memory region: ``blocks`` blocks of ``rows`` rows of ``words`` words.
 
     A word has 8 bytes. Addresses and strides are in words. A box with 0 blocks is empty.
 
@@ -44,7 +44,7 @@ def box_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def run_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a run, the consecutive 8-byte memory words of one AXI burst: address and number of words.
+    """Return the Amaranth layout of a run, the 8-byte memory words of one AXI burst: address and number of words.
 
     An empty box has a run of 0 words.
     """
@@ -52,7 +52,7 @@ def run_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def box_burst_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of one burst of a memory box: its words, and flags of a row's, block's or box's first burst.
+    """Return the Amaranth layout of a burst of a memory box: words, flags of a row's, block's or box's first burst.
 
     ``last`` marks the last burst of the box. On an engine of several cores, a flag marks a team's first burst, too.
     """
@@ -62,7 +62,7 @@ def box_burst_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def request_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a burst request to the engine's memory port: 8-byte word address, and number of beats.
+    """Return the Amaranth layout of a burst request to the memory port: 8-byte word address, and number of beats.
 
     A request of 0 beats starts no transaction.
 

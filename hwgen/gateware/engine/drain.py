@@ -57,13 +57,13 @@ ONE_WORD_FLAGS = ("add", "table", "pool", "multiply")
 
 
 def note_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a note: control fields that travel with a beat of sums from array to output buffer."""
+    """Return the Amaranth layout of a note: control fields that travel with a beat of sums to the output buffer."""
     present = {"present": config.beat_words} if config.beat_words > 1 else {}
     return data.StructLayout({**_NOTE_FIELDS, **present})
 
 
 def drain_beat_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a beat that leaves the array: 8 complete sums of 1, 2 or 4 pixels each, with control fields.
+    """Return the Amaranth layout of a beat from the array: 8 complete sums of 1, 2 or 4 pixels, control fields.
 
     A beat has the sums of ``config.beat_words`` neighbouring pixels of a block. If these are several, ``present`` marks
     those that belong to the job. ``address`` is the word address of the first pixel in the output buffer, without

@@ -90,12 +90,12 @@ def tag_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def read_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a read request to the memory port: a burst, and a tag with the words' destination."""
+    """Return the Amaranth layout of a read request to the memory port: a burst, and a tag with its destination."""
     return data.StructLayout({"run": request_layout(config), "tag": tag_layout(config)})
 
 
 def answer_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of one beat of the memory port's read data: words, the burst's tag, first and last flags.
+    """Return the Amaranth layout of a beat of the port's read data: words, the burst's tag, first and last flags.
 
     A burst of 0 beats is answered by one meaningless word. ``present`` marks the words that belong to the burst,
     the lowest address first. ``word`` is the word of a beat that is not wide.
@@ -125,7 +125,7 @@ def write_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def written_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a beat of write data to the memory port: words, word enables, and a last-beat flag."""
+    """Return the Amaranth layout of a beat of write data to the port: words, word enables, and a last-beat flag."""
     return data.StructLayout({"data": 8 * LANES * config.bus_words, "last": 1, "present": config.bus_words})
 
 

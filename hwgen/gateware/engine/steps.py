@@ -19,7 +19,7 @@ _LOOPS = ("columns", "rows", "blocks")
 
 
 def step_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a step, the array's work in one cycle: addresses, and flags of loops that begin or end.
+    """Return the Amaranth layout of a step, a cycle of the array: addresses, flags of loops that begin or end.
 
     Members
     -------

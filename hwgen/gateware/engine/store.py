@@ -22,7 +22,7 @@ BEATS = 8
 
 
 def source_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the store unit's FIFO entry for a granted burst: output buffer address, number of reads.
+    """Return the Amaranth layout of a granted burst in the store unit's FIFO: output buffer address, read count.
 
     With a bus of several words, the first beat has words starting at lane ``begin``. ``end`` is the number of words of
     the last beat; 0 means all of them.

@@ -59,7 +59,7 @@ class WriteSide:
 
     @property
     def beat(self) -> data.StructLayout:
-        """Layout of a bus beat's write to a banked buffer: words, their enables, bank and address of the first word.
+        """Amaranth layout of a bus beat's write to a banked buffer: words, enables, bank and address of the first.
 
         ``bank`` and ``word`` are bank and address of the beat's first lane. Each further lane has the next bank, or
         bank 0 of the next address. ``present`` marks the lanes that are written. The first lanes can be absent, and

@@ -205,7 +205,7 @@ class RandomRuns:
         self._are_lawful &= ~wrong
 
     def _random_words(self, width: int) -> Bits:
-        """Return random words, one per run; every fourth run has the smallest or largest number, signed or unsigned."""
+        """Return random words (`Bits`); in every fourth run the smallest or largest number, signed or unsigned."""
         word = self._rng.integers(0, 2, (width, _RUNS)).astype(bool)
         low, sign = self._rng.integers(0, 2, (2, _RUNS)).astype(bool)
         word[:, ::4] = low[::4]
@@ -229,7 +229,7 @@ _MAX_BITS = 64
 
 
 def _resized(bits: Bits, width: int, *, signed: bool) -> Bits:
-    """Return words cut to another width, or extended by their signs or by 0."""
+    """Return words (`Bits`) cut to another width, or extended by their signs or by 0."""
     above = np.repeat(bits[-1:] & signed, max(width - len(bits), 0), axis=0)
     return np.concatenate([bits[:width], above])
 
@@ -296,7 +296,7 @@ def _reduced(operation: Callable[..., np.ndarray]) -> Rule:
 
 
 def _select_words(parameters: Mapping[str, Any], width: int, first: Bits, others: Bits, selects: Bits) -> Bits:
-    """Return a multiplexer's output words: the first input's, or the OR of the selected ones."""
+    """Return a multiplexer's output words (`Bits`): the first input's, or the OR of the selected ones."""
     words = others.reshape(len(selects), width, -1)
     return np.where(selects.any(axis=0), (words & selects[:, None]).any(axis=0), first)
 
