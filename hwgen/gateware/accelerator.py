@@ -292,7 +292,7 @@ class AcceleratorConfig:
 
     @property
     def ports(self) -> dict[str, wiring.Member]:
-        """Dict of members of the accelerator's Amaranth signature by name, without the observation ports ``tap_N``."""
+        """Dict from name to member of the accelerator's Amaranth signature, without observation ports ``tap_N``."""
         members: dict[str, wiring.Member] = {port.name: In(port.beat.signature) for port in self.input_ports}
         members |= {name: Out(FRAME_ERROR) for name in self.error_ports}
         members |= {port.name: Out(port.beat.signature) for port in self.output_ports}

@@ -18,7 +18,7 @@ from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
-#: Number of possible lengths of a sum (in bits) among which float32 rounding selects the lowest kept bit in one cycle.
+#: Maximum number of possible lengths of a sum, in bits, among which one multiplexer selects float32's lowest kept bit.
 LENGTHS = 4
 #: Number of neighbouring flags that a two-cycle float32 rounding ORs in its first cycle, to find the bits to drop.
 NEARBY = 8

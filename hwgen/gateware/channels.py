@@ -52,7 +52,7 @@ class ChannelTables(ForDevice, ABC):
 
     @property
     def present(self) -> list[tuple[int, ...]]:
-        """Bits by lane (list) and beat of a pixel (tuple): 1 if the lane carries a channel in the beat, else 0."""
+        """List, per lane, of tuples with a bit per beat of a pixel: 1 if the lane has a channel in the beat, else 0."""
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property
@@ -204,10 +204,10 @@ class Beats:
         return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """Add the memory of parameter table ``name``; return the parameters of the values of a beat ``cycle`` ago.
+        """Add the memory of parameter table ``name``; return a list: the parameter of each value of a beat.
 
-        ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
-        because it is too slow for the logic that follows.
+        The beat arrived ``cycle`` cycles ago. ``cycle`` is at least 1, or at least 2 if the tables are in block RAM:
+        block RAM needs its output register, because it is too slow for the logic that follows.
         """
         m, table = self._m, self._config.tables[name]
         varying = [lane for lane, column in enumerate(table) if len(set(column)) > 1]

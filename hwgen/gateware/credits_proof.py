@@ -227,7 +227,7 @@ def _next_fold(layer: LayerConfig) -> str:
 
 
 def _filling_inputs(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
-    """Return a dict of the input values by port that fill one FIFO: its ``reader`` waits, all others accept every beat.
+    """Return a dict from input port to the value that fills one FIFO: its ``reader`` waits, all others accept beats.
 
     A random search would not fill it, because the other FIFOs fill as well. A reader that a width converter feeds has
     no input of its own here.

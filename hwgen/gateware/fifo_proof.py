@@ -72,7 +72,7 @@ def counters(config: FifoConfig, prefix: str = "") -> list[str]:
 
 
 def counter_facts(config: FifoConfig, prefix: str = "") -> dict[str, str]:
-    """Return a dict of Verilog invariants of a FIFO's counters, by name; the counters' names begin with ``prefix``.
+    """Return a dict from text to Verilog invariant on a FIFO's counters, whose names begin with ``prefix``.
 
     A counter is at most its memory's depth. While RAM stores beats, all slots of the queue but one are reserved.
     """

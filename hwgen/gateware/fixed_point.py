@@ -135,12 +135,12 @@ class NumberPath:
     def new_number(
         self, name: str, value: Value, cycle: int, ends: Range, *, register: bool = False, zeros: int = 0
     ) -> PathNumber:
-        """Add and return a value that is valid from ``cycle`` in the data path; parameters as in `PathNumber`."""
+        """Add to the data path, and return, a `PathNumber` that is valid from ``cycle``; parameters as in the class."""
         self._numbers.append(PathNumber(self, f"{self.name}_{name}", value, cycle, ends, register, zeros))
         return self._numbers[-1]
 
     def new_constant(self, name: str, value: int) -> PathNumber:
-        """Add to the data path, and return, an integer constant for all channels, valid in every cycle."""
+        """Add to the data path, and return, a `PathNumber`: an integer constant, valid in every cycle."""
         return self.new_number(name, Const(value, bits_for_range(value, value)), 0, (value, value))
 
     def registered(self, name: str, value: Value, cycle: int, ends: Range, luts: float) -> PathNumber:
@@ -527,7 +527,7 @@ class FixedPointConfig(ChannelTables, Weightless):
 
     @cached_property
     def _lane(self) -> tuple[Cost, PathNumber]:
-        """Pair: `Cost` and result (`PathNumber`) of one lane's and pixel's data path, tables left out."""
+        """Pair for one lane and pixel: `Cost` without tables of channels' constants, and result (`PathNumber`)."""
         m = Module()
         path = DataPath(m, self, 0, 0, {}, Beats(m, self, Const(0)))
         result = path.run(Signal(self.window.step_layout), self.steps)

@@ -96,7 +96,7 @@ def _is_single(config: FloatSumConfig) -> bool:
 
 
 def _count_facts(config: FloatSumConfig) -> dict[str, str]:
-    """Return a dict of Verilog facts, by name: the bits above each window sum are the number of taps inside the map."""
+    """Return a dict from text to Verilog fact: the bits above each window sum are the number of taps in the map."""
     window, taps = config.window, config.window.taps
     begin = dict(window.step_layout)["inside"].offset
     facts = {}

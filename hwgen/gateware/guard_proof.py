@@ -85,7 +85,7 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
 
 
 def _example_run(config: GuardConfig, site: Site) -> dict[str, str]:
-    """Return a dict of the input values by port for a run without stalls whose beats all end a one-frame packet."""
+    """Return a dict from input port to value, for a run without stalls whose beats all end a one-frame packet."""
     run = {"i__valid": "1'b1", "i__payload": f"{{1'b1, {config.beat.data_bits}'d0}}", "o__ready": "1'b1"}
     if not config.packets:
         return run

@@ -248,7 +248,7 @@ class OneMapConfig(OnDevice):
 
 
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
-    """Return a dict of Amaranth members, by port, of a component that reads inputs without a line buffer."""
+    """Return a dict from port name to Amaranth member, for a component that reads inputs without a line buffer."""
     count = len(config.inputs)
     return {
         **{numbered("i", index, count): In(beat.signature) for index, beat in enumerate(config.inputs)},

@@ -51,7 +51,7 @@ def _step_lines(config: JoinConfig) -> list[str]:
 
 
 def _ready_facts(config: JoinConfig, site: Site) -> dict[str, str]:
-    """Return a dict of Verilog facts, by name: a join's input is ready exactly in the steps that read a beat of it.
+    """Return a dict from text to Verilog fact: a join's input is ready exactly in the steps that read a beat of it.
 
     A ``ready`` that is ``start`` has no port in the emitted module, except in a join with inputs in turn.
     """

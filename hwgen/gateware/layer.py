@@ -412,12 +412,12 @@ class LayerConfig(HasWindow):
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
-        """Dictionary of the components (`ComponentConfig`) that feed windows to the arithmetic, by instance name."""
+        """Dictionary from instance name to `ComponentConfig` of the components that feed windows to the arithmetic."""
         return {"window": self.window}
 
     @property
     def components(self) -> dict[str, ComponentConfig]:
-        """Dictionary of all components in the layer's module, each a `ComponentConfig`, by instance name."""
+        """Dictionary from instance name to `ComponentConfig` of all components in the layer's module."""
         return {
             **self.walk,
             "compute": self.compute,

@@ -139,7 +139,7 @@ class LineBufferConfig(WindowParameters):
 
 
 def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
-    """Return a dict of Amaranth members, by port, of a component that outputs windows, such as `LineBuffer`."""
+    """Return a dict from port name to Amaranth member, for a component that outputs windows, such as `LineBuffer`."""
     return {
         "i": In(config.input.signature),
         "room": In(1),

@@ -105,7 +105,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
 
 
 def _example_run(config: LineBufferConfig) -> dict[str, str]:
-    """Return a dict of input values by signal: a run without stalls that marks the first window's first word."""
+    """Return a dict from input signal to value: a run without stalls that marks the first window's first word."""
     positions = []
     for axis, padding in enumerate(config.padding[:2]):
         taps = (tap * config.dilation[axis] - padding for tap in range(config.kernel[axis]))

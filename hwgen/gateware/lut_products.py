@@ -214,7 +214,7 @@ class LutProducts(Modelled[LutProductsConfig]):
         return self._chosen_factors(m, np.array(constants), bits)
 
     def _chosen_factors(self, m: Module, constants: np.ndarray, bits: int) -> list[list[Value | None]]:
-        """Add, per position, a table that selects constant weights by the input ``step``; return lists of weights.
+        """Add, per position, a table from the input ``step`` to constant weights; return weights per output channel.
 
         ``constants`` are ordered by output channel, term and step, and the weights by output channel and term.
         """

@@ -154,7 +154,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Words (integers) of LRN's correction memory: running sum where an output drops by 1, index of its ripple.
+        """Tuple of integers, LRN's correction memory: running sum where an output drops by 1, index of its ripple.
 
         This sum is called a fall. The index is in the bits above the fall. If there is one
         factor, the address is the value's distance.

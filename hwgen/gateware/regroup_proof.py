@@ -190,7 +190,7 @@ def _tokens(config: RegroupConfig, site: Site) -> Obligation:
 
 
 def _marked_channel_facts(config: RegroupConfig) -> dict[str, str]:
-    """Return a dict of invariants (Verilog by name) that locate the proof's marked channel in a width converter."""
+    """Return a dict from text to Verilog invariant that locates the proof's marked channel in a width converter."""
     lanes, value = config.output.lanes, config.output.bits * config.output.pixels
     registers = [f"held_{lane}" for lane in range(config.held)]
     whole = len(config.sizes) * lanes

@@ -65,7 +65,7 @@ class BeatFormat:
 
     @property
     def folds(self) -> int:
-        """Number of beats that all channels of a pixel take, or of ``pixels`` neighbouring pixels sent side by side."""
+        """Number of beats that carry all channels of a pixel, or of the ``pixels`` neighbouring pixels of a beat."""
         return self.groups * self.group_folds
 
     @property

@@ -89,7 +89,7 @@ def _counts_in_range(config: UpsampleConfig) -> str:
 
 
 def _counters(config: UpsampleConfig) -> dict[str, str]:
-    """Return a dict of the upsampling component's counters by name, with the observer's expressions they must equal."""
+    """Return a dict from each counter of the upsampling component to the observer's expression that it must equal."""
     return {
         "fold": "fold_count",
         "row_repeat": "row_count",

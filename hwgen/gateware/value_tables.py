@@ -66,7 +66,7 @@ class PairTables(ValueTables):
     rounding: tuple[int, ...]
 
     def check_tables(self, fraction: int) -> None:
-        """Raise ConfigError unless tables have an entry per input value, and ``rounding`` 256 values in range.
+        """Raise ConfigError unless tables have an entry per input value, and ``rounding`` has 256 values in range.
 
         The fractions have ``fraction`` bits.
 

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-#: Reason why line buffers and tile buffers with a memory in several pieces are not proved, for all obligations ("").
+#: Dictionary from "" (all obligations) to the reason why buffers with a memory in several pieces are not proved.
 IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are simulated"}
 
 

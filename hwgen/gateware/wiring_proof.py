@@ -42,7 +42,7 @@ def layer_names(config: AcceleratorConfig) -> list[str]:
 
 
 def accelerator_parts(config: AcceleratorConfig) -> dict[str, Any]:
-    """Return a dict of configurations of an accelerator's layers, input guards and weight loader, by instance name."""
+    """Return a dict from instance name to configuration: an accelerator's layers, input guards and weight loader."""
     loader = {} if config.loader is None else {"load": config.loader}
     return dict(zip(layer_names(config), (*config.layers, *config.guards), strict=True)) | loader
 

@@ -53,7 +53,7 @@ class MultiplierKinds:
 
     @property
     def weights_nonzero(self) -> bool:
-        """Whether no multiplier ever gets a weight of 0, neither from the layer nor in place of a missing product."""
+        """Whether multipliers in LUTs, if any, never get a weight of 0, stored or in place of a missing product."""
         parameters = self.parameters
         known = bool(parameters.lut_lanes) and not parameters.loaded and parameters.weights.nonzero
         return known and not any(None in step for step in self.parameters.weight_indices)

@@ -81,7 +81,7 @@ class MultiplyCost:
         return {7: 12.0, 8: 1.6 * operand * weight}.get(operand + weight, operand + weight)
 
     def _count_inside(self) -> None:
-        """Add to the cost what DSP slices contain: registers of operands, products and sums, and adders."""
+        """Add registers of operands, products and sums, and adders, to the cost if the DSP slices lack them."""
         cost, config, units = self._cost, self._config, self._units
         sums = units.slice_kinds.total()
         operand_bits = config.operand_sets * config.window.pixels * config.kinds.operand.width

@@ -191,7 +191,7 @@ class ConvolutionParameters(ProductOrder):
 
     @property
     def constant_weights(self) -> bool:
-        """Whether weights never change, so that logic may contain them as constants."""
+        """Whether logic may contain the weights as constants: not loaded at run time, and not placed in block RAM."""
         return not self.loaded and self.weights_in != "block"
 
     @cached_property

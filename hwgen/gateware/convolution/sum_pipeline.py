@@ -115,7 +115,7 @@ class SumPipeline:
         )
 
     def activation_registers(self, position: int) -> int:
-        """Return the number of registers before the activation input of DSP slices at a chain position.
+        """Return the number of registers inside a DSP slice, before its activation input, at a chain position.
 
         It is 0 for slices that are not instantiated, because synthesis finds their registers.
         """

@@ -156,10 +156,7 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return m
 
     def _elaborate_load(self, m: Module, closing: Signal, good: Signal, idle: Value) -> Signal:
-        """Check a load's digest and CRC, and send its words down the memories' chain; return a failure pulse.
-
-        Return a pulse when a load has failed.
-        """
+        """Check a load's digest and CRC, and send its words down the memories' chain; return a failure pulse."""
         config, word = self.config, self.i.payload
         final = config.packet_words - 1
         word_index, fits, surplus = (

@@ -700,7 +700,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             m.d.comb += read.eq(address)
 
     def _elaborate_rotation(self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress) -> dict:
-        """Select each pixel of a step from its bank; return a dict of registered pixels by (row, column) in the patch.
+        """Select each pixel of a step from its bank; return a dict, (row, column) in the patch to registered pixel.
 
         Row and column count within the patch. Pixels in the padding are replaced.
         """

@@ -273,7 +273,7 @@ class _Position:
 
 
 def _delay_by_stage(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
-    """Add registers that delay ``value`` along a pipeline that advances with ``moves``; return its value per stage.
+    """Add registers that delay ``value`` along a pipeline that advances with ``moves``; return a list, by stage.
 
     The stages are: address (``value`` itself), memory read, entry, output register.
     """
@@ -419,7 +419,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Add the memory of columns kept for the next tile; return it and a dict of arguments of `_Band.connect`.
+        """Add the memory of columns kept for the next tile; return its `_Band`, and arguments of `_Band.connect`.
 
         The band stores the kept columns of each new row of a pyramid, the first column first. The arguments are its
         addresses and write condition.
@@ -440,7 +440,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Add the memory of rows kept for the next tiles; return it and a dict of arguments of `_Band.connect`.
+        """Add the memory of rows kept for the next tiles; return its `_Band`, and arguments of `_Band.connect`.
 
         The band stores the kept rows in the map's full width, the first row first. The arguments are its addresses and
         write condition.

@@ -84,7 +84,7 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
 
 
 def _walks(config: PyramidReuseBufferConfig) -> dict[str, Walk]:
-    """Return a dictionary of the tables of tiles' beats (`Walk`) of both axes, by name: ``row`` and ``column``."""
+    """Return a dictionary from axis, ``row`` or ``column``, to its tables of tiles' beats (`Walk`)."""
     return {"row": walk_of(config.row_cuts), "column": walk_of(config.column_cuts)}
 
 

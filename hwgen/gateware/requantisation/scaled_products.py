@@ -106,7 +106,7 @@ class ScaledProducts(ScalingPart):
             cost.lut += self.values * constant_adder_luts(self.rounding.offset, self.bits)
 
     def _count_slices(self, cost: Cost) -> None:
-        """Add to ``cost`` the registers and adders that DSP slices contain: products, sums, and delayed operands."""
+        """Add registers and adders of products and sums to ``cost`` if the family's DSP slices lack them."""
         recipe, bits = self.recipe, 0
         factor_bits = max(recipe.factor).bit_length()
         for step, (operand_piece, _) in enumerate(recipe.steps):

@@ -103,7 +103,7 @@ class PatchReader:
             m.d.comb += [bank.address.eq(address) for bank in banks if bank.column == column]
 
     def _rotate_rows(self, m: Module, walk: WindowWalk, outputs: Pixels) -> Pixels:
-        """Sort the row banks' words by row of the patch (taps read at once); return them by (row, column).
+        """Sort the row banks' words by row of the patch (taps read at once); return them as `Pixels` by (row, column).
 
         Keys are (row of the patch, column bank). The stage exists only if every ring row has its own banks. Words
         that pass the output registers of block RAM are one cycle later, and the rotation is then part of the next
@@ -128,7 +128,7 @@ class PatchReader:
         return rotated
 
     def _rotate_columns(self, m: Module, walk: WindowWalk, rows: Pixels, output: wiring.PureInterface) -> Pixels:
-        """Sort the column banks' words and insert padding; return them by (row, column) in the patch."""
+        """Sort the column banks' words and insert padding; return them as `Pixels` by (row, column) in the patch."""
         parameters, patches = self.parameters, self.parameters.patches
         stage, columns = self.word_stage, patches.read_columns
         phase = delayed(m, "patch_bank_index", walk.column.bank, stage)

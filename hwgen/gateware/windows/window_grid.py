@@ -89,13 +89,13 @@ class WindowGrid:
 
     @property
     def tops(self) -> range:
-        """Image row of the windows' top row, as a range by output row; negative in the padding."""
+        """Range of the image rows where windows begin, one per output row; negative in the padding."""
         top, stride = -self.padding[0], self.stride[0]
         return range(top, top + self.output_size[0] * stride, stride)
 
     @property
     def lefts(self) -> range:
-        """Image column of the left edge of each group of ``Tp`` windows of an output row, as a range."""
+        """Range of the image columns where groups of ``Tp`` windows begin, one per group of an output row."""
         left, stride = -self.padding[1], self.stride[1] * self.pixels
         return range(left, left + self.row_steps * stride, stride)
 
