@@ -185,7 +185,7 @@ def quantised(source: str | os.PathLike[str], options: ModelOptions) -> onnx.Mod
 
 
 def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:
-    """Return (name, total weight bits) of a built-in network's layers without loading it; an empty list for a file."""
+    """Return a list of (layer name, total weight bits) of a built-in network, without loading it; empty for a file."""
     from hwgen.network.zoo import builtin
 
     return [] if _is_file(source, Path(source)) else builtin.weight_bits(str(source))

@@ -86,7 +86,7 @@ class Frames:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Description of an input or output of a model, like ONNX Runtime's ``NodeArg``.
+    """Name, shape and type of an input or output of a model, like ONNX Runtime's ``NodeArg``.
 
     Parameters
     ----------

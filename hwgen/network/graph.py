@@ -203,7 +203,7 @@ class Network:
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """Dictionary from each map's name (of its layer, or of a network input) to the names of its readers.
+        """Dictionary from each map's name (of its layer, or of a network input) to a tuple of the names of its readers.
 
         A layer that reads a map twice is listed twice.
         """
@@ -262,7 +262,7 @@ class Network:
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """Tuple of positions (numbers of layers before) where only one map crosses, so that a network can be divided.
+        """Tuple of the possible cuts of the network, where a single map crosses, each as a number of layers before it.
 
         A single map crosses a cut, so that each side has one input map and one output map. It is the output of the
         layer right before the cut; all other layers before the cut are its ancestors, because every output is read.
@@ -321,7 +321,7 @@ class Network:
         return tuple(layer.geometry for layer in self.layers)
 
     def part(self, begin: int, end: int) -> Network:
-        """Return a `Network`: layers ``begin`` to ``end - 1``, both of them possible cuts or ends of this network.
+        """Return a `Network` of the layers ``begin`` to ``end - 1``; both numbers must be among `boundaries`.
 
         If these are all layers, this network itself. If several of the layers read the map that crosses the first cut,
         a copy of it is the first layer (`copy_at`).

@@ -47,12 +47,12 @@ It is rounded to whole batches of a model with a fixed batch.
 
 
 def inputs(network: Network) -> tuple[InputEnd, ...]:
-    """Return a tuple of the inputs of a network's ONNX model, in order, including inputs that only the host reads."""
+    """Return a tuple of the `InputEnd` of each input of a network's ONNX model, in order, host-only ones included."""
     return network.ends.inputs
 
 
 def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
-    """Return a dict by name of the ONNX model's inputs that the hardware reads: (description, feature map)."""
+    """Return a dict by name of each ONNX model input that the hardware reads: a pair (`InputEnd`, `FeatureMap`)."""
     ends = (end for end in inputs(network) if end.taken)
     return {end.name: (end, source) for end, source in zip(ends, network.input_maps, strict=True)}
 

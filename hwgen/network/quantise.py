@@ -85,7 +85,7 @@ def checked_frames(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
         check_inputs(network, arrays)
         return arrays
     for end, values, what in _frames_by_end(network, given_ends(network), arrays):
-        _check_left(end, values, what)
+        _check_host_input(end, values, what)
     return arrays
 
 
@@ -190,7 +190,7 @@ def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
         if end.taken:
             found.append(_prepared(*sources[end.name], values, what))
         else:
-            _check_left(end, values, what)
+            _check_host_input(end, values, what)
     return tuple(found)
 
 
@@ -199,12 +199,12 @@ def check_inputs(network: Network, x: Inputs) -> None:
     sources = host.taken(network)
     for end, values, what in _frames_by_end(network, host.inputs(network), x):
         if end.taken:
-            _check(*sources[end.name], values, what)
+            _check_hardware_input(*sources[end.name], values, what)
         else:
-            _check_left(end, values, what)
+            _check_host_input(end, values, what)
 
 
-def _check_left(end: InputEnd, x: np.ndarray, what: str) -> None:
+def _check_host_input(end: InputEnd, x: np.ndarray, what: str) -> None:
     """Raise InputError if frames for a model input that only the host reads have a wrong type, shape or value.
 
     Floats of any width are accepted for floats.
@@ -216,7 +216,7 @@ def _check_left(end: InputEnd, x: np.ndarray, what: str) -> None:
         _check_finite(x, what)
 
 
-def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> None:
+def _check_hardware_input(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> None:
     """Raise InputError if frames for a model input that the hardware reads have a wrong type, shape or value."""
     if x.dtype not in (np.float16, np.float32, np.float64, expected.type.dtype):
         raise InputError(f"{what} must be float32 or {expected.type.dtype}, not {x.dtype}")
@@ -256,7 +256,7 @@ def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> 
 
     If nothing changes, this is a view of the frames, which can be mapped.
     """
-    _check(end, expected, x, what)
+    _check_hardware_input(end, expected, x, what)
     if x.dtype == expected.type.dtype and not end.limits and end.layout is None:
         return _maps(end, expected, x)
     integers = np.empty((len(x), *expected.shape), expected.type.dtype)

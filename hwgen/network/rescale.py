@@ -18,7 +18,7 @@ MAX_BIAS = (1 << 47) - 1
 With 16 bits, usual biases can exceed int32.
 """
 RARELY = 200
-"""Number N such that `fit_table` lets at most 1 in N of a channel's outputs differ by 1, for over 8 bits."""
+"""Reciprocal of the largest share of a channel's outputs, of over 8 bits, that `fit_table` lets differ by 1."""
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
 _MAX_SUMS = 1 << 16
@@ -28,7 +28,7 @@ _SLACK = 2.0**-22
 
 
 def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return, as a pair, float32 requantisation factors as 24-bit significands and shifts: ``significand / 2**shift``.
+    """Return a pair of int64 arrays: significands (24 bits) and shifts of float32 factors ``significand / 2**shift``.
 
     They are for accumulators up to ``bound`` in magnitude. With a factor from 2**18 on, every accumulator except 0
     saturates an output of up to 16 bits. Such factors become 2**18. Shifts are limited to the smallest shift that gives

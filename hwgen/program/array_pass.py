@@ -179,7 +179,7 @@ class FixedProgram:
     slots: int
 
     def packed_constants(self, maps: int, members: int) -> np.ndarray:
-        """Return an array of constants as parameter words in load order: 8 channels for each of ``members`` cores."""
+        """Return an array of all constants as parameter words in load order: blocks of 8 channels, dealt to cores."""
         if self.shares_constants:
             return np.repeat(self.constants, LANES, axis=1).reshape(-1)
         blocks = -(-maps // (LANES * members)) * members
@@ -481,7 +481,7 @@ class Pass:
         return self.rows, self.columns
 
     def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
-        """Return a pair: begin and end of the input rows (axis 0) or columns that ``begin`` to ``end - 1`` read.
+        """Return the half-open range (a pair) of input rows (axis 0) or columns (1) that outputs ``begin:end`` read.
 
         The half-open interval lies inside the map, and has at least one row. ``taps`` is an interval of the kernel's
         rows or columns; by default all of them. If teams divide the rows, the interval is team 0's, and can reach

@@ -395,7 +395,7 @@ class _Compiler:
         return best
 
     def _layouts(self, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Unfold]:
-        """Return a dict by reading layer of its input's unfolded layout, for given rows and columns per pixel.
+        """Return a dict by layer name of the `Unfold` layout of the layer's input, given rows and columns per pixel.
 
         Raises
         ------
@@ -438,7 +438,7 @@ class _Compiler:
         return LayerPasses(step, passes(step.ops, step.takes, step.inside))
 
     def _promising_layouts(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
-        """Return a list of at most `MAX_LAYOUTS` unfolded layouts of a layer's input that seem faster than plain."""
+        """Return a list of at most `MAX_LAYOUTS` `Unfold` layouts of a layer's input, estimated faster than plain."""
         if not options:
             return []
         (plain,) = (layer for layer in self._layers if layer.name == name)
@@ -475,7 +475,7 @@ def _unfolded_size(tiling: Tiling) -> tuple[int, int]:
 
 
 def _layouts_by_size(conv: Conv) -> dict[tuple[int, int], Unfold]:
-    """Return, as a dictionary, a convolution's possible unfolded input layouts, by rows and columns per pixel."""
+    """Return a dict by (rows, columns) per pixel of a convolution's possible `Unfold` layouts of its input."""
     rows = conv.window.kernel[0]
     return {(unfold.rows % rows, unfold.columns): unfold for unfold in unfold_options(conv)}
 
@@ -599,7 +599,7 @@ def _layers(network: Network) -> list[LayerPasses]:
 def _divided_by_frames(
     network: Network, layers: Sequence[LayerPasses], engine: EngineConfig, room: Room, frames: int
 ) -> tuple[Batch, tuple[list[LayerPasses], list[LayerPasses]]]:
-    """Return, as a pair, the batch, and two lists of layers: computed frame by frame, and for all frames at once.
+    """Return a pair: `Batch`; lists of layers computed frame by frame, and of layers computed for all frames at once.
 
     The first list has the layers computed frame by frame, the second one the layers computed for all frames at once.
     """
@@ -616,7 +616,7 @@ def _divided_by_frames(
 def _by_part(
     parts: tuple[list[LayerPasses], list[LayerPasses]], choices: Choices
 ) -> list[tuple[list[LayerPasses], Choices]]:
-    """Return a list of layers with their tilings in two parts: computed frame by frame, and for all frames at once.
+    """Return a list of two pairs (layers, their tilings): computed frame by frame, and for all frames at once.
 
     Raises
     ------
@@ -635,7 +635,7 @@ def _by_part(
 
 
 def _allocate(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[PassAddresses], int]:
-    """Return a pair: the addresses of each pass's weights, parameters and tables, and the first free byte address.
+    """Return a pair: list of each pass's `PassAddresses` (weights, parameters, tables), and the first free address.
 
     Return the addresses of each pass, and the end address.
     """

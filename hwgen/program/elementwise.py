@@ -143,7 +143,7 @@ def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the `Pass` of a lookup layer: a copy through a table, or scaled, shifted by channel.
+    """Return a tuple with the `Pass` of a lookup layer: a copy through one table, or with factor and bias per channel.
 
     Raises
     ------

@@ -88,7 +88,7 @@ class StepFunctions:
         )
 
     def of_products(self, bias: np.ndarray, fraction: int) -> StepFunctions:
-        """Return `StepFunctions` with thresholds of ``s``, where the present sums are ``(s << fraction) + bias``."""
+        """Return `StepFunctions` of sums ``s``, if these functions are of the sums ``(s << fraction) + bias``."""
         above = -((bias[:, None] - self.above) >> fraction)
         below = (self.below - bias[:, None]) >> fraction
         return replace(self, above=above, below=below)
@@ -105,7 +105,7 @@ class StepFunctions:
         )
 
     def differ(self, factors: Factors) -> np.ndarray:
-        """Return a boolean per channel: with ``factors``, the engine gives another output for some sum."""
+        """Return a boolean array ``(M,)``: whether, with ``factors``, the engine gives another output for some sum."""
         rule = Requantisation(
             significand=factors.significand,
             shift=factors.shift,
@@ -344,7 +344,7 @@ def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: Featu
 
 
 def _extreme_totals(op: AveragePool, count: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a pair: smallest and largest float32 sum of a window, over all orders of values, per integer sum.
+    """Return a pair of arrays by integer sum: smallest and largest float32 sum of a window, over all value orders.
 
     A float32 addition increases with its operands. The smallest sum with one more tap therefore extends a smallest sum.
     """
@@ -363,7 +363,7 @@ def _extreme_totals(op: AveragePool, count: int, low: int, high: int) -> tuple[n
 
 
 def _depends_on_order(op: AveragePool, sums: np.ndarray, ends: tuple[int, int], count: int) -> np.ndarray:
-    """Return, as an array, a boolean per integer sum: the order of ONNX Runtime's additions may change the output.
+    """Return a boolean array by integer sum: whether the order of ONNX Runtime's additions may change the output.
 
     ``sums`` are the integer sums of windows of ``count`` values. A value, less the zero point, is an integer from
     ``ends[0]`` to ``ends[1]``.

@@ -394,7 +394,7 @@ def _varying_segments(step: steps.Curve) -> tuple[int, int]:
 
 
 def _quotient_range(first: Range, second: Range, shift: int, rounding: Rounding) -> Range:
-    """Return (smallest, largest) ``rounded(a * b / 2**shift)`` for ``a`` and ``b`` in given ranges."""
+    """Return a pair: smallest and largest ``rounded(a * b / 2**shift)`` for ``a`` and ``b`` in given ranges."""
     products = [a * b for a in first for b in second]
     return min(products) >> shift, (max(products) >> shift) + (rounding != Rounding.DOWN and shift > 0)
 

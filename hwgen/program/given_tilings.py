@@ -17,7 +17,7 @@ from hwgen.program.split import UNDIVIDED
 def tiling_cost(
     task: Pass, engine: EngineConfig, tiling: tiles.Tiling, room: tiles.Room | None = None
 ) -> tiles.TilingCost:
-    """Check that a tiling of a pass fits the engine; return the estimated cost (cycles, words, jobs).
+    """Check that a tiling of a pass fits the engine; return its estimated `TilingCost` (cycles, words, jobs).
 
     By default the pass has the whole buffers.
 

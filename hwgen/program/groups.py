@@ -186,7 +186,7 @@ class Grouping:
         return min(best, self._all_between(best), key=self.cycles)
 
     def _divided(self, layers: Sequence[LayerPasses], max_layers: int, memory: MapMemoryModel) -> list[JobGroup]:
-        """Return, as a list, layers divided into groups of alternating jobs with the smallest sum of cycles found."""
+        """Return a list of `JobGroup` objects: the division of the layers with the smallest sum of cycles found."""
         options = self._group_each_layer(layers)
         single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
         single_cycles = [group.cycles for group in single_groups]
@@ -202,7 +202,7 @@ class Grouping:
         return self._all_refined(best[-1][1])
 
     def follow(self, layers: Sequence[LayerPasses], choices: Choices) -> list[JobGroup]:
-        """Return, as a list, layers divided into the groups of alternating jobs of ``choices``, with those tilings.
+        """Return a list of `JobGroup` objects: the layers divided as in ``choices``, with those tilings.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class Grouping:
         return [task.divided(split) for split in options]
 
     def _group_each_layer(self, layers: Sequence[LayerPasses]) -> list[dict[int, JobGroup]]:
-        """Return a list: for each layer, groups of only this layer, by number of frames computed at once.
+        """Return a list with a dict per layer: each `JobGroup` of only this layer, by number of frames at once.
 
         The tilings are the fastest that are found. With one core, each layer has one group.
         """
@@ -285,7 +285,7 @@ class Grouping:
         return [self._groups_of_layer(layer, tried) for layer in layers]
 
     def _tilings_to_compare(self, divisions: Sequence[Pass]) -> list[TiledPass]:
-        """Return, as a list, a single pass's tilings, with estimated costs, whose exact cycles are to be compared.
+        """Return a list of each `TiledPass` of a pass, the best by estimate, whose exact cycles are to be compared.
 
         With several cores, these are the best by estimate of all divisions that compute as many frames at once.
         """
@@ -310,11 +310,11 @@ class Grouping:
         return MAX_DENSE_TILINGS if task.rows * task.columns == 1 else MAX_TILINGS
 
     def _best_tilings(self, task: Pass) -> list[tuple[Tiling, TilingCost]]:
-        """Return, as a list, a single pass's tilings that were found, with costs, fewest estimated cycles first."""
+        """Return a list of (`Tiling`, `TilingCost`) found for a single pass, fewest estimated cycles first."""
         return self._tilings[task.shape, self._whole, self._max_tilings(task)]
 
     def _groups_of_layer(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
-        """Return a dict by frames at once of a single layer's groups, with the fastest tiling of each pass.
+        """Return a dict by frames at once of each `JobGroup` of a single layer, with the fastest tiling of each pass.
 
         All passes of a group compute as many frames at once, which is the group's key.
         """
@@ -470,11 +470,11 @@ class Grouping:
         return [(sequence(option), option) for option in (chosen, *better)]
 
     def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, TilingCost]]:
-        """Return a list of tilings with costs, found for a single pass in a given share of the buffers."""
+        """Return a list of (`Tiling`, `TilingCost`) found for a single pass in a given share of the buffers."""
         return self._tilings[task.shape, room, self._max_tilings(task) if room == self._whole else MAX_HIDDEN]
 
     def _retile_pass(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
-        """Return a list of variants of a group's passes: as given, and with each candidate tiling of one pass."""
+        """Return a list of tuples of each `TiledPass` of a group: as given, and with other tilings of one pass."""
         tiled_passes = group.tiled_passes
         if len(group.steps) == 1 or position >= len(tiled_passes):
             return [tiled_passes]
@@ -575,7 +575,7 @@ class Grouping:
     def _in_rings(
         self, tiled_passes: Sequence[TiledPass], inner: Sequence[str], ahead: int, free: int
     ) -> tuple[TiledPass, ...]:
-        """Return a tuple of passes with ring buffers of rows in map memory; empty if these exceed ``free`` bytes."""
+        """Return a tuple of each `TiledPass` with rings of rows in map memory; empty if these exceed ``free`` bytes."""
         rings, row = {}, WORD * self._engine.row_words
         for edge in inner:
             writer = next(tiled_pass for tiled_pass in tiled_passes if tiled_pass.task.target[0] == edge)
@@ -617,7 +617,7 @@ class Grouping:
         ]
 
     def _tiled_passes(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[TiledPass, ...]:
-        """Return passes with tilings that share the engine's buffers; an empty tuple if they do not all fit."""
+        """Return a tuple of each `TiledPass` with tilings that share the buffers; empty if they do not all fit."""
         room = self._buffer_share(tasks, by_rows)
         tilings = [self._tilings[task.shape, room, 1] for task in tasks]
         if not all(tilings):
@@ -709,7 +709,7 @@ class Grouping:
 
 
 def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tuple[Tiling, TilingCost]]:
-    """Return the best tilings, with costs, for (pass, share of buffers, number); an empty list if none fits."""
+    """Return a list of the best (`Tiling`, `TilingCost`) for (pass, share of buffers, number); empty if none fits."""
     task, room, count = request
     try:
         return best_tilings(task, engine, room, count)

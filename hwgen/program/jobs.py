@@ -279,7 +279,7 @@ class Emitter:
         return self._rows[edge]
 
     def _make_row_states(self, edge: str) -> _RowStates:
-        """Return the `_RowStates` of a map (stored when, by what job), a view into the containing map's states."""
+        """Return the `_RowStates` of a map, a view of the states of the stored map that contains it."""
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         if self.engine.has_cores:
@@ -476,7 +476,7 @@ class _PassJobs:
         return bounds
 
     def tile_items(self) -> Iterator[list[_Item]]:
-        """Yield lists of job contents, one list per output tile and group of output channels, one item per chunk."""
+        """Yield a list of `_Item` objects (contents of jobs) per output tile and group of channels, one per chunk."""
         boxes, count = list(self._boxes()), self.task.folds(self.engine)
         folds = pieces(count, self.tiling.folds)
         if self.tiling.maps_stay:
@@ -718,7 +718,7 @@ class _PassJobs:
         self.all.owners += [self.pass_index] * (len(self.all.jobs) - len(self.all.owners))
 
     def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Allocation]:
-        """Return a pair: loads (job fields) of a tile's input, none if already buffered, and the input's allocation."""
+        """Return a pair: list of loads (job fields) of a tile's input, empty if it is buffered; its `Allocation`."""
         task, tile = self.task, item.tile
         begin, end = item.chunk.box_channels
         first_block, count = begin // LANES, blocks(end - begin)
@@ -745,7 +745,7 @@ class _PassJobs:
         return loads, box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Allocation]:
-        """Return a pair: loads of a tile's new input rows into a ring of rows, over the oldest, and the ring.
+        """Return a pair: list of loads (job fields) of a tile's new input rows into a ring of rows, its `Allocation`.
 
         Rows that the tile shares with the tile above stay in the map buffer.
         """

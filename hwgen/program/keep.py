@@ -77,7 +77,7 @@ def keepable(
 
 
 def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, frozenset[str]]:
-    """Return, as a dict, the names of the layers that read each map that the map memory can hold as a ring of rows."""
+    """Return a dict by map name of a set of the map's readers (names), for maps that can be kept as a ring of rows."""
     root_of, ends = roots(network), host_map_names(network, roots(network))
     lives = lifetimes(network, order, batch)
     readers: dict[str, set[str]] = {}

@@ -66,7 +66,7 @@ class MapLocation:
         return 0 < self.kept_rows < self.height
 
     def spans(self, rows: tuple[int, int]) -> list[tuple[int, int]]:
-        """Return, as a list, a (begin, end) of rows cut where the ring buffer wraps, so that parts are contiguous."""
+        """Return a list of one or two (begin, end): the interval ``rows``, cut where the ring buffer wraps."""
         border = (rows[0] // self.kept_rows + 1) * self.kept_rows if self.is_ring else rows[1]
         return [rows] if rows[1] <= border else [(rows[0], border), (border, rows[1])]
 
@@ -155,7 +155,7 @@ def fused_layers(network: Network) -> tuple[FusedLayer, ...]:
 
 
 def _stored_inside(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, int]]) -> tuple[bool, ...]:
-    """Return a tuple of booleans, one per input of a concatenation: it is already stored inside the output map."""
+    """Return a tuple of booleans, one per input of a concatenation: whether the output map already contains it."""
     if not layer.concatenates:
         return (False,) * len(edges)
     place, channels = concatenated_in(layer)
@@ -193,7 +193,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _find_joined_maps(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, as a dict by name of a map inside a concatenation's map, that map and the first 8-channel block there.
+    """Return a dict by name of a map inside a concatenation's map: a pair of that map and the first block of 8 there.
 
     Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """

@@ -149,7 +149,7 @@ def _threshold_pass(op: LRN, digits: str, reached: str, squares: int, thresholds
 
 
 def _output_pass(op: LRN, edges: Sequence[str], reached: str) -> Pass:
-    """Return the `Pass` that looks up each value's output, moved a step towards the zero point if ``reached``."""
+    """Return the `Pass` that looks up outputs, a step nearer to the zero point where the map ``reached`` is 1."""
     values, falls = _values(op), op.falls
     signs, sizes = np.where(values < 0, -1, 1), np.abs(values)
     without_fall = op.output.zero_point + signs * (falls.last_distance + falls.count)[sizes]

@@ -350,7 +350,7 @@ def _fit_rule(
 
 
 def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredRange, np.ndarray]:
-    """Return, as a pair, a layer's output limits and parameter words; ``offsets`` are subtracted from the biases."""
+    """Return a pair: a layer's `StoredRange` and parameter words; ``offsets`` are subtracted from the biases."""
     bias, bounds = factors.bias - offsets, op.requantisation  # type: ignore[attr-defined]
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
         raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
@@ -404,7 +404,7 @@ def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _pixel_grids(step: tuple[int, int]) -> list[PixelGrid]:
-    """Return a list of output pixel grids, one per position in a block of ``step`` rows and columns, by row."""
+    """Return a list of each `PixelGrid` of output pixels, one per position in a ``step`` block, by row."""
     return [PixelGrid(step=step, first=first) for first in np.ndindex(step)]
 
 
@@ -424,7 +424,7 @@ def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def concatenated_in(op: Op) -> tuple[str, list[int]]:
-    """Return, as a pair, the map that stores a concatenation's inputs together, and each input's first channel in it.
+    """Return a pair: name of the map that stores a concatenation's inputs, and the first channel of each input in it.
 
     Inputs begin at whole blocks of 8 channels. If they do so in the output, too, they are joined there, otherwise in a
     scratch map, and a last pass picks the output's channels.

@@ -63,7 +63,7 @@ class _Functions:
         return feature_map.type.bits <= MAX_BITS
 
     def _source(self, edge: str) -> tuple[str, np.ndarray]:
-        """Return a pair: the map that determines a map, and the function as a table ``(1 or C, 2**bits)``."""
+        """Return a pair: name of the map that determines a map, and the function as a table ``(1 or C, 2**bits)``."""
         if edge in self._tables:
             return self._tables[edge]
         kind = self._maps[edge].type

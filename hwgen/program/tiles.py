@@ -209,11 +209,11 @@ class Costs(NamedTuple):
     fits: np.ndarray
 
     def best(self, max_count: int) -> list[int]:
-        """Return a list of indices of the ``max_count`` cheapest tilings in the table, those that fit first."""
+        """Return a list of indices of the ``max_count`` tilings of the fewest estimated cycles, fitting ones first."""
         return self._cheapest(np.maximum(self.array, self.port) + self.ends, max_count)
 
     def best_between(self, max_count: int) -> list[int]:
-        """Return a list of the indices of the ``max_count`` cheapest tilings if neighbouring layers keep the port busy.
+        """Return a list of indices of the ``max_count`` tilings of fewest cycles if other layers keep the port busy.
 
         The port then waits neither for the first step nor for the last outputs, so that a long first load costs
         nothing. Tilings that fit the buffers come first.
@@ -325,7 +325,7 @@ def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) 
 def best_tilings(
     task: Pass, engine: EngineConfig, room: Room | None = None, max_count: int = 1
 ) -> list[tuple[Tiling, TilingCost]]:
-    """Return, as a list, up to ``max_count`` tilings of a pass that fit the buffers, with costs, fewest cycles first.
+    """Return a list of up to ``max_count`` (`Tiling`, `TilingCost`) of a pass that fit the buffers, fastest first.
 
     After them come up to half as many that are the cheapest between other layers (`Costs.best_between`).
 
@@ -372,7 +372,7 @@ def _some_widths(sizes: Sequence[int]) -> list[int]:
 
 
 def _chunk_sizes(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int]]:
-    """Return a list of the candidate chunk sizes (input channels, kernel rows); two chunks' weights fit the buffer.
+    """Return a list of candidate chunk sizes (input channels, kernel rows) whose weights fit the buffer twice.
 
     The weights of a whole pass, or the smallest chunk, can occupy the whole buffer.
     """

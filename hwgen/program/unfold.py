@@ -126,7 +126,7 @@ def unfold_options(layer: Conv) -> list[Unfold]:
 
 
 def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
-    """Return a dict of network inputs that only one convolution reads, as (input name, convolution) by layer name."""
+    """Return a dict by convolution's name of (input name, `Conv`), for network inputs that only this layer reads."""
     layers = {layer.name: layer for layer in network.layers}
     found = {}
     for edge in network.inputs:

@@ -25,7 +25,7 @@ from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
 """Set of names of ONNX operators that PyTorch's exporter emits to read one pixel of each window of an adaptive pool."""
 _MAX_SIDE = 1024
-"""Maximum height and width, in pixels, of a map whose pixels are repeated so that all windows of a pool are equal."""
+"""Maximum height and width (pixels) of a map whose pixels are repeated so that all windows of a pool are equal."""
 
 _PAIR = _QUANTISE, _DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
 """Pair of ONNX operator names: a quantiser, and the dequantiser that reads it."""
@@ -46,7 +46,7 @@ def _summands(at: Rewriter, tensor: str) -> Iterator[str]:
 
 
 def _map_before(at: Rewriter, tensor: str) -> str:
-    """Return the name of the map that ``tensor`` comes from by `_PICKING` operators and ineffective quantisers."""
+    """Return the map's name that ``tensor`` is picked from, by `_PICKING` operators and quantisers without effect."""
     node = at.graph.producers.get(tensor)
     while node is not None and node.op_type in _PICKING:
         tensor = next((name for name in node.input if not at.graph.is_constant(name)), "")

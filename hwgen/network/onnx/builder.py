@@ -84,17 +84,19 @@ class Builder:
         The layer must not change either if other nodes read a map that the current map is selected from.
         """
         self.operands: list[Value] = []
-        """List of values of all tensors that the current node reads, the builder's current value first."""
+        """List of the `Value` of each tensor that the current node reads, the builder's current value first."""
         self.results: list[Value] = []
-        """List of values of all outputs of the current node (unused ones included) if it has several outputs."""
+        """List of the `Value` of each output of the current node (unused ones included) if it has several outputs."""
         self.warnings: list[str] = []
         """List of warnings about parts of the ONNX model that can be built, but are hardly intended."""
         self.float_layers: list[FloatLayer] = []
         """List of layers that ONNX Runtime computes in float32, each with the bound on its error."""
         self.units: Mapping[str, float] = {}
-        """Mapping by float tensor without quantiser: maximum step of fixed-point numbers that may stand for it."""
+        """Mapping from a float tensor's name (without quantiser) to the maximum step (real value) of its fixed-point
+        numbers."""
         self.aligned: dict[tuple[int, float], Value] = {}
-        """Dictionary of fixed-point copies of feature maps, by the original map's ``id`` and the copy's scale."""
+        """Dictionary of the `Value` of each fixed-point copy of a map, by a pair: the original map's ``id``, the copy's
+        scale."""
         self.absorbed: dict[int, str] = {}
         """Dictionary from an ONNX node's ``id`` to the name of the fixed-point layer that computes it along with other
         nodes."""

@@ -37,7 +37,7 @@ ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in
 NAMED = "int8, uint8, int16 or uint16"
 """Text that lists the integer types that feature maps can have, for error messages."""
 _KEEPS_SIZES = with_effect(Effect.SAME, Effect.RENAMING, Effect.SELECTION) | {"Cast", "Concat"}
-"""Set of ONNX operators that a model applies to tensor sizes without changing the numbers."""
+"""Set of names of ONNX operators that a model applies to tensor sizes without changing the numbers."""
 
 #: Maximum number of weights of a layer stored as int64; more are stored in integers of twice their type's width.
 MANY_WEIGHTS = 1 << 24

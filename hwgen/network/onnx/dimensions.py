@@ -197,7 +197,7 @@ def _import_move(build: Builder, node: onnx.NodeProto) -> None:
 
 
 INTEGER_MOVES = frozenset(MOVES) - _FLOATS
-"""Set of ONNX operators on dimensions that ONNX Runtime moves a neighbouring quantiser past, so that they move
+"""Set of names of ONNX operators on dimensions that ONNX Runtime moves a neighbouring quantiser past, so that they move
 integers."""
 OPERATORS = dict.fromkeys(MOVES, _import_move)
 """Dictionary by ONNX operator of functions that import operators that rename or reorder dimensions."""

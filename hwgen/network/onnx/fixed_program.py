@@ -124,7 +124,7 @@ class FixedPointProgram:
     ) -> None:
         self._constants, self._units, self.is_exact = constants, units, is_exact
         self.inputs: list[Value] = []
-        """List of feature maps that the program's layer reads, in order, as values of the importer."""
+        """List of the importer's `Value` of each feature map that the program's layer reads, in order."""
         self.steps: list[Operation] = []
         self.products = 0
         """Number of multiplications by constants in the program."""
@@ -518,9 +518,9 @@ _TYPICAL = 32
 _GATES = {"HardSigmoid", "Sigmoid", "Softmax", "Tanh"}
 """Set of names of ONNX operators whose results lie between -1 and 1."""
 _MOVED = with_effect(Effect.POOL, Effect.GLOBAL_POOL, Effect.RENAMING, Effect.RESIZE, Effect.SAME, Effect.SELECTION)
-"""Set of ONNX operators whose results have the same fixed-point step as their input."""
+"""Set of names of ONNX operators whose results have the same fixed-point step as their input."""
 _ENDS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.QUANTISER)
-"""Set of ONNX operators that end the search for a later QuantizeLinear, because they don't read fixed-point
+"""Set of names of ONNX operators that end the search for a later QuantizeLinear, because they don't read fixed-point
 floats."""
 
 

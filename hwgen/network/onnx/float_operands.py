@@ -26,15 +26,15 @@ from hwgen.network.onnx.windows import WHOLE_MAPS
 _BOUNDING = {"Clip", "Relu"}
 """Set of names of ONNX operators that can stand between an operator with float weights and its QuantizeLinear."""
 _MOVING = with_effect(Effect.SELECTION, Effect.RESIZE) | {"Concat", "Split"}
-"""Set of ONNX operators that move values, and that the importer can build only for quantised maps."""
+"""Set of names of ONNX operators that move values, and that the importer can build only for quantised maps."""
 _RENAMING = with_effect(Effect.RENAMING) | {"MaxPool"}
-"""Set of ONNX operators, other than `_MOVING`, whose output is a quantised map if their input is one."""
+"""Set of names of ONNX operators, other than `_MOVING`, whose output is a quantised map if their input is one."""
 _SELECTING = WHOLE_MAPS | {"MaxPool"}
 """Set of the names of max operators on maps whose float operand is quantised first only if other nodes read it, too."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
-"""Set of ONNX operators that give the same integers whether their input or their output is quantised."""
+"""Set of names of ONNX operators that give the same integers whether their input or their output is quantised."""
 _SUMS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT) | {"LRN"}
-"""Set of ONNX operators whose results depend on several values of a map, so that no table can list them."""
+"""Set of names of ONNX operators whose results depend on several values of a map, so that no table can list them."""
 _INT8 = np.iinfo(np.int8)
 
 
@@ -125,7 +125,7 @@ class _OperandRewrite:
     def __init__(self, at: Rewriter) -> None:
         self._at, self._graph = at, at.graph
         self._varying = at.graph.with_dependents(at.graph.inputs)
-        """Tensors that depend on an input of the model."""
+        """Set of names of the tensors that depend on an input of the model."""
         self._made: dict[tuple[str, ...], str] = {}
         """Dictionary by float operand and its QuantizeLinear's inputs: name of the quantised operand."""
 

@@ -39,7 +39,7 @@ _LINEAR = with_effect(
     *(*POINTWISE, *MOVES, Effect.QUANTISER, Effect.PARTS, Effect.PLACE, Effect.SIZES, Effect.REDUCTION),
     *(Effect.SOFTMAX, Effect.NORMALISATION, Effect.TOKEN_NORMALISATION, Effect.GLOBAL_POOL),
 )
-"""Set of ONNX operators whose kernels read or write each value a bounded number of times."""
+"""Set of names of ONNX operators whose kernels read or write each value a bounded number of times."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
 """Dictionary by ONNX operator: computing steps per tap of a pool's window; LpPool's powers are slow."""
 _UNKNOWN_COST = 1 << 6
@@ -95,13 +95,13 @@ MAX_BYTES = 1 << 29
 Each constant is copied several times meanwhile.
 """
 _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
-"""Set of ONNX operators on constants that constant folding leaves to the importer unless another constant needs the
-result.
+"""Set of names of ONNX operators on constants that constant folding leaves to the importer unless another constant
+needs the result.
 
 Their outputs are computed only where another constant needs them.
 """
 _MOVING = with_effect(*MOVES)
-"""Set of ONNX operators that only change the positions of their first input's values."""
+"""Set of names of ONNX operators that only change the positions of their first input's values."""
 
 
 class _UnknownError(Exception):
@@ -171,7 +171,7 @@ class _Folding:
         return all(name in self._tensors or name in self._lazy for name in names)
 
     def _value(self, name: str) -> TensorProto:
-        """Return the value of the constant tensor ``name``, computed if needed.
+        """Return the constant tensor ``name`` as a TensorProto, computed if needed.
 
         Raises
         ------

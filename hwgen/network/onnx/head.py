@@ -24,7 +24,7 @@ _QUANTISING = {"DequantizeLinear", "QuantizeLinear"}
 
 
 def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None, dict[str, tuple[str, str]]]:
-    """Split a model at its first QuantizeLinears; return a triple: the rest, its `Head` or ``None``, removed nodes.
+    """Return a triple: model after its first QuantizeLinears, `Head` before them or ``None``, removed nodes' verdicts.
 
     The inputs of the result are the tensors that these quantisers read. A model without operators before them, or with
     some that the host can't run, is returned unchanged. The mapping holds the verdict on each removed node, and the

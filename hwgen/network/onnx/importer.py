@@ -62,7 +62,7 @@ def to_network(
 
 @contextmanager
 def checked(model: onnx.ModelProto, where: str, options: ModelOptions = AS_IT_IS) -> Iterator[FoldedModel]:
-    """Context manager that yields a checked ONNX model with constants folded; ConfigErrors become ModelErrors.
+    """Context manager that yields the checked `FoldedModel` of an ONNX model; ConfigErrors become ModelErrors.
 
     The result is without redundant nodes. Errors start with ``where``. Absurd scales can overflow in NumPy; the checks
     that matter refuse them.
@@ -183,7 +183,7 @@ def _last_maps(whole: ImportWalk) -> Sequence[str]:
 def _walk_to(
     checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk
 ) -> tuple[ImportWalk, Mapping[str, Value]]:
-    """Return a pair: a model's import up to tensors ``until``, and a dict of its maps; refuse tensors without a layer.
+    """Return a pair: `ImportWalk` up to the tensors ``until``, dict of its maps (`Value`) by tensor; refuse others.
 
     ``whole`` is the walk through the whole model.
     """

@@ -30,11 +30,11 @@ BATCHES = (2, 3)
 _SMALL = 64
 """Maximum number of values of a tensor that shape inference evaluates, because it may hold sizes."""
 _SIZES = with_effect(*POINTWISE, *MOVES, Effect.PARTS, Effect.SIZES, Effect.REDUCTION)
-"""Set of ONNX operators that models use on tensor shapes, to compute sizes of tensors."""
+"""Set of names of ONNX operators that models use on tensor shapes, to compute sizes of tensors."""
 _LIKE_FIRST = with_effect(
     *(Effect.FUNCTION, Effect.QUANTISER, Effect.SOFTMAX, Effect.NORMALISATION, Effect.TOKEN_NORMALISATION)
 )
-"""Set of ONNX operators whose first output has the shape of the first input."""
+"""Set of names of ONNX operators whose first output has the shape of the first input."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import KINDS
 
 _POINTWISE = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.QUANTISER)
-"""Set of ONNX operators that keep the position of each value, so that the input's layout can be followed through
-them.
+"""Set of names of ONNX operators that keep the position of each value, so that the input's layout can be followed
+through them.
 
 Among several operands, the first one with a known view is followed.
 """

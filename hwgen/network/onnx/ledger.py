@@ -58,12 +58,13 @@ class Ledger:
         self.host_before: list[onnx.NodeProto] = []
         """List of nodes that the host runs on the model's float input, before the first integer tensor."""
         self.starts_after: dict[int, str] = {}
-        """Dictionary by ``id`` of the reading node: refused operator (as text) whose output becomes a new map.
+        """Dictionary from the ``id`` of a node that starts a new map to the refused operator (text) that its input is
+        from.
 
         The keys are the ``id`` of the nodes that start the maps.
         """
         self.host_after: set[int] = set()
-        """Set of nodes, by ``id``, that the host runs after the last integer tensor."""
+        """Set of the ``id`` of each node that the host runs after the last integer tensor."""
         self.float_origins: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
         """Dictionary by node ``id`` of pairs: node whose floats its output holds (or ``None``), and name of their map's
         layer.
@@ -202,7 +203,7 @@ class Ledger:
     def operators(
         self, needed: Collection[int], folded: Collection[int], macs: Mapping[int, int | None]
     ) -> tuple[Operator, ...]:
-        """Return, as a tuple, the verdict (built, folded, host or unsupported) on each ONNX node, in the graph's order.
+        """Return a tuple with an `Operator` (verdict: built, folded, host, unsupported) per ONNX node, in graph order.
 
         Parameters
         ----------
@@ -280,7 +281,7 @@ def as_written(
     operators: Sequence[Operator],
     removed: Mapping[str, tuple[str, str]],
 ) -> tuple[Operator, ...]:
-    """Return a tuple of the verdicts on an ONNX file's own nodes, given those on the imported nodes (constants folded).
+    """Return a tuple with an `Operator` (verdict) per node of an ONNX file, from the imported nodes' verdicts.
 
     Nodes of the file correspond to imported nodes with the same output tensors. A node of the file without such an
     imported node was removed, or is a constant.

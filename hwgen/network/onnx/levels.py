@@ -144,7 +144,7 @@ class _BiasSearch:
         return first
 
     def _is_inexact(self, first: np.ndarray) -> np.ndarray:
-        """Return, as an array, a boolean per channel: some output value starts at another sum than ``first``."""
+        """Return a boolean array by channel: whether some output value starts at another sum than ``first``."""
         reached = (self._computed(first) >= self._levels) | (first > self._highest)
         missed = (self._computed(first - 1) < self._levels) | (first <= self._lowest)
         return np.logical_not((reached & missed).all(axis=1))

@@ -96,7 +96,7 @@ class _Outputs:
     """Function that computes LRN outputs by ONNX Runtime, as distances from the output's zero point."""
 
     x: np.ndarray
-    """Real value of each distance of an input from its zero point, float32."""
+    """Array of the real value (float32) of each distance of an input from its zero point."""
     y_scale: np.float32
     limit: int
     power: _Power

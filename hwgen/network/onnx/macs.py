@@ -210,7 +210,7 @@ _COUNTS: Mapping[str, Callable[[_Node], int]] = {
 }
 """Dictionary of functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""
 _MULTIPLYING = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.RECURRENCE, Effect.UNCOUNTED) | _COUNTS.keys()
-"""Set of ONNX operators that multiply values by weights or by other values, counted or not."""
+"""Set of names of ONNX operators that multiply values by weights or by other values, counted or not."""
 _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
 """Set of names of ONNX operators that may stand between constant weights and the operator that multiplies by them."""
 

@@ -38,7 +38,7 @@ _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
 """Set of names of the ONNX operators that cost nothing in hardware."""
 _POINTWISE = with_effect(*POINTWISE, Effect.QUANTISER, Effect.SAME) | {"BatchNormalization", "LRN"}
-"""Set of ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
+"""Set of names of ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
 
 An operator on two operands counts if one of them is constant.
 """
@@ -168,7 +168,7 @@ class _Part:
 
 
 def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
-    """Check an ONNX model, and return its `_Graph`, in which layers can be searched for."""
+    """Check an ONNX model, and return its `_Graph`, which finds the layers."""
     check(model, where)
     return _Graph(GraphIndex(model), where, dense)
 

@@ -200,7 +200,7 @@ TRAITS: Mapping[str, Traits] = {
         Traits(Effect.OTHER, operands=(0,), like="Identity"),
     ),
 }
-"""Dictionary of traits of all known ONNX operators, by the operator's name."""
+"""Dictionary of the `Traits` of all known ONNX operators, by the operator's name."""
 
 
 def with_effect(*effects: Effect) -> frozenset[str]:

@@ -36,11 +36,11 @@ They can also follow a pool after a function of one map.
 _SPATIAL = with_effect(Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL, Effect.RESIZE) | {
     *("DepthToSpace", "LRN", "Pad", "ReduceMax", "ReduceMean", "ReduceSum", "Slice", "SpaceToDepth"),
 }
-"""Set of ONNX operators whose input must have channels, rows and columns."""
+"""Set of names of ONNX operators whose input must have channels, rows and columns."""
 _ON_ROWS = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.PRODUCT, Effect.QUANTISER) | {
     *("BatchNormalization", "Clip", "Relu", *dimensions.MOVES),
 }
-"""Set of ONNX operators that can take a tensor whose first dimension holds the batch together with other
+"""Set of names of ONNX operators that can take a tensor whose first dimension holds the batch together with other
 dimensions."""
 _SEVERAL = {"Split"}
 """Set of names of the ONNX operators that may have several outputs."""

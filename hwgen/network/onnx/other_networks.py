@@ -51,7 +51,7 @@ def note_other_networks(walk: ImportWalk) -> None:
 
 
 def _nodes_by_kind(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
-    """Return a dict by kind of part (attention, recurrence ..): nodes without a layer that no CNN has."""
+    """Return a dict by kind of part that no CNN has (attention, recurrence ..) of the part's nodes without a layer."""
     nodes = [node for node in walk.graph.needed if id(node) not in walk.constant and node.domain in DOMAINS]
     free = [node for node in nodes if id(node) not in walk.ledger.host_after and not walk.ledger.layers.get(id(node))]
     variable = _input_dependent(walk, nodes)

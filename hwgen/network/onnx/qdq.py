@@ -331,7 +331,8 @@ def _add_to_sums(
 _BIASES = {"QGemm": 6, "QLinearConv": 8}
 """Dictionary by the ONNX operator on integers: index of the input that holds the bias."""
 _OUTPUTS = {"QGemm": 7, "QLinearConcat": 0}
-"""Dictionary by operator: input index of the output's scale, unless it follows the last zero point."""
+"""Dictionary by ONNX operator on integers: index of the input with the output's scale, if not after the last zero
+point."""
 ON_INTEGERS = (
     *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
     *("QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid"),

@@ -36,7 +36,7 @@ _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
 _OF_CONSTANTS = {*_QUANT, _BIPOLAR}
 """Set of names of the QONNX operators that can quantise constants as well as feature maps."""
 _PASSING = with_effect(Effect.RENAMING) | {"Identity", "MaxPool"}
-"""Set of ONNX operators that only pass on values of their input, so that a map of -1 and 1 stays one."""
+"""Set of names of ONNX operators that only pass on values of their input, so that a map of -1 and 1 stays one."""
 _PRODUCTS = {"Conv", "Gemm", "MatMul"}
 """Set of names of ONNX operators whose bias can absorb an offset of their input, if they don't pad it."""
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -335,7 +335,7 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
 
 
 def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends: np.ndarray) -> tuple[_Label, float]:
-    """Return a pair: the quantiser parameters that replace a Trunc, and the offset in output steps to add to its sums.
+    """Return a pair: the `_Label` (quantiser parameters) that replaces a Trunc, and its sums' offset in output steps.
 
     ``ends``: lowest and highest sum.
     """

@@ -44,7 +44,7 @@ def with_raw_pixels(model: onnx.ModelProto, pixels: Pixels, where: str) -> onnx.
         pixels.check_channels(shape[0], f"{where}: input {source.name!r}", last=shape[-1])
         _check_bits(graph, source.name, where)
         source.type.tensor_type.elem_type = TensorProto.UINT8
-        if not _quantises_pixels(graph, source.name, pixels):
+        if not _remove_pixel_quantisers(graph, source.name, pixels):
             _preprocess(result, source.name, pixels, (1, -1, *[1] * (len(shape) - 1)), unused)
     return result
 
@@ -76,7 +76,7 @@ def _dequantise(model: onnx.ModelProto, name: str, unused: UnusedNames) -> None:
             node.CopyFrom(helper.make_node("DequantizeLinear", [name, one, zero], node.output, name=node.name))
 
 
-def _quantises_pixels(graph: GraphIndex, name: str, pixels: Pixels) -> bool:
+def _remove_pixel_quantisers(graph: GraphIndex, name: str, pixels: Pixels) -> bool:
     """Remove an input's quantisers if their results are the pixels plus an offset; return whether they were removed.
 
     The DequantizeLinear nodes after them then read the pixels.

@@ -74,7 +74,7 @@ def _find_rest(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
-    """Return a dict of the feature maps of the model inputs that the layers before ``tensors`` read, by input name."""
+    """Return a dict by input name of the `Map` of each model input that the layers before ``tensors`` read."""
     inputs = {}
     for step in steps_before(walk.values[tensor].source for tensor in tensors):
         for source, taken in zip(step.sources, (step.input, *step.more), strict=True):
@@ -84,7 +84,7 @@ def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
 
 
 def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
-    """Return a pair: the import of a model's nodes up to the hardware's end, and whether the host joins outputs.
+    """Return a pair: the `ImportWalk` of a model up to the hardware's end, and whether the host joins outputs.
 
     The host joins tensors if nothing else is an obstacle, and none of its nodes is meant for integers (`may_join`).
     """
@@ -129,7 +129,7 @@ def _may_join(walk: ImportWalk, rest: Rest, sums: Collection[str]) -> bool:
 
 
 def auto_part(walk: ImportWalk) -> tuple[ModelPart | None, str]:
-    """Return a pair: the part that ``--until auto`` builds of a model, or ``None``, and a reason (maybe empty).
+    """Return a pair: the `ModelPart` that ``--until auto`` builds, or ``None``, and why the rest can't run, or "".
 
     The text says why ONNX Runtime can't run the rest of the nodes, if that is the reason.
     """

@@ -73,7 +73,7 @@ def rule(
 
 
 class Rewriter:
-    """Applies rewrite rules to an ONNX graph, and notes what they removed.
+    """Applier of rewrite rules to an ONNX graph, which notes what they removed.
 
     Parameters
     ----------
@@ -92,9 +92,10 @@ class Rewriter:
         self.cost = Counter[str]()
         """Counts of what rules have computed, by a name and in a unit that the rule chooses."""
         self.replaced: dict[str, Replacement] = {}
-        """Dictionary of tensors that replace the outputs of removed nodes, by the output's name."""
+        """Dictionary of the `Replacement` of each removed node's output, by the output's name."""
         self.float_tensors: set[str] = set()
-        """Set of tensors that ONNX Runtime computes in floats, though a rule quantises them or merged quantisers."""
+        """Set of names of tensors that ONNX Runtime computes in floats, although a rule quantises them or merged
+        quantisers."""
         self._renamed: dict[str, str] = {}
         self._stays: set[str] = set()
 

@@ -62,9 +62,9 @@ def reason(error: Exception) -> str:
 
 
 _IN_FLOATS = {name for name in with_effect(Effect.CONVOLUTION, Effect.PRODUCT) if not TRAITS[name].in_integers}
-"""Set of ONNX Runtime's convolution and matrix product operators that compute in float32."""
+"""Set of names of ONNX Runtime's convolution and matrix product operators that compute in float32."""
 _WITH_BIAS = {"QGemm", "QLinearConv"}
-"""Set of operators in ONNX Runtime's optimised graph whose integer bias is added to integer sums."""
+"""Set of names of operators in ONNX Runtime's optimised graph whose integer bias is added to integer sums."""
 _LABEL = re.compile(r"hwgen#(\d+)#")
 """Regular expression of a node's temporary name, with the node's index, which the optimised graph's nodes keep."""
 _SETTINGS = {

@@ -23,7 +23,7 @@ from hwgen.network.onnx.values import Affine, Ended, Reals, Value
 from hwgen.network.onnx.views import View
 
 _MOVING = with_effect(Effect.SAME, Effect.RENAMING) | {"DequantizeLinear"}
-"""Set of ONNX operators that keep all values, apart from their type, shape or order."""
+"""Set of names of ONNX operators that keep all values, apart from their type, shape or order."""
 _BUILT = {"Add", "Clip", "Relu", "Resize"}
 """Set of names of ONNX operators that the hardware computes if they are between integers.
 

@@ -309,7 +309,8 @@ class Reals:
     zero: int
     """Integer zero point of the DequantizeLinear of the map."""
     tensor: str
-    """Output tensor of the DequantizeLinear, moved past operators that only rename axes, as ONNX Runtime does."""
+    """Name of the DequantizeLinear's output tensor, moved past operators that only rename axes, as ONNX Runtime does.
+    """
     steps: list[onnx.NodeProto] = field(default_factory=list)
     """List of pointwise ONNX nodes applied since the DequantizeLinear, in order."""
     offset: np.ndarray | None = None

@@ -142,11 +142,13 @@ class ImportWalk:
         self.refused_inputs: list[str] = []
         """List of error messages about the model inputs that were refused."""
         self.reached_ends: dict[str, tuple[OutputEnd, PendingLayer]] = {}
-        """Dictionary by model output: the hardware output that it is computed from, with that output's layer."""
+        """Dictionary by a model output's name: the hardware's `OutputEnd` that it is computed from, and its
+        `PendingLayer`."""
         self._elsewhere: dict[int, PendingLayer] = {}
         """Dictionary by ``id`` of unfinished placeholder layers of maps that no layer can compute."""
         self._guessed: dict[int, str] = {}
-        """Dictionary by the placeholder layer's ``id``: unsupported operators whose output map has a guessed layout."""
+        """Dictionary by a placeholder layer's ``id``: unsupported operator (text) whose output map has a guessed
+        layout."""
         # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(graph.outputs))
         ends = dict.fromkeys(until) or {value.name: TailSearch(graph, value) for value in model.graph.output}
@@ -158,14 +160,15 @@ class ImportWalk:
         self.sources = [value for value in data_inputs(model) if value.name in read]
         """List of inputs of the ONNX model that an output depends on."""
         self._unfolded = self._not_folded()
-        """Tensors that depend only on constants but could not be folded, with the node that is the cause."""
+        """Dictionary by name of each tensor that depends only on constants but is not folded: node that is the cause.
+        """
         self._read_inputs()
         for node in nodes:
             self._import_node(node)
         self._refuse_unreached()
 
     def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
-        """Fold the model's constants; return, as a pair, them, and the nodes that do not compute constants.
+        """Fold the model's constants; return a pair: the `Constants`, and a list of the other nodes.
 
         Constants that can't be folded are refused.
         """
@@ -608,7 +611,7 @@ class ImportWalk:
         return {key: None if macs is None else -(-macs // (self.build.batch or 1)) for key, macs in counts.items()}
 
     def operators(self) -> tuple[Operator, ...]:
-        """Return, as a tuple, the verdict (built, folded, host or unsupported) on each node of the model."""
+        """Return a tuple with an `Operator` (verdict: built, folded, host or unsupported) per node of the model."""
         macs = self._macs()
         self.ledger.note_merged(
             {step.name for step in self._steps()}, {step.name: node for step, node in self.build.merged}
@@ -691,7 +694,7 @@ def _starts_new_map(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
 def _network(
     build: Builder, name: str, host: Host, layer_of_end: Mapping[str, tuple[OutputEnd, PendingLayer]]
 ) -> Network:
-    """Finish the layers that the hardware's outputs depend on, and return a `Network`: them as a network."""
+    """Finish the layers that the hardware's outputs depend on, and return their `Network`."""
     ends = [layer_of_end[end.name][1] for end in host.outputs]
     used = {id(step) for step in steps_before(ends)}
     steps = [step for step in build.steps if id(step) in used]

@@ -70,7 +70,7 @@ class Operation(ABC):
 
     @abstractmethod
     def range(self, *ranges: Range) -> Range:
-        """Return lower and upper bounds on the operation's result for operands in given ranges.
+        """Return a pair: lower and upper bound of the operation's result for operands in given ranges.
 
         Raises
         ------

@@ -196,7 +196,7 @@ class Add(LabelledJoin):
 
     @property
     def values(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pair: all integers of each input's type, int64, in ascending order."""
+        """Pair of int64 arrays: all integers of each input's type, in ascending order."""
         first, second = (np.arange(source.type.minimum, source.type.maximum + 1) for source in self.inputs)
         return first, second
 

@@ -88,7 +88,7 @@ def _dense(name: str, outputs: int, *, relu: bool = True) -> Spec:
 
 
 CLASSIFIER = (_dense("fc6", 4096), _dense("fc7", 4096), _dense("fc8", 1000, relu=False))
-"""Tuple of table rows of the fully connected layers at the end of AlexNet, ZFNet and VGG."""
+"""Tuple of the `Spec` of each fully connected layer at the end of AlexNet, ZFNet and VGG."""
 
 
 def _vgg(*blocks: int) -> tuple[Spec, ...]:
@@ -247,7 +247,7 @@ def size(name: str, shape: tuple[int, int, int], *, prefix: bool = True) -> tupl
 
 
 def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
-    """Return a pair: table rows and input shape of the built-in chain ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``.
+    """Return a pair: `Spec` rows and input shape of the built-in chain ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``.
 
     With ``classifier``, the layers include the classifier.
 

@@ -21,8 +21,8 @@ from hwgen.network.onnx.frames.operands import (
     Rule,
 )
 
-_MAX_VALUES = (1 << 31) - 1
-"""Size of the frames' axis that a Slice with constant ends must keep whole: exporters write this end for "all"."""
+_LARGEST_AXIS = (1 << 31) - 1
+"""Largest size of the frames' axis that a Slice must keep whole: exporters write this number as the end for "all"."""
 
 # Operators that rename, reorder or join dimensions.
 
@@ -206,7 +206,7 @@ def _sliced(operands: FrameOperands) -> Frames:
     if not (
         operands.tensors.is_fixed or any(operands.depends_on_count(index) for index in operands.present_inputs[1:])
     ):
-        counts.append(_MAX_VALUES // position.size(1))
+        counts.append(_LARGEST_AXIS // position.size(1))
         parameters.append(parameters[0])
     entries = []
     for count, spans in zip(counts, parameters, strict=True):

@@ -52,9 +52,10 @@ class Tensors:
         self.counts = _COUNTS if batch is None else (batch,)
         """Tuple of batch sizes, in frames, that tensors are evaluated for."""
         self.frames: dict[str, Frames | Special] = {}
-        """Dictionary by tensor name: position of the frames in each tensor that depends on them."""
+        """Dictionary by tensor name: `Frames` (place of the frames) or `Special` kind of each tensor that depends on
+        them."""
         self.unknown: set[str] = set()
-        """Set of tensors that depend on the number of frames, or on random numbers, in an unknown manner."""
+        """Set of names of tensors that depend on the number of frames, or on random numbers, in an unknown manner."""
         self._constants = constants
         self._values: dict[str, Sequence[np.ndarray]] = {}
 
@@ -229,7 +230,7 @@ class FrameOperands:
         return arrays
 
     def listed(self, name: str, index: int) -> list[list[int]] | None:
-        """Return the attribute ``name``, or else input ``index``, as a list of integers per batch size in `counts`."""
+        """Return the attribute ``name``, or else input ``index``: a list of integers per batch size in `counts`."""
         if value := attribute(self.node, name, ()):
             return [list(value)] * len(self.counts)
         if not self.name(index):
@@ -375,7 +376,7 @@ class FrameOperands:
 Position = Frames | Special
 """Type of a batch's place in a tensor: an axis that holds the frames (`Frames`), or a `Special` case."""
 Rule = Callable[[FrameOperands], Position | Sequence[Position]]
-"""Type of a function from a node's operands to the place of the batch's frames in its outputs.
+"""Type of a function from a node's `FrameOperands` to the `Position` of the frames in all its outputs, or in each.
 
 It raises MixedError for a node that mixes frames, with the reason.
 """
