@@ -79,7 +79,7 @@ class Design(ABC):
 
     @property
     def interval(self) -> int | None:
-        """Predicted number of cycles between the ends of back-to-back frames (initiation interval), or ``None``."""
+        """Predicted cycles between the ends of back-to-back frames (initiation interval); ``None`` if not computed."""
         return self.plan.interval
 
     @property

@@ -38,7 +38,8 @@ SIDES = {"rows": "Y", "columns": "X", "inputs": "C", "outputs": "K"}
 """Dictionary by the size's name in Cecconi's paper: loop dimension of each of a tile's four sizes."""
 
 ORDERS = tuple("".join(order) for order in permutations("skz"))
-"""Tuple of all orders, inner to outer, of the tile loops ``s`` (pixels), ``k`` (input), ``z`` (output channels).
+"""Tuple of all orders, as texts such as ``skz``, inner to outer, of the tile loops ``s`` (pixels), ``k`` (input
+channels), ``z`` (output channels).
 
 The paper's order is ``zks``.
 """

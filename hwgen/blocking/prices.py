@@ -52,7 +52,7 @@ class BlockPrices:
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
-        """List of arrays, one per operand: least energy (pJ) of an access to a buffer at a memory level or above.
+        """List of arrays, one per operand: least energy (pJ) of an access to a buffer at a memory level or further out.
 
         The energy beyond the last level is infinite.
         """

@@ -30,7 +30,7 @@ def front(
     options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]],
     joins: Sequence[Join],
 ) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
-    """Return a list of (costs, path) pairs, the exact Pareto front over all groupings and ways to build each group.
+    """Return a list, the Pareto front over all groupings: pairs (costs, path); a path is a list of (`Span`, tag) pairs.
 
     Parameters
     ----------

@@ -259,7 +259,7 @@ class _Cutting:
         return spans(path)
 
     def _costs(self, span: Span) -> list[tuple[int, int]]:
-        """Return a group's exact or estimated costs as a list of one pair (bytes off chip, cycles per frame), or empty.
+        """Return a list of a group's pair of costs: bytes off chip (objective ``dsp``: slices), cycles; maybe empty.
 
         With the objective ``dsp``, the first cost is the group's DSP slices. The list is empty if the group does not
         fit.

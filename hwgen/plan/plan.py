@@ -50,7 +50,7 @@ class Placement(ABC):
 
     @cached_property
     def cycles(self) -> Cycles:
-        """`Cycles` of latency per frame and interval between frames, if off-chip memory moves its peak rate."""
+        """`Cycles` of latency per frame and interval between frames, if off-chip memory works at its peak rate."""
         board = self.board
         runs = [max(group.frame_cycles, board.transfer_cycles(group.map_bytes)) for group in self.groups]
         loads = [board.transfer_cycles(group.network.weight_bytes) * self.loads_weights for group in self.groups]

@@ -146,7 +146,7 @@ class Check:
         return {verdict: verdicts[verdict] for verdict in VERDICTS}
 
     def counts(self) -> str:
-        """Return a phrase with the number of operators, and the number with each verdict."""
+        """Return a phrase with the number of operators, in all and by verdict: ``9 operators: 7 built, 2 folded``."""
         counts = ", ".join(f"{count:,} {_WORDS[verdict]}" for verdict, count in self._verdicts().items() if count)
         count_all = len(self.operators)
         return f"{count_all:,} operator{'' if count_all == 1 else 's'}{': ' if counts else ''}{counts}"

@@ -172,7 +172,7 @@ def locate(
     memory: EngineMemory,
     first: Mismatch,
 ) -> Mismatch:
-    """Return a `Mismatch`: the first wrong layer's first difference, from the wrong frame with all maps kept.
+    """Return a `Mismatch`: the first wrong layer's first difference, found by a simulation that keeps all maps.
 
     A program that keeps all maps computes the frame, and each map is compared with the golden model's map. If no map
     differs, or the engine does not end, the result is ``first``.

@@ -99,7 +99,7 @@ class LoadingConfig:
 
     @property
     def path(self) -> str:
-        """Path of instances to the accelerator in the module's Verilog, with a dot after each name."""
+        """Path to the accelerator's instance in the module's Verilog, a dot after each name: ``accelerator.``."""
         return "accelerator." if self.top is None else "accelerator.existing."
 
     @property

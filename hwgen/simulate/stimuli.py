@@ -142,7 +142,7 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
 
 
 def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return a pair: the pixels of complete frames, in stream order, and the ``last`` flags, from stream payloads.
+    """Return a pair: pixels ``(n, C, N)`` of complete frames, in stream order, and ``last`` flags, from payloads.
 
     Parameters
     ----------

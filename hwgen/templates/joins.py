@@ -207,7 +207,7 @@ class SumStage(StepStage[ops.Sum]):
 
     @property
     def _terms(self) -> tuple[tuple[tuple[int, ...], ...], int]:
-        """Pair: tables, one per input, of real values as integer multiples of ``2**exponent``; the exponent."""
+        """Pair: tables of integers by input value, one per input, and the exponent of their unit ``2**exponent``."""
         return as_integers(self.op.terms)
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:

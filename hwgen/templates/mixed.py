@@ -82,7 +82,7 @@ class MixedSearch(GroupSearch):
         return self._cheaper(self._faster(group, min_other))
 
     def _cheaper(self, group: Group) -> Group:
-        """Return a fusion `Group` of equal cycles per frame that is clearly cheaper as configured, or else ``group``.
+        """Return a fusion `Group` of equal cycles per frame and clearly lower price (slices, LUTs), or else ``group``.
 
         By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore configured.
         """
@@ -123,7 +123,7 @@ class MixedSearch(GroupSearch):
         return sorted(filter(self._fits, fitting), key=self._price_in_luts)
 
     def _price_in_luts(self, unrolling: Unrolling) -> int:
-        """Return the price in LUTs of the configured group with given unroll factors and the smallest buffers."""
+        """Return the price in LUTs (DSP slices converted) of a group with given unroll factors and smallest buffers."""
         return self._group_price(self._smallest(unrolling))
 
     def _group_price(self, group: Group) -> int:

@@ -106,7 +106,7 @@ def largest(axis: TiledAxis, what: str) -> int:
 
 
 def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refusal:
-    """Return a list of candidate output tiles (tips) as (rows, columns), from fast to small, or a `Refusal`.
+    """Return a list of candidate output tiles (rows, columns), ever slower and smaller in memory, or a `Refusal`.
 
     Each tip is slower and needs less memory than the previous one. The cycles of a frame are the cycles of its
     multiply-adds, or of the transfers of the layer with the most pixels. The memory is the kept bands and two tiles of

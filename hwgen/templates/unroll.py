@@ -266,7 +266,7 @@ class Search:
 
     @cached_property
     def intervals(self) -> list[int]:
-        """All possible intervals, cycles per frame that some layer can take, as an ascending list."""
+        """Ascending list of all possible intervals: the cycles per frame that some layer can take."""
         return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
 
     def _layer_intervals(self, index: int) -> np.ndarray:
@@ -446,7 +446,7 @@ class Search:
 
 
 def by_cost(works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None) -> Search:
-    """Return a `Search` for the unroll factors with the lowest cost, then with the fewest estimated LUTs."""
+    """Return a `Search` for the unroll factors of lowest ``cost`` (a function), then of fewest estimated LUTs."""
     return Search(
         works, lambda work, pixels, budget: _options(work, cost, pixels), factor_paths.Budget(inf, inf, 1, 1j), copies
     )

@@ -290,7 +290,7 @@ def max_runs() -> int:
 
 
 def _divide_among_runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
-    """Return a list of component keys per Yosys run, divided by their estimated LUTs and flip-flops.
+    """Return a list, per Yosys run, of lists of its components' keys, divided by estimated LUTs plus flip-flops.
 
     A run has several small components, because Yosys takes seconds to start, or one large one, because memory is
     scarce.
