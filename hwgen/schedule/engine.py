@@ -32,13 +32,19 @@ from hwgen.schedule import engine_loops as loops
 FETCH, STORE, LOAD = loops.FETCHES, loops.STORES, loops.LOADS
 #: Code of the unit that loads feature maps out of the on-chip map memory, not through the memory port.
 KEPT_LOAD = loops.KEPT_LOADS
-#: Names of job fields for a load's map, weights and parameters, a store's outputs, and the jobs that a load waits for.
+#: Names of the fields of a job's load part that describe the memory region (box) of its input map.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words")
+#: Names of further load fields of the input map on engines of several cores, whose teams each load a part of it.
 _MAP_TEAMS = ("x_teams", "x_team_stride", "x_top", "x_advance", "x_height")
+#: Names of the load fields with the address and the size of the weights.
 _WEIGHTS = ("w_address", "w_steps", "w_blocks")
+#: Names of the load fields with the address and size of the parameters (or lookup tables), and how cores get them.
 _PARAMETERS = ("p_address", "p_words", "p_dealt")
+#: Names of the fields of a job's store part that describe the memory region (box) of its outputs.
 _STORE = ("address", "row_stride", "block_stride", "blocks", "rows", "words")
+#: Names of further store fields on engines of several cores, whose teams each store a part of the outputs.
 _STORE_TEAMS = ("teams", "team_stride", "top", "advance", "height")
+#: Names of the load fields with the numbers of jobs that must be computed, and stored, before the job is loaded.
 _WAITS = ("wait_computed", "wait_stored")
 
 

@@ -99,7 +99,7 @@ class LayerEvents(ABC, Generic[Config]):
         self.beats_stored = config.stored_beats
         self.beats_out = tuple(config.windows * output.folds for output in config.outputs)
         self.folds = config.windows * config.window.output_folds
-        #: Cumulative number of entries of each output FIFO that a window's output folds reserve, up to each fold.
+        #: List of an array per output: FIFO entries that a window's output folds reserve, up to and including each.
         self._claimed = [np.cumsum(claims) for claims in config.claims]
 
     @abstractmethod

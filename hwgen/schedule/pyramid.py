@@ -30,13 +30,14 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     def __init__(self, config: PyramidLayerConfig):
         super().__init__(config)
         self._register = config.reuse.latency if config.reuse.needed else 0
-        #: Step of the reuse buffer that accepts each new input beat of a frame, in the order of the beats.
+        #: Array over a frame's new input beats, in order: index of the reuse buffer's step that accepts the beat.
         self._new = np.concatenate(_new_steps(config))
         first, last, filled, waits, walks = zip(*tiles_of(config.pyramids, config.window.window_cycles), strict=True)
-        #: Per tile: first and last step of the reuse buffer, whether it needs input beats, whether it waits (`Tile`).
+        #: Arrays over a frame's tiles: indices of the reuse buffer's first and last step for the tile.
         self._first, self._last = np.array(first), np.array(last)
+        #: Boolean arrays over a frame's tiles: the tile needs input beats, and the tile waits (`Tile`).
         self._filled, self._waits = np.array(filled), np.array(waits)
-        #: Cumulative number of a frame's output folds (started windows) up to and including each tile.
+        #: Array over a frame's tiles: number of output folds (started windows) up to and including the tile.
         self._folds = np.cumsum(np.array(walks) // config.window.steps)
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:

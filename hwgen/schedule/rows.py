@@ -38,8 +38,9 @@ from hwgen.schedule.compiled import compiled
 from hwgen.schedule.events import ENDLESS
 from hwgen.schedule.settle import NO_WAIT, System, Times, Wait
 
-#: Numbers of strips (groups of map rows) after which a schedule can repeat; what is left out is a multiple of all.
+#: Numbers of strips (groups of map rows) after which a schedule can repeat, in the order of trial.
 PERIODS = (1, 2, 3, 4, 6)
+#: Common multiple of `PERIODS`; the number of strips that are left out is a multiple of it.
 MULTIPLE = 12
 
 

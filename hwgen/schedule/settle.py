@@ -29,8 +29,9 @@ Times = np.ndarray  # int64 or int32, in cycles: one entry per event, in order o
 #: Delay, in cycles, that stands for no constraint: for single events of a `Wait` whose other events wait.
 NO_WAIT = -(1 << 60)
 
-#: Times, in cycles, that stand for "before all events", and "after all events" in 32 and in 64 bits.
+#: Time, in cycles, that stands for "before all events".
 BEFORE_ALL = -1
+#: Dictionary from integer type of NumPy to the time, in cycles, that stands for "after all events".
 _AFTER_ALL = {np.dtype(np.int32): (1 << 31) - 1, np.dtype(np.int64): 1 << 62}
 
 #: Lower limit of latest allowed cycles: the smallest integer of 32 bits, before all events.

@@ -142,8 +142,9 @@ class Schedule:
         self._layers = [_EVENTS[type(layer)](layer) for layer in config.layers]
         self._streams = (*config.input_links, *config.links)
         self._waits: list[Wait] = []
-        #: Index in ``_waits`` of the wait for room in each FIFO, and of the wait for space in each layer's line buffer.
+        #: List by FIFO: index in ``_waits`` of the wait for room in the FIFO.
         self._room: list[int] = []
+        #: Dictionary from a layer's index to the index in ``_waits`` of the wait for space in its line buffer.
         self._space: dict[int, int] = {}
         self._cut: RowCut | None = None
         self._proof: ProvedTimes | None = None

@@ -27,7 +27,7 @@ Factory = Callable[..., wiring.Component]
 
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
-    """Return the Amaranth component for an accelerator's configuration, made by ``component`` if that is given.
+    """Return the Amaranth component of an accelerator's configuration: an `Accelerator`, or what ``component`` makes.
 
     With ``taps`` the component has an output for each layer.
     """

@@ -23,8 +23,8 @@ from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.ports import ram, read_port, write_port
 
-#: Layout of one write into the engine's lookup tables: ``data`` is the new word of entry ``index % 256`` of table
-#: ``index // 256``.
+#: Amaranth layout of one write into the engine's lookup tables: ``data`` is the new word of entry ``index % 256`` of
+#: table ``index // 256``.
 TABLE_WRITE = data.StructLayout({"index": 10, "data": 64})
 
 

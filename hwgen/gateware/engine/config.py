@@ -40,7 +40,7 @@ STRIDES = (1, 2, 3, 4)
 FIXED_WORDS, LOOKUP_WORDS = (256, 512, 1024, 2048), (256, 512, 1024, 2048)
 #: Number of words in a lookup table that jobs write at run time: one for each 8-bit value.
 TABLE_WORDS = 256
-#: Layout of a write of one word into the requantisation parameters or, with ``tables``, into the lookup tables.
+#: Amaranth layout of a write of a word into the requantisation parameters, or into lookup tables (flag ``tables``).
 #: ``index`` counts words from the beginning of the buffer (word ``8 * b + j`` is map ``j`` of block ``b``), or of the
 #: first table.
 PARAMETER_LAYOUT = data.StructLayout({"tables": 1, "index": 12, "data": 64})
@@ -250,7 +250,7 @@ class EngineConfig(OnDevice):
 
     @property
     def row_words(self) -> int:
-        """Number of 8-byte words in a row of the on-chip map memory: two bus beats, but at most 8 and ``pixels``.
+        """Number of 8-byte words in a row of the on-chip map memory: two bus beats, at most 8, and at most ``pixels``.
 
         It is a power of two.
         """

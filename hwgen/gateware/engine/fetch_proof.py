@@ -122,7 +122,7 @@ def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
 
 
 def _extend_fields(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return ``shared``, a dict of keyword arguments, with the values of equally named ``fields`` appended."""
+    """Return a copy of the keyword arguments ``shared`` with ``fields`` added: tuples appended, dicts merged."""
     return shared | {
         name: (*shared[name], *value) if isinstance(value, tuple) else shared[name] | value
         for name, value in fields.items()

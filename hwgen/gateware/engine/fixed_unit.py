@@ -315,7 +315,7 @@ class FixedUnit(ConfiguredComponent[FixedUnitConfig]):
         return data.View(INSTRUCTION, out.data)
 
     def _elaborate_run(self, m: Module, fetched: data.View) -> None:
-        """Add the counters of instructions and pixels, the register of the current instruction, and ``done``."""
+        """Add the counters of instructions and pixels, the current instruction's register, and the pulse ``done``."""
         min_cycles, bits = self.config.latency, counter_bits(self.config.engine.fixed_words)
         runs, fetches = Signal(name="runs"), Signal(name="fetches")
         cycle = Signal(

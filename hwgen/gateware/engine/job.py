@@ -315,9 +315,9 @@ class Compute(JobPart):
     in_columns: int = _bits(16)
     """Number of columns of the input map part in the map buffer; pixels outside are padding."""
     origin_row: int = _bits(16, signed=True)
-    """Index of the first window's top left tap's row, counted from the first buffered row; negative in padding."""
+    """Row of the first output pixel's first kernel tap, counted from the first buffered row; negative in padding."""
     origin_column: int = _bits(16, signed=True)
-    """Index of the first output pixel's first kernel tap's column in the buffered part; negative in padding."""
+    """Column of the first output pixel's first kernel tap, counted from the first buffered one; negative in padding."""
     start_words: int = _bits(16, signed=True)
     """Word address of the first output pixel's first kernel tap in its map buffer bank (``start_rest``)."""
     start_rest: int = _bits(8)

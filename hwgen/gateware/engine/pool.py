@@ -25,7 +25,7 @@ from hwgen.gateware.ports import ram, read_port, write_port
 #: Widths in bits of an output buffer address, and of a tile's column index.
 ADDRESS_BITS, COLUMN_BITS = 16, 10
 
-#: Layout of an output word: its output buffer address, and 8 channels of a pixel as signed bytes.
+#: Amaranth layout of an output word: its output buffer address, and 8 channels of a pixel as signed bytes.
 WORD = data.StructLayout({"address": ADDRESS_BITS, "data": data.ArrayLayout(signed(8), LANES)})
 
 

@@ -15,9 +15,9 @@ from hwgen.gateware.naming import named
 
 #: Width in bits of each field of `PACE`, the memory port's speed: a number of beats, and the cycles that they take.
 PACE_BITS = 8
-#: Layout of the memory port's speed: ``beats`` beats take ``cycles`` cycles. A 0 counts as 1. If memory moves
-#: two beats per cycle or more, reads and writes have the port at the same time, a beat per cycle each. Otherwise more
-#: beats than cycles count as one beat per cycle.
+#: Amaranth layout of the memory port's speed: ``beats`` beats take ``cycles`` cycles. A 0 counts as 1. If memory
+#: moves two beats per cycle or more, reads and writes have the port at the same time, a beat per cycle each. Otherwise
+#: more beats than cycles count as one beat per cycle.
 PACE = data.StructLayout({"cycles": PACE_BITS, "beats": PACE_BITS})
 
 
@@ -115,7 +115,7 @@ def _read_entry_layout(config: EngineConfig) -> data.StructLayout:
     return data.StructLayout({"tag": tag_layout(config), "empty": 1, **wide})
 
 
-#: Layout of the FIFO entry of an outstanding write burst: flags of a job's last burst, and of a burst of 0 beats.
+#: Amaranth layout of the FIFO entry of an outstanding write burst: flags of a job's last burst, and of no beats.
 _WRITE_ENTRY = data.StructLayout({"done": 1, "empty": 1})
 
 

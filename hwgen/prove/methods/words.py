@@ -670,4 +670,4 @@ _JOINED = {
     "$xor": _exclusive,
     "$xnor": lambda one, other: _inverted(_exclusive(one, other)),
 }
-"""Dictionary of polynomials of two bits that a bitwise cell computes, as functions by cell type."""
+"""Dictionary from bitwise cell type to a function that returns the output bit's polynomial from the inputs'."""
