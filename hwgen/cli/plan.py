@@ -11,7 +11,7 @@ from hwgen import processes
 from hwgen.cli.options import STEPS, check_jobs, given_options, model_given, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
-from hwgen.options import PYRAMID, choosing, flag, requested_template, steering
+from hwgen.options import CONSTANT, PYRAMID, choosing, flag, requested_template, steering
 
 if TYPE_CHECKING:
     from hwgen.api import Design, Model
@@ -163,11 +163,12 @@ def plan(arguments: argparse.Namespace) -> int:
     from hwgen.templates.budget import layer_weight_bits, weight_shortage
 
     template = TEMPLATES.get(requested_template(request_options(arguments)) or "")
+    is_loaded = arguments.weights not in (None, CONSTANT)
 
     def refused(weights: list[tuple[str, int]]) -> bool:
         if template is not None and not template.holds_weights:
             return False
-        if refusal := weight_shortage(weights, board):
+        if refusal := weight_shortage(weights, board, is_loaded):
             print(f"{arguments.model} does not fit with all weights on chip: {refusal}", flush=True)
         return refusal is not None
 
@@ -176,7 +177,7 @@ def plan(arguments: argparse.Namespace) -> int:
     model = load(arguments)
     weights = layer_weight_bits(model.network.layers)
     # The planner soon refuses a single layer that does not fit.
-    if not is_refused and not any(weight_shortage([layer], board) for layer in weights):
+    if not is_refused and not any(weight_shortage([layer], board, is_loaded) for layer in weights):
         refused(weights)
     design = steered(model, board, arguments)
     outputs.add(arguments.output, design.to_json().encode())

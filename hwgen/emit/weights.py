@@ -36,6 +36,7 @@ _BITS, _MAX_BITS = "compute.weight_bits", 17
 _MEANINGS = {
     "compute.window.pad_value": "the zero point of its input, which padding takes",
     _BITS: "bits of a weight",
+    "compute.weights": "its weights, which are constant",
     "compute.sum_bits": "bits of its sums",
     "compute.window.kernel": "its kernel",
     "compute.window.stride": "its stride",

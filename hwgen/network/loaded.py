@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from hwgen.errors import ModelError
 from hwgen.network.graph import Network
 
 
-def loaded(network: Network) -> Network:
+def loaded(network: Network, names: Container[str] | None = None) -> Network:
     """Return a `Network`: a copy of a network whose layers are marked to load weights and constants at run time.
 
     The hardware then loads weights, biases and scales of convolutions, and scales of global average pools and of
     additions. The constants of all other layers are fixed. A network that is loaded already is returned unchanged.
+
+    Parameters
+    ----------
+    network : Network
+    names : container of str, optional
+        Names of the layers to mark; by default all layers that can load constants.
 
     Raises
     ------
@@ -24,7 +30,11 @@ def loaded(network: Network) -> Network:
         return network
     if not network.weight_count:
         raise ModelError(f"{network.name}: no layer has weights that could be loaded at run time")
-    layers = tuple(replace(layer, loaded=True) if layer.loadable else layer for layer in network.layers)
+    marked = [layer.loadable and (names is None or layer.name in names) for layer in network.layers]
+    layers = tuple(
+        replace(layer, loaded=True) if is_marked else layer
+        for layer, is_marked in zip(network.layers, marked, strict=True)
+    )
     return replace(network, layers=layers)
 
 

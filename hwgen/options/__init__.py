@@ -342,12 +342,12 @@ class PlanOptions(Steering, Aim):
     """
 
     weights: str = option(
-        Choice(CONSTANT, RUNTIME),
+        Choice(CONSTANT, RUNTIME, AUTO),
         WEIGHTS,
-        "build the weights into the hardware (constant, the default), or load them at run time, also from a retrained "
-        "model (runtime)",
+        "build the weights into the hardware (constant, the default), load them at run time, also from a retrained "
+        "model (runtime), or load only the weights that need UltraRAM (auto)",
         default=CONSTANT,
-        details="With ``runtime`` all layers are one group that is computed row by row.",
+        details="With ``runtime`` and ``auto`` all layers are one group that is computed row by row.",
     )
 
     def __post_init__(self) -> None:

@@ -10,14 +10,15 @@ from itertools import pairwise
 from hwgen import boards
 from hwgen.blocking import on_board
 from hwgen.boards import Board
-from hwgen.network.loaded import is_loaded
+from hwgen.network.loaded import is_loaded, loaded
 from hwgen.network.ops import Op
-from hwgen.options import DSP, LUT_SHARE, STREAM
+from hwgen.options import AUTO, DSP, ENGINE, LUT_SHARE, STREAM, called
 from hwgen.plan.choose import can_be_built, may_fit, task_of
-from hwgen.plan.plan import Plan
+from hwgen.plan.plan import Plan, rate_text
 from hwgen.plan.request import Request
 from hwgen.templates.base import Group
-from hwgen.templates.budget import layer_weight_bits, weight_shortage
+from hwgen.templates.budget import layer_weight_bits, layers_for_ultra_ram, weight_shortage
+from hwgen.templates.engine import estimated_cycles
 from hwgen.templates.mixed import MixedSearch, surely_exceeds
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
@@ -126,10 +127,52 @@ def weights_refusal(task: Task) -> Refusal | None:
     It also says how many of the previous layers fit (`first_that_fit`).
     """
     for index, layer in enumerate(task.network.layers):
-        if (refusal := weight_shortage(layer_weight_bits([layer]), task.board)) is not None:
+        if (refusal := weight_shortage(layer_weight_bits([layer]), task.board, layer.loaded)) is not None:
             message = f"{layer.name} does not fit {task.board.name}: {refusal}"
             return Refusal(message + first_that_fit(task, index) + tiles_clause(task, layer))
     return None
+
+
+def loaded_stream_clause(task: Task) -> str:
+    """Return a clause for a refusal that names run-time weights and their rate, if UltraRAM has room; else ``""``."""
+    cycles = attempt(_loaded_stream_cycles, task) if ultra_ram_holds_weights(task) else None
+    if cycles is None or isinstance(cycles, Refusal):
+        return ""
+    rate = rate_text(task.board.clock_mhz * 1e6 / cycles)
+    return f"; {called('weights')} {AUTO} can store weights in UltraRAM, about {rate} frames per second"
+
+
+def engine_clause(task: Task) -> str:
+    """Return a clause for a refusal that names the engine and its estimated rate; empty if there is no engine."""
+    cycles = attempt(estimated_cycles, task.aiming(template=ENGINE))
+    if isinstance(cycles, Refusal):
+        return ""
+    rate = rate_text(task.board.clock_mhz * 1e6 / cycles)
+    return f"; {called('template')} {ENGINE} reads weights from off-chip memory, about {rate} frames per second"
+
+
+def ultra_ram_holds_weights(task: Task) -> bool:
+    """Return whether constant weights would have room on chip only if they were loaded at run time, to UltraRAM."""
+    network, board = task.network, task.board
+    weights = layer_weight_bits(network.layers)
+    if is_loaded(network) or board.ultra_ram is None or weight_shortage(weights, board) is None:
+        return False
+    return weight_shortage(weights, board, True) is None
+
+
+def _loaded_stream_cycles(task: Task) -> int | None:
+    """Return about the fewest cycles between frames of a stream with weights loaded at run time, or ``None``.
+
+    Raises
+    ------
+    PlanError
+        If a layer's weights can't be loaded at run time.
+    """
+    slices = task.in_slices
+    network = loaded(task.network, layers_for_ultra_ram(task.network, task.board))
+    aimed = Task(network, task.board, replace(slices.goal, template=STREAM, objective="interval"))
+    search = GroupSearch(aimed, 0, len(aimed.works), False, StreamTemplate())
+    return replace(search, moves_memories=True).shortest_interval()
 
 
 def tiles_clause(task: Task, layer: Op) -> str:

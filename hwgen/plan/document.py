@@ -15,7 +15,7 @@ from hwgen.network import host
 from hwgen.network.graph import Network
 from hwgen.network.loaded import is_loaded, loaded
 from hwgen.network.ops import Op
-from hwgen.options import CONSTANT, FORMER_TEMPLATES, RUNTIME
+from hwgen.options import AUTO, CONSTANT, FORMER_TEMPLATES, RUNTIME
 from hwgen.plan.plan import Plan
 from hwgen.schedule.buffers import ample_rows
 from hwgen.schedule.solve import check_stall
@@ -54,13 +54,22 @@ def write(plan: Plan) -> str:
         "clock_mhz": plan.board.clock_mhz,
         **host.describe(plan.network),
         "dsp": plan.dsp,
-        **({"weights": RUNTIME} if is_loaded(plan.network) else {}),
+        **_weights(plan.network),
         "groups": [_group(group, plan.placement.loads_weights) for group in plan.groups],
         "cycles": {"latency": plan.latency, "interval": plan.interval},
         "resources": plan.resources.as_dict(),
         "traffic_bytes": plan.traffic_bytes,
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def _weights(network: Network) -> dict[str, Any]:
+    """Return a dict of the plan's fields that say which layers load their weights; empty if all are constant."""
+    loading = [layer.name for layer in network.layers if layer.loaded]
+    if not loading:
+        return {}
+    is_whole = len(loading) == sum(layer.loadable for layer in network.layers)
+    return {"weights": RUNTIME} if is_whole else {"weights": AUTO, "loaded": loading}
 
 
 def until(text: str) -> list[str] | None:
@@ -162,8 +171,15 @@ def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ())
 
 def _loaded(document: Entries, network: Network) -> Network:
     """Return the `Network` with its weights constant, or loaded at run time if the plan's ``weights`` says so."""
-    weights = document.text("weights", CONSTANT, of=(CONSTANT, RUNTIME))
-    return network if weights == CONSTANT else loaded(network)
+    weights = document.text("weights", CONSTANT, of=(CONSTANT, RUNTIME, AUTO))
+    if weights == CONSTANT:
+        return network
+    if weights == RUNTIME:
+        return loaded(network)
+    names = document.value("loaded", tuple[str, ...])
+    for name in {*names} - {layer.name for layer in network.layers if layer.loadable}:
+        document.refuse(f"must name layers whose weights can be loaded, not {shown(name)}", "loaded")
+    return loaded(network, names)
 
 
 def _check_part(tensors: list[str] | None, network: Network) -> None:

@@ -16,6 +16,7 @@ from hwgen.errors import HwgenError
 from hwgen.fields import Entries
 from hwgen.network.graph import Network
 from hwgen.network.loaded import loaded
+from hwgen.options import RUNTIME
 from hwgen.plan import document, planner
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
@@ -32,7 +33,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
     It has the parameters and errors of `hwgen.plan.planner.make`.
     """
     request = Request.of(options)
-    network = loaded(network) if request.weights == "runtime" else network  # the network of the plan
+    network = loaded(network) if request.weights == RUNTIME else network  # the network of the plan
     parts = (network.name, network.layers, network.edges, network.inputs, network.outputs)
     key = digest.of(digest.source(), parts, board, request)
     if (folder := cache.find("plans", key)) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.network.graph import Network
 from hwgen.network.loaded import loaded
-from hwgen.options import Steering, called, choosing, typed
+from hwgen.options import AUTO, CONSTANT, RUNTIME, STREAM, Steering, called, choosing, typed
 from hwgen.plan.choose import plan_of, task_of
 from hwgen.plan.plan import Plan, rate_text
 from hwgen.plan.request import Request
@@ -19,6 +19,7 @@ from hwgen.plan.search import PlanSearch
 from hwgen.progress import in_one
 from hwgen.templates import interim
 from hwgen.templates.base import Group
+from hwgen.templates.budget import layer_weight_bits, layers_for_ultra_ram, weight_shortage
 from hwgen.templates.refusal import Refusal, fitting
 from hwgen.templates.stages import stage_of
 from hwgen.templates.task import Task
@@ -95,12 +96,29 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
         If an option is unknown, or the requested groups are not the network's layers in order.
     """
     request = Request.of(options)
-    network = loaded(network) if request.weights == "runtime" else network
+    network = loaded(network) if request.weights == RUNTIME else network
     with in_one(f"{network.name}: planning for {board.name}"):
         with followed(request):
-            plan = fitting(_best_plan(network, board, request))
+            best_plan = _plan_with_some_loaded if request.weights == AUTO else _best_plan
+            plan = fitting(best_plan(network, board, request))
         note = _choice_note(network, board, request, plan)
     return replace(plan, notes=(*plan.notes, note)) if note else plan
+
+
+def _plan_with_some_loaded(network: Network, board: Board, request: Request) -> Plan | Refusal:
+    """Return the best stream as a `Plan` with as few layers as possible that load their weights, or a `Refusal`.
+
+    Weights are constant if they fit. Otherwise the largest are loaded, to UltraRAM, and if that does not fit, all.
+    """
+    request, limited = replace(request, template=STREAM), request.limited(board)
+    networks = [network] if weight_shortage(layer_weight_bits(network.layers), limited) is None else []
+    largest = layers_for_ultra_ram(network, limited)
+    networks += [loaded(network, names) for names in (largest, None) if limited.ultra_ram and largest]
+    plans = (_best_plan(option, board, request) for option in networks or [network])
+    for plan in plans:
+        if not isinstance(plan, Refusal) or not plan.over_budget:
+            break
+    return plan
 
 
 def _choice_note(network: Network, board: Board, request: Request, plan: Plan) -> str:
@@ -176,7 +194,7 @@ def _plan_with_luts(network: Network, board: Board, request: Request, in_luts: f
     if limit is not None and plan.interval is not None and plan.interval > limit:
         rate = "" if request.fps is None else f" ({request.fps:g} frames per second at {board.clock_mhz:g} MHz)"
         return Refusal(f"no plan has an interval of at most {limit:,} cycles{rate}: the nearest has {plan.interval:,}")
-    if request.weights == "runtime" and len(plan.groups) > 1:
+    if request.weights != CONSTANT and len(plan.groups) > 1:
         return Refusal(
             f"{network.name} must fit {board.name} as one group to take its weights at run time, not be cut into "
             f"{len(plan.groups)}: use fewer layers or a larger board"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import sqrt
 
-from hwgen.options import ENGINE, called
+from hwgen.network.loaded import is_loaded
+from hwgen.options import AUTO, ENGINE, called
 from hwgen.plan import alternatives, grouping
 from hwgen.plan.choose import any_group, best_group, off_chip_group, plan_of
 from hwgen.plan.cuts import Span, text
@@ -57,11 +58,11 @@ class PlanSearch:
         plan = self._search_plan()
         if not isinstance(plan, Refusal) or not self._off_chip_refusals:
             return plan
+        reason = f"{plan.reason}{alternatives.loaded_stream_clause(self.task)}"
         if self.task.goal.template is not None:
-            way = f"{called('template')} {ENGINE} reads weights from off-chip memory"
-            return replace(plan, reason=f"{plan.reason}; {way}")
-        reason = alternatives.without_other_template(self._off_chip_refusals[0].reason)
-        return replace(plan, reason=f"{plan.reason}; the template {ENGINE} does not compute it either: {reason}")
+            return replace(plan, reason=f"{reason}{alternatives.engine_clause(self.task)}")
+        engine = alternatives.without_other_template(self._off_chip_refusals[0].reason)
+        return replace(plan, reason=f"{reason}; the template {ENGINE} does not compute it either: {engine}")
 
     def _search_plan(self) -> Plan | Refusal:
         """Return the best `Plan` (goal's objective), or a `Refusal` that says why none fits with weights on the chip.
@@ -84,7 +85,8 @@ class PlanSearch:
             return self._in_given_groups(self.groups)
         if self.in_turn:
             return alternatives.weights_refusal(self._in_slices) or self._plan_in_turn(())
-        lacking = weight_shortage(layer_weight_bits(self.task.network.layers), self.task.board)
+        layers = self.task.network.layers
+        lacking = weight_shortage(layer_weight_bits(layers), self.task.board, is_loaded(self.task.network))
         if lacking is not None and (plan := self._off_chip(lacking)) is not None:
             return plan
         return alternatives.weights_refusal(self._in_slices) or self._plan_freely()
@@ -157,6 +159,8 @@ class PlanSearch:
             self._off_chip_refusals.append(group)
             return None
         note = f"computed from off-chip memory (template {group.template.name}), as it fits no other: {refusal}"
+        if alternatives.ultra_ram_holds_weights(self.task):
+            note += f"; {called('weights')} {AUTO} may fit them in UltraRAM"
         plan = self._plan_group(group, note)
         return None if isinstance(plan, Refusal) else plan
 

@@ -465,6 +465,22 @@ def _first_engine(task: Task) -> EngineConfig | Refusal:
     return Refusal(f"no engine fits, the last that was tried is {sizes_text(engine)}: {refusal}")
 
 
+def estimated_cycles(task: Task) -> float:
+    """Return a quick estimate of the cycles per frame on the fastest engine with 8 requantisers that fits a task.
+
+    Raises
+    ------
+    PlanError
+        If no engine can compute the network, or none fits the board.
+    """
+    if narrow := narrow_slices(task.board):
+        raise narrow.error
+    found = engine_search.estimated(task.aiming(requantisers=LANES), passes_of(task.network), _beat_cycles(task.board))
+    if not found:
+        raise PlanError(f"no engine fits {task.board.name}")
+    return min(option.estimate.cycles for option in found)
+
+
 def _compile_work(group: EngineGroup) -> int:
     """Return the work of compiling a group's program: its number of jobs, times `ONE_CORE_WORK` for one core."""
     return len(group.schedule.jobs) * (1 if group.engine.has_cores else ONE_CORE_WORK)

@@ -451,8 +451,8 @@ def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, 
     With the objective ``dsp`` and a limit of the interval, the quick estimate is first scaled: with tiles, the fastest
     engine takes more cycles.
     """
-    workload, goal = Workload(passes, task.goal.batch or 1), task.goal
-    ranked = _estimated(task, workload, pace_of)
+    goal = task.goal
+    ranked = estimated(task, passes, pace_of)
     scale = 1.0
     if goal.objective == "dsp" and goal.interval is not None and ranked:
         fastest = min(ranked, key=lambda option: option.estimate.cycles)
@@ -471,9 +471,9 @@ def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, 
     return [*dict.fromkeys([first, *(engine for alike in kinds.values() for engine in alike[:NUM_ESTIMATED])])]
 
 
-def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[EngineCandidate]:
-    """Return a list of each `EngineCandidate` that fits a task's board and memory, with estimates."""
-    found = []
+def estimated(task: Task, passes: Sequence[Pass], pace_of: PaceOf) -> list[EngineCandidate]:
+    """Return a list of each `EngineCandidate` that fits a task's board and memory, with quick estimates for passes."""
+    workload, found = Workload(passes, task.goal.batch or 1), []
     for engine in fitting_engines(task, all_cores=task.goal.objective == "dsp"):
         try:
             found.append(EngineCandidate(engine, workload.estimate(engine, pace_of(engine))))
@@ -503,7 +503,7 @@ def faster_engine(task: Task, engine: EngineConfig, passes: Sequence[Pass], pace
     Return ``None`` also if it saves `GAIN` of the cycles of ``engine``, or less.
     """
     workload = Workload(passes, task.goal.batch or 1)
-    best = min(_estimated(task, workload, pace_of), key=lambda option: option.estimate.cycles, default=None)
+    best = min(estimated(task, passes, pace_of), key=lambda option: option.estimate.cycles, default=None)
     if best is None:
         return None
     gain = 1 - best.estimate.cycles / workload.estimate(engine, pace_of(engine)).cycles

@@ -13,6 +13,7 @@ from hwgen.boards import Board
 from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.multipliers import PLAIN, Multiplier, multiplier_of
 from hwgen.network.graph import Network
+from hwgen.network.loaded import is_loaded
 from hwgen.network.maps import Window
 from hwgen.printable import counted
 from hwgen.schedule.buffers import ample_rows, sizes_of
@@ -20,7 +21,7 @@ from hwgen.schedule.solve import endless_cycles
 from hwgen.templates import interim
 from hwgen.templates import moves as memory_moves
 from hwgen.templates.base import Group, Template
-from hwgen.templates.budget import shortage
+from hwgen.templates.budget import memory_bits, shortage
 from hwgen.templates.latency import last_end, row_times
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.moves import moved_converters
@@ -193,23 +194,33 @@ class GroupSearch:
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def first_that_fits(self, search: Search) -> Group | None:
-        """Return the first `Group` that fits, over `_tried_intervals` in order and their cheapest factors, or ``None``.
-
-        Block RAM need not fall as the interval grows. Intervals are therefore tried one after the other, 2 to 25 %
-        apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
-        """
-        sized, before = 0, None
-        for cycles in self._tried_intervals(search):
-            unrolling = search.cheapest(cycles)
-            if unrolling is None or unrolling.unrolls == before or not self._fits(unrolling):
-                continue
-            before = unrolling.unrolls
+        """Return the first `Group` that fits, over `_tried_intervals` in order and their cheapest factors, or ``None``."""
+        sized = 0
+        for _, unrolling in self._that_may_fit(search):
             group, sized = self._sized(unrolling), sized + 1
             if self.shortage(group) is None:
                 return group
             if sized == MAX_SIZED:  # the sized line buffers and FIFOs, above the minimum, are too large
                 break
         return None
+
+    def _that_may_fit(self, search: Search) -> Iterator[tuple[int, Unrolling]]:
+        """Yield pairs of an interval (cycles) and its cheapest `Unrolling`, if that fits with the smallest buffers.
+
+        Block RAM need not fall as the interval grows. Intervals are therefore tried one after the other, 2 to 25 %
+        apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
+        """
+        before = None
+        for cycles in self._tried_intervals(search):
+            unrolling = search.cheapest(cycles)
+            if unrolling is not None and unrolling.unrolls != before and self._fits(unrolling):
+                before = unrolling.unrolls
+                yield cycles, unrolling
+
+    def shortest_interval(self) -> int | None:
+        """Return the shortest interval (cycles) that fits with the smallest buffers, found quickly; or ``None``."""
+        found = (next(self._that_may_fit(search), None) for search in (self.search, self.priced[-1]))
+        return min((cycles for cycles, _ in filter(None, found)), default=None)
 
     def _tried_intervals(self, search: Search) -> list[int]:
         """Return a list of intervals (cycles) that `first_that_fits` tries; empty if DSP slices don't suffice."""
@@ -342,9 +353,9 @@ class GroupSearch:
         DSP slices and the weights' block RAM are compared first, because composing the group takes longer.
         """
         weights = sum(self.task.weight_bram36(*choice) for choice in zip(self.works, unrolling.unrolls, strict=True))
-        board = self.board
-        memories = board.family.memories
-        room = board.bram36 + (board.lut * memories.lut_bits / memories.block_bits if self.moves_memories else 0)
+        room = self.board.bram36
+        if self.moves_memories:
+            room = memory_bits(self.board, is_loaded(self.network)) / self.board.family.memories.block_bits
         if self._slices(unrolling) > self.goal.dsp or weights > room:
             return False
         return self._refuse(unrolling) is None

@@ -46,7 +46,10 @@ class StreamTemplate(Template):
         loader = group.config.loader
         if loader is None:
             return []
-        return [f"weights are loaded at run time: {loader.packet_words:,} words of 32 bits, one per cycle"]
+        loading = [layer.name for layer in group.network.layers if layer.loaded]
+        is_whole = len(loading) == sum(layer.loadable for layer in group.network.layers)
+        of_layers = "" if is_whole else f" of {', '.join(loading)}"
+        return [f"weights{of_layers} are loaded at run time: {loader.packet_words:,} words of 32 bits, one per cycle"]
 
     def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
         return compose(network, layers, stage=lambda op: self.stage(op, device))

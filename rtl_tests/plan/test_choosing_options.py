@@ -217,9 +217,29 @@ def test_the_default_plan_gives_the_reason_of_each_template(tmp_path: Path) -> N
 
 def test_a_stream_without_room_for_weights_names_the_engine(tmp_path: Path) -> None:
     model = hwgen.load(average(tmp_path, 0.125, wide=True))
-    with pytest.raises(PlanError, match=r"BRAM36, but zedboard .*; template engine reads weights from off-chip memory"):
+    with pytest.raises(PlanError, match=r"BRAM36, but zedboard ") as error:
         model.plan("zedboard", template="stream")
-    assert model.plan("zedboard", template="engine", cores=1, array=(8, 5)).plan.interval > 0
+    way, _, rate = str(error.value).rpartition("; template engine reads weights from off-chip memory, about ")
+    assert way
+    assert "weights auto" not in way  # the device has no UltraRAM
+    of_engine = model.plan("zedboard", template="engine", cores=1, array=(8, 5)).plan.frame_rate
+    assert of_engine < float(rate.removesuffix(" frames per second").replace(",", "")) < 5 * of_engine
+
+
+def test_a_stream_without_room_for_weights_names_ultra_ram() -> None:
+    """294,912 weights of 8 bits fill 64 block RAMs; UltraRAM stores them, if they are loaded at run time."""
+    board = replace(boards.load("kv260"), bram36=20, lut=25_000, dsp=300)
+    wide = alone(conv(channels=64, maps=512, kernel=3, size=(8, 8)))
+    loaded = plan.make(wide, board, weights="auto")
+    assert [layer.weights_in for layer in loaded.layers] == ["ultra"]
+    assert 2_359_296 / 294_912 <= loaded.resources.uram <= board.uram
+    way = f"; weights auto can store weights in UltraRAM, about {loaded.frame_rate:,.0f} frames per second"
+    for template in ("stream", None):
+        with pytest.raises(PlanError, match="weights need 64 BRAM36, but kv260 ") as error:
+            plan.make(wide, board, template=template)
+        assert way in str(error.value)
+    with pytest.raises(PlanError, match=r"weights need 64 BRAM36, .* has 20, and UltraRAM in place of 8 more"):
+        plan.make(wide, replace(board, uram=1, lut=20_000), weights="runtime")
 
 
 @pytest.mark.parametrize(("scale", "refused"), [(0.1, True), (0.125, False)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from needs import needs_compiler, needs_icarus
 from vcd.reader import TokenKind, tokenize
 
 import hwgen
+from hwgen import boards
 from hwgen.cli.main import main
 from hwgen.emit import weights
 from hwgen.errors import PlanError
@@ -205,4 +207,43 @@ def test_the_planner_moves_weights_to_ultra_ram():
     assert (design.interval, design.resources["dsp"]) == (plain.interval, plain.resources["dsp"])
     assert design.resources["bram36"] <= 20 < plain.resources["bram36"]
     result = design.simulate(model.random_frames(2, seed=7), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
+
+
+@pytest.fixture(scope="module")
+def small_vgg() -> hwgen.Model:
+    """Three convolutions, of 1,728, 36,864 and 73,728 weights of 8 bits."""
+    return hwgen.load("vgg16:4@8x8")
+
+
+@pytest.fixture(scope="module")
+def partly_loaded(small_vgg):
+    """The model on a board whose block RAM and LUTs lack room for 6 kbit of 899 kbit of weights."""
+    board = replace(boards.load("kv260"), bram36=12, lut=7_000)
+    return small_vgg.plan(board, weights="auto", dsp=64)
+
+
+def test_only_the_layers_that_need_ultra_ram_load_weights(small_vgg, partly_loaded, tmp_path):
+    text = partly_loaded.to_json()
+    document = json.loads(text)
+    assert (document["weights"], document["loaded"]) == ("auto", ["conv1_2", "conv2_1"])
+    assert memories(partly_loaded)["conv2_1"] == "ultra"
+    assert "\nweights of conv1_2, conv2_1 are loaded at run time: " in partly_loaded.table()
+    assert partly_loaded.resources["bram36"] <= 12
+    hardware = partly_loaded.config.description  # what a retrained model must have, too
+    constant, loaded = (layer for layer in partly_loaded.config.layers if layer.name.startswith("conv1"))
+    assert hardware["conv1_1"]["compute.weights"] == repr(constant.compute.weights)
+    assert hardware["conv1_2"]["compute.weights"] != repr(loaded.compute.weights)
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    assert small_vgg.plan(partly_loaded.board, plan=path).to_json() == text
+    path.write_text(json.dumps(document | {"loaded": ["conv1_2", "pool1"]}))
+    with pytest.raises(PlanError, match='loaded must name layers whose weights can be loaded, not "pool1"'):
+        small_vgg.plan(partly_loaded.board, plan=path)
+
+
+@pytest.mark.long
+@needs_compiler
+def test_constant_and_loaded_layers_together(small_vgg, partly_loaded):
+    result = partly_loaded.simulate(small_vgg.random_frames(2, seed=7), simulator="verilator")
     assert (result.mismatches, result.as_predicted) == (0, True)
