@@ -194,7 +194,7 @@ class GroupSearch:
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def first_that_fits(self, search: Search) -> Group | None:
-        """Return the first `Group` that fits, over `_tried_intervals` in order and their cheapest factors, or ``None``."""
+        """Return the first `Group` that fits, over intervals (cycles) and their cheapest factors, or ``None``."""
         sized = 0
         for _, unrolling in self._that_may_fit(search):
             group, sized = self._sized(unrolling), sized + 1
