@@ -39,7 +39,7 @@ class Resources:
         return Resources(**{key: value + getattr(other, key) for key, value in vars(self).items()})
 
     def as_dict(self) -> dict[str, float]:
-        """Return a dict of resources by name: ``dsp``, ``bram36``, ``lut`` and ``ff``, and ``uram`` if it is not 0."""
+        """Return a dict from resource (``dsp``, ``bram36``, ``lut``, ``ff``; ``uram`` if it is not 0) to its number."""
         resources: dict[str, float] = {"dsp": self.dsp, "bram36": self.bram36, "lut": self.lut, "ff": self.ff}
         return resources | ({"uram": self.uram} if self.uram else {})
 

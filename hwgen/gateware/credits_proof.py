@@ -75,7 +75,7 @@ class _Pipeline:
 
     @property
     def invariants(self) -> dict[str, str]:
-        """Dictionary of Verilog invariants: a stage's count is the previous one's, plus 1 if the stage is occupied."""
+        """Dict from text to Verilog invariant: a stage's count is the previous one's, plus 1 for an occupied stage."""
         before = [f"32'd0 + {self.name}_{index}" for index in range(1, len(self.stages))]
         return {
             f"{self.name}_{index} counts up to its stage": f"{self.name}_{index} == {least} + {stage}"
@@ -268,7 +268,7 @@ def _fold_pipeline(layer: LayerConfig, models: dict[str, ControlModel]) -> _Fold
 
 
 def _spacing_facts(layer: LayerConfig, folds: _FoldPipeline, *, is_serial: bool) -> dict[str, str]:
-    """Return a dict with the Verilog fact that passes over ``Tm`` channels start at least a pass's cycles apart."""
+    """Return a dict from text to Verilog fact: passes over ``Tm`` channels start at least a pass's cycles apart."""
     steps, claim = layer.window.steps, max(layer.fold_beats)
     bits = [stage for stage in folds.stages if stage != "window.model_busy"]
     if steps == 1 or not bits:

@@ -55,7 +55,7 @@ class _OutputValue:
 
 
 def _output_values(config: Any) -> list[_OutputValue]:
-    """Return a list of an output beat's values in elementwise arithmetic, by lane, with Verilog expressions."""
+    """Return a list of the values of an output beat of elementwise arithmetic, ordered by lane, then by pixel."""
     pixels, shape = config.window.pixels, config.result
     return [
         _OutputValue(

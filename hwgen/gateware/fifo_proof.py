@@ -88,7 +88,7 @@ def counter_facts(config: FifoConfig, prefix: str = "") -> dict[str, str]:
 
 
 def _facts(config: FifoConfig, bits: int = 32) -> dict[str, str]:
-    """Return a dict with a Verilog invariant: a FIFO's counters sum, in ``bits`` bits, to the number of its beats."""
+    """Return a dict from text to Verilog invariant: a FIFO's counters sum, in ``bits`` bits, to its number of beats."""
     total = " + ".join([f"{bits}'d0", *counters(config)])
     return {
         "the counters' sum is the number of waiting beats": f"{total} == {bits}'d0 + waiting",

@@ -40,8 +40,8 @@ def _shift_text(value: str, shift: int) -> str:
     return f"(({value}) + {signed_number(1 << shift >> 1)}) >>> {shift}" if shift > 0 else f"({value}) <<< {-shift}"
 
 
-#: By class of operation: function from the operation, and its operands and constant as Verilog expressions, to the
-#: Verilog expression of its result.
+#: Dictionary from class of operation to a function that returns the Verilog expression of the operation's result. The
+#: function's parameters are the operation, and its operands and its constant as Verilog expressions.
 _DEFINITIONS: dict[type[OperationCircuit], Callable[[Any, Sequence[str], str], str]] = {
     TableCircuit: lambda circuit, values, constant: constant,
     ShiftCircuit: lambda circuit, values, constant: _shift_text(values[0], circuit.shift),

@@ -136,7 +136,7 @@ def packet_ports(site: Site) -> tuple[str, ...]:
 
 
 def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return a triple: Verilog lines that track a guard's packet size; assumptions on its ports by name; invariants."""
+    """Return a triple: Verilog lines that track a guard's packet size; dict of assumptions on its ports; invariants."""
     if not config.packets:
         return [], {}, []
     single, load, next_single = (field_bits("packet", PACKET, name) for name in ("single", "load", "next_single"))

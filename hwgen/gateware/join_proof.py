@@ -69,7 +69,7 @@ def _ready_facts(config: JoinConfig, site: Site) -> dict[str, str]:
 
 
 def _index_fact(site: Site) -> dict[str, str]:
-    """Return a dict with the fact that port ``fold`` counts a pixel's steps (cycles); empty without the port."""
+    """Return a dict from text to Verilog fact: port ``fold`` counts a pixel's steps (cycles); empty without it."""
     return {"steps of a pixel are counted": "fold == fold_count"} if site.has("fold") else {}
 
 

@@ -244,7 +244,7 @@ class LayerConfig(HasWindow):
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """Dict of the configurations with memories loaded at run time, by name: ``compute``, ``finish``, or both."""
+        """Dict from part (``compute``, ``finish``) to configuration, for parts with memories loaded at run time."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 
@@ -429,7 +429,7 @@ class LayerConfig(HasWindow):
 
     @property
     def _reader_components(self) -> dict[str, ComponentConfig]:
-        """Dictionary (`ComponentConfig` by instance name) of readers' FIFOs, width converters and credit counters."""
+        """Dictionary from instance name to `ComponentConfig` of readers' FIFOs, width converters, credit counters."""
         components: dict[str, ComponentConfig] = {}
         for reader, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
             components[self.of_reader("fifo", reader)] = fifo

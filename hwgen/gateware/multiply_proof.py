@@ -128,7 +128,7 @@ def _obligation(
 def _sum_lines(
     config: MultiplyConfig, weights: Mapping[tuple[int, int, int], str], site: Site
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return a pair: Verilog lines that define each output sum and the expected one, and a dict of their equations.
+    """Return a pair: Verilog lines that define each output sum and the expected one; dict from sum to their equation.
 
     ``weights`` are Verilog expressions by position, chain, and lane (output channel of those computed at once).
     """

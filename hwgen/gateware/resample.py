@@ -369,7 +369,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return written
 
     def _elaborate_writer(self, m: Module, written: Signal) -> dict[tuple[int, int], tuple[Signal, Value]]:
-        """Add writer and memory banks; return a dict by (row bank, column bank) of read address and read data."""
+        """Add writer and memory banks; return a dict from (row bank, column bank) to a pair: read address and data."""
         config, source = self.config, self.config.input
         taken = named(self.i.valid & self.i.ready, "input_transfer")
         fold, column = Loop("write_fold_index", range(source.folds)), Loop("write_column_index", range(source.width))

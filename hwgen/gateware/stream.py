@@ -216,7 +216,7 @@ def channels_layout(shape: ShapeLike, lanes: int, pixels: int) -> data.ArrayLayo
 
 
 def pipeline_ports(input_shape: ShapeLike, output_shape: ShapeLike) -> dict[str, wiring.Member]:
-    """Return a dict of Amaranth members, ``i`` and ``o``: streams, always ready, of a pipeline without stalls."""
+    """Return a dict from ``i`` and ``o`` to Amaranth members: streams, always ready, of a pipeline without stalls."""
     return {
         "i": In(stream.Signature(input_shape, always_ready=True)),
         "o": Out(stream.Signature(output_shape, always_ready=True)),

@@ -33,7 +33,7 @@ class Weights:
         return memoryview(self._array).toreadonly()
 
     def __getstate__(self) -> dict[str, object]:
-        """Return a dict of attributes to pickle, without cached results and the view, which cannot be pickled."""
+        """Return a dict from name to attribute to pickle, without cached results and the view, which cannot be."""
         return {name: value for name, value in vars(self).items() if name not in ("values", "_results")}
 
     @cached_property

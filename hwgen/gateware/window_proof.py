@@ -173,7 +173,7 @@ Condition = Callable[[int, int, int], str]
 
 
 Counts = Mapping[str, tuple[int, str]]
-"""Type of an observer's nested counters by name, outermost first: number of values, and last value if that varies."""
+"""Type of an observer's nested counters, outermost first: name to (number of values, last value if that varies)."""
 
 
 def in_range(counts: Counts) -> str:
@@ -255,7 +255,7 @@ def token_words(window: LineBufferConfig) -> list[str]:
 def tap_asserts(
     window: LineBufferConfig, latency: int, is_present: Condition, is_marked: Condition, is_padding: Condition
 ) -> dict[str, str]:
-    """Return, as a dict, a buffer's output assertions by name: valid, first and last steps, and the value of every tap.
+    """Return a dict from text to Verilog assertion on a buffer's output: valid, first and last steps, every tap.
 
     Parameters
     ----------

@@ -221,7 +221,7 @@ class AdderGraph:
     # Delays
 
     def _uses(self) -> dict[int, set[int]]:
-        """Return, as a dict by node index, the set of delays (cycles) after which adders or final sums read the node.
+        """Return a dict from node index to the set of delays (cycles) after which adders or final sums read the node.
 
         Nodes that no sum needs have no entry.
         """

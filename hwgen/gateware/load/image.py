@@ -28,7 +28,7 @@ def words_of(layers: Sequence[Any]) -> list[int]:
 
 
 def fields_of(config: Any) -> dict[str, str]:
-    """Return a dict by path, such as ``compute.window.pad_value``, of a layer configuration's fields as texts."""
+    """Return a dict from path, such as ``compute.window.pad_value``, to a layer configuration's field as text."""
     return dict(_fields(config, ""))
 
 

@@ -98,7 +98,7 @@ class LoadedMemory(OnDevice):
 
 
 def writes_of(stores: Iterable[LoadedMemory]) -> wiring.Signature:
-    """Return an Amaranth signature with a write port for each loaded memory, by name, from the side of the writer."""
+    """Return an Amaranth signature of the writer's side: a write port per loaded memory, with the memory's name."""
     return wiring.Signature({store.name: Out(store.write) for store in stores})
 
 

@@ -61,7 +61,7 @@ class BiasedSums(ScalingPart):
 
     @property
     def reads(self) -> dict[str, int]:
-        """Dictionary by table (``bias``, ``left``): cycles from a beat of accumulators to the table's entry."""
+        """Dictionary from table (``bias``, ``left``) to the cycles from a beat of accumulators to the table's entry."""
         left = {"left": self.cycles - self.recipe.clamp - 1} if any(self.recipe.left) else {}
         return {"bias": 1 + self.parameters.tables_in_block_ram, **left}
 
