@@ -599,10 +599,7 @@ def _layers(network: Network) -> list[LayerPasses]:
 def _divided_by_frames(
     network: Network, layers: Sequence[LayerPasses], engine: EngineConfig, room: Room, frames: int
 ) -> tuple[Batch, tuple[list[LayerPasses], list[LayerPasses]]]:
-    """Return a pair: `Batch`; lists of layers computed frame by frame, and of layers computed for all frames at once.
-
-    The first list has the layers computed frame by frame, the second one the layers computed for all frames at once.
-    """
+    """Return a pair: `Batch`; lists of the layers computed frame by frame, and of those for all frames at once."""
     batch = batched(network, engine, layers, room, frames)
     by_frame = [layer for layer in layers if layer.step.name not in batch.together]
     of_all = [
@@ -635,10 +632,7 @@ def _by_part(
 
 
 def _allocate(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[PassAddresses], int]:
-    """Return a pair: list of each pass's `PassAddresses` (weights, parameters, tables), and the first free address.
-
-    Return the addresses of each pass, and the end address.
-    """
+    """Return a pair: list of each pass's `PassAddresses` (weights, parameters, tables), and the first free address."""
     data = []
     for task in (tiled_pass.task for tiled_pass in tiled_passes):
         sizes = [_weight_bytes(task, engine), _parameter_bytes(task)]

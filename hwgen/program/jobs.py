@@ -235,9 +235,9 @@ class Emitter:
     frames: int = 1
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    """List, by engine job, of the index of the job's pass (run of a layer through the array)."""
+    """List with the index of the pass (run of a layer through the array) of each engine job."""
     job_frames: list[int] = field(default_factory=list)
-    """List, by engine job, of its frame's index; the number of frames if it computes all frames."""
+    """List with the frame's index of each engine job; the number of frames if a job computes all frames."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
     """List of groups of passes (runs of layers through the array) whose jobs alternate, as tuples of pass indices."""
 
@@ -528,7 +528,7 @@ class _PassJobs:
         return self._team_rows(span, self._input_advance, self.task.height)
 
     def reads(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
-        """Return a list: for each map a tile reads, its row states and the indices of the blocks and rows read."""
+        """Return a list of pairs, one per map that a tile reads: its `_RowStates`, and the blocks and rows read."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
         count = blocks(task.channels)
         if task.channelwise:
@@ -704,7 +704,7 @@ class _PassJobs:
                 block_stride=location.block_bytes,
                 rows=rows,
                 words=words,
-                **self._divided_outputs(tile, row_stride, name),
+                **self._core_store_fields(tile, row_stride, name),
             ),
         }
 
@@ -739,7 +739,7 @@ class _PassJobs:
         loads = []
         for span in self.all.locations[edge].spans(tile.box_rows):
             words, rest = divmod((span[0] - tile.box_rows[0]) * step, pixels)
-            load = self._fetch_box(edge, source + first_block, count, tile, span)
+            load = self._box_load_fields(edge, source + first_block, count, tile, span)
             load |= {"x_base": (box.base + words) % self.engine.map_words, "x_first": rest}
             loads.append(load | {"wait_computed": wait, "x_plane": plane})
         return loads, box
@@ -770,11 +770,11 @@ class _PassJobs:
         position = roll.entry.base * pixels + (begin - roll.begin) * step
         roll.bottom = bottom
         edge, source = task.source
-        load = self._fetch_box(edge, source + block, count, tile, (begin, bottom))
+        load = self._box_load_fields(edge, source + block, count, tile, (begin, bottom))
         load |= {"x_base": position // pixels % self.engine.map_words, "x_first": position % pixels}
         return [load | {"wait_computed": wait, "x_plane": roll.plane}], roll.entry
 
-    def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile, span: Span) -> dict[str, int]:
+    def _box_load_fields(self, edge: str, block: int, count: int, tile: _Tile, span: Span) -> dict[str, int]:
         """Return, as a dictionary, the job fields that load input rows ``span`` of a tile into the map buffer."""
         location, (top, bottom), first_column = self.all.locations[edge], span, tile.box_columns[0]
         source = self.all.states_of(edge)
@@ -782,7 +782,7 @@ class _PassJobs:
         assert not source.left[region].any(), "rows are read that no job has computed"
         rows, words, row_step = self._loaded_rows(span), tile.box_width, self.task.row_step
         step = pitch(self.task, self.engine, words, tile.out_columns)
-        divided = self._divided_box(edge) | self._map_rows(
+        divided = self._core_load_fields(edge) | self._team_row_fields(
             (top // row_step, -(-bottom // row_step)),
             self._input_advance // row_step,
             -(-location.height // row_step),
@@ -804,7 +804,7 @@ class _PassJobs:
             "x_pitch_rest": step % self.engine.pixels,
         }
 
-    def _divided_box(self, edge: str, *, is_dealt: bool | None = None) -> dict[str, int]:
+    def _core_load_fields(self, edge: str, *, is_dealt: bool | None = None) -> dict[str, int]:
         """Return a dict of job fields that deal loaded map data to cores: by frame to teams, by channel within a team.
 
         ``is_dealt`` says whether the cores of a team get different blocks of 8 channels, and not copies of the same; by
@@ -818,7 +818,7 @@ class _PassJobs:
             fields |= {"x_teams": len(self.all.present), "x_team_stride": self.all.team_stride(edge)}
         return fields
 
-    def _map_rows(self, span: Span, advance: int, height: int, row_bytes: int) -> dict[str, int]:
+    def _team_row_fields(self, span: Span, advance: int, height: int, row_bytes: int) -> dict[str, int]:
         """Return a dict of job fields: each team of cores gets its own input rows, from the first team's (begin, end).
 
         ``row_bytes`` is the distance of rows in memory. ``x_height`` is absent if all rows lie in the map.
@@ -904,14 +904,14 @@ class _PassJobs:
         pixels, region = tile.pixels, (slice(block, block + count), self._operand_rows(tile))
         rows, words, key = tile.pixel_rows, tile.out_columns, object()
         row, column = tile.rows[0], tile.columns[0]
-        divided = self._divided_box(edge, is_dealt=True)
+        divided = self._core_load_fields(edge, is_dealt=True)
         if self.task.reads_pixel:
             pixels = rows = words = 1
             row, column, key = 0, 0, (self.pass_index, self.all.frame, item.fold)
             if (entry := self.all.addends.find(key)) is not None:
                 return entry
         else:
-            divided |= self._map_rows(tile.rows, self.task.rows, self.split.total_rows, location.row_bytes)
+            divided |= self._team_row_fields(tile.rows, self.task.rows, self.split.total_rows, location.row_bytes)
         entry, wait = self.all.addends.add(key, self._core_blocks(item) * pixels)
         assert not source.left[region].any(), "rows are read that no job has computed"
         if words == location.width and location.joins_rows and "x_height" not in divided:
@@ -937,7 +937,7 @@ class _PassJobs:
         return entry
 
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Allocation]:
-        """Add loads of the layer's lookup tables, unless the engine holds them; return a list of their allocations.
+        """Add loads of the layer's lookup tables, unless the engine holds them; return a list with each `Allocation`.
 
         A job loads either parameters or tables.
         """
@@ -1071,11 +1071,11 @@ class _PassJobs:
                 block_stride=location.block_bytes,
                 rows=rows,
                 words=words,
-                **self._divided_outputs(tile, row_stride, name),
+                **self._core_store_fields(tile, row_stride, name),
             ),
         }
 
-    def _divided_outputs(self, tile: _Tile, row_stride: int, edge: str) -> dict[str, int]:
+    def _core_store_fields(self, tile: _Tile, row_stride: int, edge: str) -> dict[str, int]:
         """Return a dict of job fields that place each core's outputs in memory; empty for an engine of one core."""
         if not self.engine.has_cores:
             return {}

@@ -67,7 +67,7 @@ class Unfold:
         return replace(source, channels=channels, height=self.height, width=self.width)
 
     def apply(self, frame: np.ndarray, integer_type: IntegerType) -> np.ndarray:
-        """Return the values ``(C, H, W)`` of a feature map as an unfolded map's values."""
+        """Return an array: the values ``(C, H, W)`` of a feature map, rearranged as the unfolded map's values."""
         height, width = frame.shape[1:]
         row = np.arange(self.height)[:, None] * self.row_step + np.arange(self.rows) - self.top
         column = np.arange(self.width)[:, None] * self.column_step + np.arange(self.columns) - self.left

@@ -162,7 +162,7 @@ def _network_to(
 
 
 def _part_warning(whole: ImportWalk, part: ModelPart) -> str:
-    """Return the warning that only a part of a model is built, with its share of MACs and the first obstacle."""
+    """Return a warning (text) that only a part of a model is built, with its share of MACs and the first obstacle."""
     first, *others = whole.ledger.texts()
     more = f" (and {len(others)} other reasons)" if others else ""
     tensors = " and ".join(map(repr, part.tensors))

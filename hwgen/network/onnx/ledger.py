@@ -58,16 +58,11 @@ class Ledger:
         self.host_before: list[onnx.NodeProto] = []
         """List of nodes that the host runs on the model's float input, before the first integer tensor."""
         self.starts_after: dict[int, str] = {}
-        """Dictionary from the ``id`` of a node that starts a new map to the refused operator (text) that its input is
-        from.
-
-        The keys are the ``id`` of the nodes that start the maps.
-        """
+        """Dictionary from a map-starting node's ``id`` to the refused operator (text) that gives the node's input."""
         self.host_after: set[int] = set()
         """Set of the ``id`` of each node that the host runs after the last integer tensor."""
         self.float_origins: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Dictionary by node ``id`` of pairs: node whose floats its output holds (or ``None``), and name of their map's
-        layer.
+        """Dictionary by node ``id`` of pairs: node whose floats its output holds, and name of their map's layer.
 
         The node is ``None`` if the output is quantised, and the layer's name if an input of the model is before it.
         """

@@ -50,7 +50,7 @@ class Rest:
 
 
 def rest_after(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
-    """Return a `Rest`: nodes for the host, between the tensors ``maps``, where the hardware can end, and the outputs.
+    """Return the `Rest`: nodes for the host from the tensors ``maps``, where the hardware can end, to the outputs.
 
     An input as integers counts only if the layers before these tensors read the same input.
     """
@@ -216,7 +216,7 @@ def _serialise_rest(
     ends: Mapping[str, OutputEnd],
     integers: Sequence[OutputEnd],
 ) -> bytes:
-    """Return the serialised ONNX model of the nodes that the host runs after the accelerator; may be empty."""
+    """Return, as bytes, the ONNX model of the nodes that the host runs after the accelerator; may be empty."""
     model, inputs, nodes, provided = walk.graph.model, [], [], set()
     unused = UnusedNames(model)
     for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):

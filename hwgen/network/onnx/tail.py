@@ -247,5 +247,5 @@ class TailSearch:
         return UnusedNames(self._graph.model)
 
     def cut(self, source: onnx.ValueInfoProto, nodes: Iterable[onnx.NodeProto]) -> bytes:
-        """Return the serialised ONNX model of the host's ``nodes`` between the input ``source`` and the output."""
+        """Return, as bytes, the ONNX model of the host's ``nodes`` between the input ``source`` and the output."""
         return self._graph.part("tail", nodes, [source], [self._info]).SerializeToString()

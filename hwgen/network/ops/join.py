@@ -215,7 +215,7 @@ class Add(LabelledJoin):
 
     @cached_property
     def _reals(self) -> np.ndarray:
-        """Unrounded float32 sums, in output LSBs, of all pairs of input integers, ``[a, b]``, both ascending."""
+        """Array of unrounded float32 sums (output LSBs) of all pairs of input integers, ``[a, b]``, both ascending."""
         (a, b), (of_a, of_b, result) = self.values, self.labels
         if self.fused:
             return qlinear_add(a[:, None], of_a, b[None], of_b, result)
@@ -223,7 +223,7 @@ class Add(LabelledJoin):
 
     @cached_property
     def table(self) -> np.ndarray:
-        """Output integer for each pair of input integers, int64 ``[a, b]``, both in ascending order."""
+        """Array of the output integer for each pair of input integers, int64 ``[a, b]``, both ascending."""
         reach = np.float32(1 << 16)  # beyond any output
         rounded = np.rint(np.clip(self._reals, -reach, reach)).astype(np.int64)
         return np.clip(rounded + self.zero_after, self.low, self.high)

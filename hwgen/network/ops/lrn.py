@@ -12,7 +12,7 @@ from hwgen.errors import ConfigError
 from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Number of float32 values from a threshold of LRN's base (`Falls`) on, among which the output can still be unchanged.
+#: Number of float32 bases, starting at a threshold of LRN (`Falls`), where an output may not have dropped yet.
 RIPPLE = 32
 
 #: Number of significant bits of a float32 number.

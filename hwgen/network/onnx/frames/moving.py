@@ -138,7 +138,7 @@ def _check_one_frame(operands: FrameOperands, lists: Sequence[Sequence[int]], va
 def _fitting(
     position: Frames, shape: Sequence[int], target: Sequence[int], count: int, *, copies: bool
 ) -> list[tuple[Frames, list[int]]]:
-    """Return a list of pairs for ``count`` frames after a Reshape to ``target``: a possible place, and the other sizes.
+    """Return a list of pairs for ``count`` frames after a Reshape to ``target``: possible `Frames`, and other sizes.
 
     Parameters
     ----------
