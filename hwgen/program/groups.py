@@ -766,7 +766,7 @@ def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocat
 
 
 def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[str]]) -> list[str]:
-    """Return a list of maps between layers that a ring of rows can hold: read in row order, only by these layers.
+    """Return a list of names of maps between layers that a ring of rows can hold: only these read them, row by row.
 
     Layers have one pass each.
     """

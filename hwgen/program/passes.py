@@ -495,7 +495,7 @@ class _LayerRule:
     """Rule for one layer type on the engine: makes a layer's passes, or fuses it onto another layer's pass."""
 
     passes: Callable[..., tuple[Pass, ...]]
-    """Function from a layer and its input maps' names to a tuple: each `Pass` of the layer through the array."""
+    """Function from a layer and its input maps' names to a tuple of each `Pass` of the layer through the array."""
     scratch: Callable[[Any], dict[str, FeatureMap]] = _no_scratch
     """Function that returns a dictionary by name of each scratch `FeatureMap` that a layer's passes exchange."""
     in_parts: Callable[[Any], bool] = lambda op: False
@@ -509,7 +509,7 @@ class _LayerRule:
     needs_whole_map: bool = True
     """Whether a layer of this type can only be fused onto a pass that computes all pixels of its map."""
     wide_passes: Callable[..., tuple[Pass, ...]] | None = None
-    """Function that returns a tuple: a layer's `Pass` each, for maps of more than 8 bits; ``None`` if none."""
+    """Function that returns a tuple of each `Pass` of a layer for maps of more than 8 bits; ``None`` if none."""
     has_wide_outputs: bool = False
     """Whether the output can have more than 8 bits, and the inputs not."""
     needs_fixed_unit: Callable[[Any], bool] = lambda op: False

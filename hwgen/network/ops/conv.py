@@ -110,7 +110,7 @@ class Conv(Op):
 
     @property
     def product_range(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pair: minimum and maximum sum of the products of each output channel over any map, int64 ``(M,)``."""
+        """Pair of int64 arrays ``(M,)``: minimum and maximum sum of an output channel's products, for any input map."""
         positive, negative = self.signed_sums
         below, above = (end - self.input.zero_point for end in self.input.type.ends)
         return positive * below + negative * above, positive * above + negative * below

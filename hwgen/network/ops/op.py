@@ -269,7 +269,7 @@ class Op(ABC):
         return min(max(first, 0), limit), min(max(last, 0), limit)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return the half-open range (a pair) of rows (axis 0) or columns (1), padding included, that outputs read.
+        """Return the half-open range (a pair) of rows (axis 0) or columns (1), with padding, that ``begin:end`` read.
 
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included.
         """
