@@ -85,7 +85,7 @@ class _CompiledLater(_Compiled):
             _CompiledLater.interpreted_s += time.process_time() - begin
 
     def _is_worth_compiling(self, events: int) -> bool:
-        """Return whether a call for ``events`` events is faster compiled, compilation included, than interpreted."""
+        """Return whether to run machine code: for many events, after long interpretation, or if it exists already."""
         short = events <= MAX_INTERPRETED_EVENTS and _CompiledLater.interpreted_s < MAX_INTERPRETED_S
         return not short or "machine_code" in vars(self) or self._is_on_disk
 

@@ -445,7 +445,7 @@ class CoreSchedule:
 
     @property
     def groups(self) -> np.ndarray:
-        """Cycles of the array's first and last step for each pixel group (one output pixel per lane), ``(n, 2)``."""
+        """Int64 array ``(n, 2)``: cycles of the array's first and last step for each group (one pixel per lane)."""
         return self.tables.groups[: self._state_entry("num_groups")]
 
     def offer_compute(self, cycle: int) -> None:

@@ -239,7 +239,7 @@ class RowCut:
         raise UnsettledError
 
     def is_stuck(self, system: System) -> bool:
-        """Return whether a deadlock of the shortened schedule is a deadlock of the whole schedule, too."""
+        """Return whether a deadlock of the shortened schedule is early enough to be one of the whole schedule, too."""
         return all(
             system.reached(key) < self.strips[key].cut + self.zone * self.strips[key].period for key in system.circle()
         )

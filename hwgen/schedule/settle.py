@@ -138,7 +138,7 @@ class System:
     def _set_waits(self, waits: list[Wait]) -> None:
         """Write all constraints into tables for the compiled loops, sorted by the sequence that waits."""
         self._order = sorted(range(len(waits)), key=lambda index: self.sequence_index[waits[index].target])
-        #: Row of the table ``_waits`` for each wait, by its index in ``waits``.
+        #: Dictionary from a wait's index in ``waits`` to its row in the table ``_waits``.
         self._rows = {index: row for row, index in enumerate(self._order)}
         rows, tables, delays, table_index = [], [], [], 0
         for wait in (waits[index] for index in self._order):

@@ -219,7 +219,7 @@ class Schedule:
         return Rows(self.config.layers[layer].output.height, row_rates[entries + layer])
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return a dict by key of a stream's event sequences (beats leave a FIFO, are accepted): (events, gap).
+        """Return a dict from the keys of a stream's event sequences (left a FIFO, accepted) to (beats per frame, gap).
 
         Without a Regroup (width converter) the reader accepts the beats as they leave the FIFO: one sequence.
         """
@@ -542,7 +542,7 @@ class Schedule:
         return np.array([-(-(cycles[-1] - cycles[-1 - window]) // max(window, 1)) for cycles in ends])
 
     def falls_behind(self, paces: Times | int) -> bool:
-        """Return whether a stream takes, in the long run, more cycles per frame than its given pace allows.
+        """Return whether a stream takes more cycles per frame than its given pace, judged by its last frames.
 
         A layer falls behind in one of two cases. Each of its last frames takes longer than the pace. Or its largest
         delay against the pace in the last frames exceeds the largest delay in as many frames before. At a pace of 49 a
@@ -664,7 +664,7 @@ def _steady_cycles(config: AcceleratorConfig, frames: int | None, kept: int | No
 
 
 def has_settled(schedule: Schedule) -> bool:
-    """Return whether the interval of a solved schedule has been equal for `enough_frames` and stays so."""
+    """Return whether a solved schedule has enough frames, and an equal interval between the last of them."""
     cycles = schedule.cycles
     enough = enough_frames(schedule.config, cycles)
     distances = np.diff(schedule.frame_ends)[1 - enough :]

@@ -332,7 +332,7 @@ def one_frame(config: AcceleratorConfig) -> Timeline | None:
 
 
 def _extend_to_steady_state(config: AcceleratorConfig, frames: int) -> Timeline:
-    """Return a `Timeline` of at least ``frames`` frames, with more frames until the layers are in the steady state.
+    """Return a `Timeline` of at least ``frames`` frames, with more until its end is steady or a limit is reached.
 
     The number of frames and events is limited.
     """
@@ -354,7 +354,7 @@ MIN_BUFFERS = 4
 
 
 def with_fewer_rows(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
-    """Return an `AcceleratorConfig` for a map of fewer rows, to save time; ``None`` if that would not save much.
+    """Return an `AcceleratorConfig` for a map of fewer rows, to save time; ``None`` if no lower map is possible.
 
     ``None`` as well if a layer works in tiles, or the layers do not form a chain.
 
@@ -380,7 +380,7 @@ def with_fewer_rows(config: AcceleratorConfig, events: int) -> AcceleratorConfig
 
 
 def _tall_enough(config: AcceleratorConfig) -> bool:
-    """Return whether the maps of an accelerator with fewer rows still have enough rows to show the steady state."""
+    """Return whether the output has at least `MIN_ROWS` rows, and each input `MIN_BUFFERS` times its line buffer's."""
     return config.output.height >= MIN_ROWS and all(
         layer.window.input.height >= MIN_BUFFERS * layer.window.rows for layer in config.layers
     )

@@ -441,7 +441,7 @@ def _number(cell: Cell, port: str) -> int:
 
 
 def _decided(cell: Cell) -> bool | None:
-    """Return a comparison's result as a bool if it is equal for all values of its operands; otherwise ``None``."""
+    """Return a comparison's result as a bool if the ranges of its operands decide it; otherwise ``None``."""
     ranges = []
     for port in "AB":
         sig = cell.ports[port]
@@ -717,7 +717,7 @@ def distinct(arms: Sequence[tuple[Sig, tuple[str, ...], Sig | Multiplexer]]) -> 
 
 
 def _complete(switch: Switch) -> bool:
-    """Return whether the cases of a switch statement cover every value of its tested signal, of at most 16 bits."""
+    """Return whether the cases of a switch statement list every value of its tested signal, of at most 16 bits."""
     bits = width_of(switch.test)
     patterns = {pattern for patterns, _ in switch.cases for pattern in patterns}
     return bits <= 16 and not any("-" in pattern for pattern in patterns) and len(patterns) == 1 << bits

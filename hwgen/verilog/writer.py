@@ -134,5 +134,5 @@ def _has_cycle(netlist: Any) -> bool:
 
 
 def _node(net: Any) -> int:
-    """Return an integer for the node of the dependency graph that drives a net: a cell, or a net connected late."""
+    """Return the graph node that drives a net: a cell's index, or the net's negative number if it is connected late."""
     return net if net.is_late else net >> 16

@@ -101,7 +101,7 @@ class BitDependencies:
         return "".join(value if value in ("0", "1") else "x" for value in reversed(values))
 
     def support(self, bits: Iterable[Any], *, registers: bool) -> set[Any]:
-        """Return the set of all bits that ``bits`` depend on: in the same cycle, or, with ``registers``, in any."""
+        """Return a set: ``bits``, and all bits that they depend on in the same cycle or, with ``registers``, in any."""
         edges = self._ever if registers else self._now
         seen, ahead = set(bits), list(bits)
         while ahead:

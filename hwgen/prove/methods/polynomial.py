@@ -102,7 +102,7 @@ class Polynomial:
             yield Polynomial({bits: value for bits, value in terms.items() if value})
 
     def is_multiple(self, modulus: int) -> bool:
-        """Return whether the value is a multiple of ``modulus / ONE`` for all values of the bits."""
+        """Return whether all coefficients, and so the value for all bits, are multiples of ``modulus / ONE``."""
         known = not self.modulus or self.modulus >= modulus
         return known and all(value % modulus == 0 for value in self.terms.values())
 

@@ -161,7 +161,7 @@ class Words:
         }
 
     def holds(self, bit: Bit) -> bool:
-        """Return whether a bit is 1 in every run, proved as an equation of words or an "or" of equations."""
+        """Return whether equations of words, or an "or" of such equations, prove that a bit is 1 in every run."""
         if bit == "1":
             return True
         name, index = self._drivers.get(bit, ("", 0))
@@ -173,7 +173,7 @@ class Words:
         return cell_type == "$eq" and self.are_equal(connections["A"], connections["B"])
 
     def are_equal(self, one: Sequence[Bit], other: Sequence[Bit]) -> bool:
-        """Return whether two numbers of equal width, given as nets, are equal in every run, by polynomials."""
+        """Return whether polynomials prove that two numbers of equal width, given as nets, are equal in every run."""
         if len(one) != len(other):
             return False
         modulus = ONE << len(one)
@@ -521,7 +521,7 @@ class Words:
         return Reading(self._replace_bits(one.value.plus(other.value)), one.low + other.low, one.high + other.high)
 
     def _exclusive_choices(self, name: str, cycle: int) -> list[Polynomial]:
-        """Return a list of a multiplexer's selection bits as polynomials; it is an error unless at most one is 1.
+        """Return a list of a multiplexer's selection bits as polynomials; ArithmeticError if two might be 1 at once.
 
         Raises
         ------
