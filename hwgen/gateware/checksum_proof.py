@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "BITS", "ChecksumUnit", "crc_function", "obligations"]
-
-
 #: Width of the checksum, in bits.
 BITS = 32
 _POLYNOMIAL = 0xEDB88320

@@ -13,8 +13,6 @@ from amaranth import Module
 from hwgen.devices import Device
 from hwgen.gateware.component import AnyConfig, ConfiguredComponent
 
-__all__ = ["Modelled", "Part", "Primitive", "TwoCircuits"]
-
 
 class Part(ConfiguredComponent[AnyConfig]):
     """Base class of components whose circuit follows from class and configuration; equal ones share one circuit.

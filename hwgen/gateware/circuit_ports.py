@@ -8,8 +8,6 @@ from hwgen.devices import DEFAULT, Device
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.stream import BeatFormat, Order, Port
 
-__all__ = ["Config", "device_of", "error_ports", "input_ports", "output_ports", "tied_ports"]
-
 
 class Config(Protocol):
     """Protocol of configurations of components with feature map streams: name, beat formats and pixel orders."""

@@ -12,8 +12,6 @@ from amaranth.lib import wiring
 from hwgen import frozen
 from hwgen.devices import DEFAULT, Device, Memories
 
-__all__ = ["AnyConfig", "ConfiguredComponent", "ForDevice", "HasWindow", "OnDevice"]
-
 AnyConfig = TypeVar("AnyConfig")
 
 

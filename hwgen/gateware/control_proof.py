@@ -15,8 +15,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, delayed
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["ControlModel", "arithmetic_model", "claims_vary", "contract_obligations", "finish_model", "window_model"]
-
 
 @dataclass(frozen=True)
 class ControlModel:

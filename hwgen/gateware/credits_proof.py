@@ -19,9 +19,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import since
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["obligations"]
-
-
 MAX_CYCLES = 60
 """Maximum number of cycles that a proof's example run (cover) waits until a FIFO is full; else it shows one write."""
 

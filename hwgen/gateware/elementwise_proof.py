@@ -27,9 +27,6 @@ from hwgen.obligations.observers import delayed
 from hwgen.obligations.pipelines import index_of, pipeline
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
-
-
 #: Width of the sums in the obligations' formulas, in bits, wider than every sum of two table entries.
 _WIDE = 64
 

@@ -12,8 +12,6 @@ from hwgen.obligations.observers import balance, counter, marked, probed, regist
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams
 
-__all__ = ["PROOFS", "counter_facts", "counters", "obligations"]
-
 MAX_COVERED = 64
 """Maximum number of stored beats in a FIFO proof's cover statement, because its run is searched cycle by cycle."""
 

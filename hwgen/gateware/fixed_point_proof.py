@@ -27,8 +27,6 @@ from hwgen.obligations.observers import delayed
 from hwgen.obligations.pipelines import index_of, pipeline
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS"]
-
 #: Maximum width in bits of an operand whose product with constants is proved.
 _MAX_BITS = 8
 

@@ -25,8 +25,6 @@ from hwgen.obligations.observers import delayed
 from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "of_float_join", "of_float_sum"]
-
 
 @dataclass(frozen=True)
 class _Addend:

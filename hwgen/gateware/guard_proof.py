@@ -13,8 +13,6 @@ from hwgen.obligations.observers import register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams, rules, waits
 
-__all__ = ["PROOFS", "obligations", "packet_ports"]
-
 _SENT, _TAKEN = "(o__valid & o__ready)", "(i__valid & i__ready)"
 
 

@@ -16,8 +16,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, delayed
 from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(config: JoinConfig, site: Site) -> list[Obligation]:
     """Return a list of obligations of a join: it outputs its input beats' values, and starts as soon as it can."""

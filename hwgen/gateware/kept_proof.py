@@ -12,8 +12,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import delayed, probed, register
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["CYCLES", "obligation"]
-
 CYCLES = 1 + LATENCY
 """Number of cycles from a step's input until the stored word that the step uses is at the component's output."""
 

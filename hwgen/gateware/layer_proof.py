@@ -31,8 +31,6 @@ from hwgen.obligations import resets
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "of_finish", "proofs"]
-
 
 def of_finish(layer: LayerConfig, site: Site) -> list[Obligation]:
     """Return a list of obligations of a layer's requantiser or bias adder: its outputs, and its index of the beat."""

@@ -20,8 +20,6 @@ from hwgen.obligations.observers import counter, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
-__all__ = ["PROOFS", "frame_range", "max_frames", "obligations"]
-
 
 def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
     """Return a list of proof obligations of a line buffer; empty if each of its banks consists of several memories."""

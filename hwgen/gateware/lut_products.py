@@ -16,8 +16,6 @@ from hwgen.gateware.lookup import delayed
 from hwgen.gateware.multipliers import DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.lut_multiplier import DotOperands
 
-__all__ = ["LutProducts", "LutProductsConfig"]
-
 
 @dataclass(frozen=True)
 class LutProductsConfig:

@@ -18,8 +18,6 @@ from hwgen.obligations.observers import delayed
 from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Site
 
-__all__ = ["instances", "model", "of_convolution", "of_products"]
-
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
     """Return a list of obligations of a convolution's dot products in LUTs, one per Verilog module that differs."""

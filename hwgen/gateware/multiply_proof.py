@@ -24,8 +24,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "connections", "is_mixed", "of_chains", "of_convolution"]
-
 
 def is_mixed(config: MultiplyConfig) -> bool:
     """Return whether a convolution lacks a proof: it accumulates constant LUT products and DSP products over cycles."""

@@ -10,8 +10,6 @@ from functools import cache
 from importlib import resources
 from itertools import count
 
-__all__ = ["MAX_IDENTIFIER_LENGTH", "file_name", "identifier", "identifiers", "instance_names", "unique"]
-
 _WRAPPER_NAMES = re.compile(
     "axi|axi_shell(_.*)?|link|link_(check|checksum|input_repack|output_repack|receiver|transmitter)(_.*)?|loading|"
     "serial|tb",

@@ -11,8 +11,6 @@ from typing import TypeVar
 from amaranth.hdl import Value
 from amaranth.hdl._ast import Operator, Part, Slice, SwitchValue  # type: ignore[attr-defined]  # not in the stubs
 
-__all__ = ["chosen_name", "named"]
-
 _MARK = "named:"
 T = TypeVar("T")
 

@@ -28,8 +28,6 @@ from hwgen.obligations.observers import counter, delayed, probed, register
 from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PROOFS", "of_max_pool", "of_running_sum", "of_sum"]
-
 
 @dataclass(frozen=True)
 class _Tree:

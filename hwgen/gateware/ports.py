@@ -13,8 +13,6 @@ from amaranth.utils import ceil_log2
 
 from hwgen.devices import Device
 
-__all__ = ["ram", "read_port", "write_port"]
-
 
 def ram(device: Device, shape: Any, depth: int, where: str | None = None) -> memory.Memory:
     """Return an Amaranth memory of ``depth`` zeroed words, in RAM of kind ``where``: ``lut``, ``block`` or ``ultra``.

@@ -24,8 +24,6 @@ from hwgen.gateware.multipliers import Multiplier
 from hwgen.gateware.naming import named
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
-__all__ = ["Chains", "ProductSums", "chain_name", "dots_name"]
-
 Operands = dict[tuple[int, int], Value]
 """Type of a map from (chain, position in the chain) to the activation operand there, delayed for its position."""
 

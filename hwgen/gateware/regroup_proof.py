@@ -11,8 +11,6 @@ from hwgen.obligations.observers import balance, counter, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values, of_streams, rules, waits
 
-__all__ = ["PROOFS", "obligations"]
-
 MAX_PIXELS = 7
 """Maximum number of pixels inside a width converter that the proof's observer can count."""
 

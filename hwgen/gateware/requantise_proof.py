@@ -17,8 +17,6 @@ from hwgen.obligations.observers import delayed
 from hwgen.obligations.pipelines import index_of, pipeline
 from hwgen.obligations.site import Site
 
-__all__ = ["float32", "of_requantiser"]
-
 
 def of_requantiser(
     config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int]] | None = None

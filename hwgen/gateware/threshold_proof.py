@@ -17,9 +17,6 @@ from hwgen.obligations.observers import counter, delayed
 from hwgen.obligations.pipelines import index_of, pipeline
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["of_bias", "of_index", "of_threshold"]
-
-
 Beats = Sequence[Sequence[int]]
 """Type of a pixel's beats, a sequence with each beat's channel indices, lane 0 first."""
 

@@ -12,8 +12,6 @@ from hwgen.obligations.observers import counter, register, since
 from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import bits_of_values
 
-__all__ = ["PROOFS", "beats_left", "obligations"]
-
 
 def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
     """Return a list of obligations of a layer's serialiser: no overwritten result, and order and values of its beats.

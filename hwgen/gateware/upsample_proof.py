@@ -14,8 +14,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, delayed
 from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
     """Return a list of each `Obligation` of upsampling: values and order of its pixels, and no idle cycle."""

@@ -11,8 +11,6 @@ from hwgen.gateware.arithmetic.shares import MAX_BITS
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import by_bits
 
-__all__ = ["PairTables", "ValueTables"]
-
 
 class ValueTables(Weightless):
     """Base class of configurations of elementwise lookups, which have one table per input map.

@@ -17,8 +17,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old, stages
 from hwgen.obligations.site import Site
 
-__all__ = ["of_memories", "weights_of"]
-
 
 def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
     """Return a list of obligations that a convolution's weight memories store its weights and are read in time."""

@@ -8,8 +8,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:
     """Return a list with the obligation that a global pool's reader passes each beat on once, with the right marks."""

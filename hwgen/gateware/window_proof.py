@@ -16,22 +16,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, kept, probed, register, stages
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = [
-    "Condition",
-    "WindowFacts",
-    "IN_PIECES",
-    "Counts",
-    "has_tap",
-    "in_range",
-    "marked_word",
-    "steps",
-    "tap_asserts",
-    "token_beat",
-    "token_words",
-    "word_marks",
-]
-
-
 #: Dictionary from "" (all obligations) to the reason why buffers with a memory in several pieces are not proved.
 IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are simulated"}
 

@@ -21,17 +21,6 @@ from hwgen.obligations.modules import VerilogModule
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = [
-    "PROOFS",
-    "accelerator_parts",
-    "layer_names",
-    "of_accelerator",
-    "of_domain",
-    "of_layer",
-    "of_layer_streams",
-    "stream_wires",
-]
-
 #: Names of the fields of a port that writes a memory at run time.
 _FIELDS = ("enable", "address", "data")
 

@@ -12,8 +12,6 @@ from typing import Any
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 
-__all__ = ["composition", "domain_wires", "has_port", "logic", "wired"]
-
 
 def domain_wires(site: Site) -> dict[str, str]:
     """Return a dict from an instance's clock or reset port to the module's port that must drive it."""

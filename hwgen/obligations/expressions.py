@@ -8,19 +8,6 @@ from typing import Any
 from amaranth import Shape
 from amaranth.lib import data
 
-__all__ = [
-    "choice",
-    "field_bits",
-    "field_wires",
-    "in_circle",
-    "literal",
-    "part",
-    "repeated",
-    "signed_number",
-    "table",
-    "value_of",
-]
-
 Fields = data.Layout | Mapping[Any, data.Field]
 """Type of a payload's fields: an Amaranth layout, or a mapping from field name to Amaranth field."""
 

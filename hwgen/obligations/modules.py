@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["RESETS", "SYNTHESIS", "Declared", "VerilogModule", "declared_names", "modules_of"]
-
 #: Suffix of the name that `modules_of` gives a module's text for synthesis, if there is another for simulation.
 SYNTHESIS = "_synthesis"
 

@@ -10,8 +10,6 @@ from typing import Any
 from hwgen.errors import ConfigError
 from hwgen.fields import Entries, entry, written
 
-__all__ = ["FORMAT", "SUFFIX", "Obligation", "read", "write"]
-
 #: Version number, an integer, of the format of ``NAME.proofs.json`` files.
 FORMAT = 1
 #: Suffix of the names of files with proof obligations.

@@ -7,21 +7,6 @@ from typing import Any
 
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = [
-    "age",
-    "balance",
-    "counter",
-    "delayed",
-    "is_old",
-    "kept",
-    "marked",
-    "patience",
-    "probed",
-    "register",
-    "since",
-    "stages",
-]
-
 
 def age(cycles: int) -> list[str]:
     """Return a list of Verilog lines: a counter ``age`` of cycles since the last reset, which stops at ``cycles``."""

@@ -9,8 +9,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, is_old
 from hwgen.obligations.site import Site
 
-__all__ = ["index_of", "pipeline"]
-
 
 def index_of(site: Site, signal: str, bits: int) -> tuple[str, dict[str, int]]:
     """Return a pair: name of a beat's index signal, and a dict of the free input (bits by name) if it is missing.

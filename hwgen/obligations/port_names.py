@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["name_of_fields", "name_of_slice"]
-
 
 def name_of_fields(signal: str, fields: Sequence[str]) -> str:
     """Return the name of the emitted port that carries some adjacent fields of a signal, given lowest first."""

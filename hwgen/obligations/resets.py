@@ -12,8 +12,6 @@ from typing import Any
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 
-__all__ = ["obligations", "of_arithmetic"]
-
 
 def obligations(config: Any, site: Site) -> list[Obligation]:
     """Return a list with the `Obligation` that a reset restores a component's registers; empty without a reset."""

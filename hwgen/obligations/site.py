@@ -15,9 +15,6 @@ from hwgen.obligations.modules import SYNTHESIS, VerilogModule, declared_names
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.port_names import name_of_fields, name_of_slice
 
-__all__ = ["Carrier", "Kind", "Proofs", "Site", "bits_for"]
-
-
 #: Pattern of a hierarchical signal path (``INSTANCE.SIGNAL``) in a Verilog expression of an obligation.
 _PATH = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)+")
 #: Pattern of a name in a Verilog expression; not a word of Verilog such as the ``b`` of ``1'b0`` or ``$signed``.

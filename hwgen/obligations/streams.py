@@ -8,8 +8,6 @@ from typing import Any
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 
-__all__ = ["bits_of_values", "held", "no_path", "of_streams", "rules", "waits"]
-
 
 def of_streams(config: Any, site: Site, without: str = "") -> list[Obligation]:
     """Return a list of handshake obligations, two per output stream: beats stay until accepted, and no path from ready.

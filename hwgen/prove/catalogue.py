@@ -58,8 +58,6 @@ from hwgen.obligations.modules import VerilogModule, modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["CATALOGUE", "obligations", "of_component", "proofs", "proofs_of", "reasons_of", "sites"]
-
 #: Dictionary from class of configuration to its `Proofs`. To add some, write a file with ``PROOFS``, and a line here.
 CATALOGUE: dict[type, Proofs] = {
     **guard_proof.PROOFS,

@@ -14,8 +14,6 @@ from typing import Any
 from hwgen.obligations.modules import SYNTHESIS, VerilogModule
 from hwgen.obligations.obligation import Obligation
 
-__all__ = ["FUNCTIONAL", "UNKNOWN", "CoveredInstance", "coverage", "is_functional"]
-
 #: Set of the kinds (names) of obligations that state which values or beats leave a component.
 FUNCTIONAL = frozenset(
     (

@@ -20,8 +20,6 @@ from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
-__all__ = ["Proof", "check_traces", "discharge", "discharge_one", "selected", "write_traces"]
-
 _ENTRY = "verdict.json"
 
 

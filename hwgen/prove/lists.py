@@ -17,8 +17,6 @@ from hwgen.prove.methods import structure
 from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.wrapper import Wrapped, wrapped
 
-__all__ = ["ObligationList", "coverage_of", "read_lists", "obligations_of"]
-
 _HELP = "build the design again"
 
 

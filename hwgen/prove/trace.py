@@ -16,8 +16,6 @@ from hwgen.prove import tools
 from hwgen.prove.methods.translation import to_formulas
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["BENCH", "WAVEFORM", "files"]
-
 WAVEFORM, BENCH = "trace.vcd", "replay.v"
 """Names of a trace's files: the waveform, and the test bench with the wrapper and its modules."""
 _WITNESS = "trace.yw"

@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["RESULTS", "Deadline", "Verdict"]
-
 #: Results of a proof: ``proved``; ``refuted``, with a run that shows it; ``vacuous``, if no run reaches the cover; and
 #: ``undecided``.
 RESULTS = ("proved", "refuted", "vacuous", "undecided")

@@ -12,8 +12,6 @@ from hwgen.errors import InputError
 from hwgen.obligations.modules import VerilogModule, declared_names
 from hwgen.obligations.obligation import Obligation
 
-__all__ = ["COVER", "PROOF", "Wrapped", "wrapped"]
-
 PROOF, COVER = "proof", "cover_reached"
 """Names of the wrapper modules: with the property, and with the claim that the cover is never reached."""
 

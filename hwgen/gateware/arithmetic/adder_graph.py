@@ -27,8 +27,6 @@ from hwgen.devices import Device
 from hwgen.gateware.arithmetic.ternary_adder import TernaryAdderConfig
 from hwgen.gateware.cost import Cost, constant_adder_luts, trailing_zeros
 
-__all__ = ["AdderGraph", "Operand", "Term"]
-
 #: Maximum number of operands of an adder.
 ARITY = 3
 #: Maximum width of a sum, in bits, that Yosys computes without a carry chain.

@@ -12,8 +12,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.circuit_forms import Primitive
 from hwgen.gateware.cost import Cost
 
-__all__ = ["DIGIT_BITS", "BoothRow", "BoothRowConfig"]
-
 #: Number of bits of the multiplier that make a Booth digit: two, and the upper bit of the digit below.
 DIGIT_BITS = 3
 

@@ -18,9 +18,6 @@ from hwgen.obligations.observers import delayed, is_old
 from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Carrier, Proofs, Site
 
-__all__ = ["PROOFS", "of_bound", "of_scale"]
-
-
 _TOTAL_BITS = BIAS_BITS + 1
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
 _LOW_BITS = 7

@@ -19,8 +19,6 @@ from collections.abc import Iterator, Sequence
 
 from hwgen.gateware.arithmetic.adder_graph import ARITY, AdderGraph, Term
 
-__all__ = ["shared_terms"]
-
 #: Number of operands per search for pairs of terms that sums share.
 GROUP = 9
 #: Estimate of how much wider an adder in a sum's tree is than an operand, in bits.

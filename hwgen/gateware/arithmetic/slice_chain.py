@@ -16,8 +16,6 @@ from hwgen.gateware.circuit_forms import Primitive
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.lookup import delayed
 
-__all__ = ["SliceChain", "SliceChainConfig"]
-
 #: Maximum number of registers that a slice has before an operand of its multiplier.
 MAX_REGISTERS = 2
 

@@ -13,8 +13,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.circuit_forms import Primitive
 from hwgen.gateware.cost import Cost
 
-__all__ = ["TernaryAdder", "TernaryAdderConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TernaryAdderConfig:

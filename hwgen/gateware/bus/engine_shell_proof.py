@@ -5,8 +5,6 @@ from __future__ import annotations
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.obligations.site import Proofs
 
-__all__ = ["PROOFS"]
-
 PROOFS = {
     EngineShellConfig: Proofs(
         components=lambda shell: {"registers": shell.bank},

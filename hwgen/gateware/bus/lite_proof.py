@@ -12,8 +12,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import held, no_path
 
-__all__ = ["PROOFS", "obligations", "write_lines"]
-
 _MAX_OPEN = 7
 """Maximum number of bus accesses in progress that the proof's observer can count."""
 

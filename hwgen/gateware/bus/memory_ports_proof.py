@@ -5,8 +5,6 @@ from __future__ import annotations
 from hwgen.gateware.bus.memory_ports import MemoryPortsConfig
 from hwgen.obligations.site import Proofs
 
-__all__ = ["PROOFS"]
-
 _SIMULATED = "bursts of all kinds over ports with random stalls are simulated"
 
 PROOFS = {MemoryPortsConfig: Proofs(reasons={"": _SIMULATED, "*": _SIMULATED})}

@@ -13,8 +13,6 @@ from hwgen.obligations.observers import balance, kept, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(config: RepackConfig, site: Site) -> list[Obligation]:
     """Return a list of proof obligations ``occupancy``, ``tokens`` and ``progress`` of a width converter at a bus."""

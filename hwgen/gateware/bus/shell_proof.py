@@ -21,8 +21,6 @@ from hwgen.obligations.observers import register
 from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import held, no_path
 
-__all__ = ["PROOFS", "obligations", "shell_parts"]
-
 
 def shell_parts(config: ShellConfig) -> dict[str, Any]:
     """Return a dict by instance name of a bus shell's component configurations: registers, guards, converters."""

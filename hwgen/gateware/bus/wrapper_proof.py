@@ -18,9 +18,6 @@ from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "WrapperUnit", "obligations", "wrapper_parts"]
-
-
 _SHELL = "shell"
 #: Constant values at inputs of the wrapped circuit that nothing drives, by port; 0 for all others.
 _CONSTANTS = {"weights_state__clear": 1}

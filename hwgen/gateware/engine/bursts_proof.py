@@ -10,8 +10,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import kept, register
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
     """Return a list of obligations of a burst generator: streams, burst boundaries and, with one core, word order."""

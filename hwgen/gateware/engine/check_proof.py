@@ -20,9 +20,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import kept, register, stages
 from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PROOFS", "CheckUnit", "MIN_GAP", "obligations"]
-
-
 #: Minimum number of cycles without a word between two jobs at the checker's input. The fetch unit keeps them.
 MIN_GAP = 3
 #: Depth of the k-induction, in cycles: as many as from a job's word to the verdict on a rule.

@@ -23,8 +23,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import balance, delayed, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PROOFS", "core_parts", "obligations"]
-
 
 def core_parts(config: CoreConfig) -> dict[str, Any]:
     """Return a dictionary of the configurations of the compute core's components that have proofs, by instance name."""

@@ -16,9 +16,6 @@ from hwgen.obligations.observers import balance, patience, probed, register
 from hwgen.obligations.site import Carrier, Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
-__all__ = ["PROOFS", "MAX_OUTSTANDING", "obligations"]
-
-
 #: Maximum number of drained jobs whose last word has not reached the output buffer yet.
 MAX_OUTSTANDING = 255
 

@@ -25,9 +25,6 @@ from hwgen.obligations.observers import register
 from hwgen.obligations.port_names import name_of_slice
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "of_core_wires", "of_engine", "of_memory_side"]
-
-
 _PARTS = ("valid", "ready", "payload")
 _EDGE = "always @(posedge clk)"
 #: Dictionary from AXI signal, without its channel, to a constant value (IHI 0022, A3 and A4): incrementing burst,

@@ -20,9 +20,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import balance, marked, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PROOFS", "PartQueueUnit", "fetch_parts", "obligations", "of_part_queue"]
-
-
 #: Emitted name of the fetch unit's port ``begin``, which starts a run; ``begin`` is a Verilog keyword.
 _BEGIN = "begin_"
 #: Index of the bit in a job's first word that marks the last job of a program.

@@ -21,9 +21,6 @@ from hwgen.obligations.observers import delayed, is_old
 from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "finish_parts", "of_map_product", "of_table_add"]
-
-
 _VALUE_BITS = 8
 
 

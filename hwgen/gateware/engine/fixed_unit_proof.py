@@ -5,8 +5,6 @@ from __future__ import annotations
 from hwgen.gateware.engine.fixed_unit import FixedUnitConfig
 from hwgen.obligations.site import Proofs
 
-__all__ = ["PROOFS"]
-
 _SIMULATED = "programs, whose products of wide values take too long to prove, are simulated"
 
 PROOFS = {FixedUnitConfig: Proofs(reasons={"": _SIMULATED, "*": _SIMULATED}, resets=False)}

@@ -21,8 +21,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import delayed, register
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
     """Return a list of obligations of the load unit: streams, burst boundaries, and the jobs that requests wait for."""

@@ -19,9 +19,6 @@ from hwgen.obligations.observers import register, stages
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
-__all__ = ["PROOFS", "map_memory_parts", "obligations"]
-
-
 #: Depth of the map memory's FIFO of write bursts that wait for their words.
 _BURSTS = 8
 

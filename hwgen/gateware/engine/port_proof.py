@@ -13,8 +13,6 @@ from hwgen.obligations.observers import balance, delayed, register
 from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import held, no_path
 
-__all__ = ["PROOFS", "obligations", "port_parts"]
-
 
 def port_parts(unit: PortUnitConfig) -> dict[str, QueueConfig]:
     """Return a dict of configurations of the port's FIFOs of outstanding bursts, by instance name, for their proofs."""

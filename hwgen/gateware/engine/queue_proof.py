@@ -10,9 +10,6 @@ from hwgen.obligations.observers import balance, marked, probed
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
-__all__ = ["PROOFS", "QueueConfig", "WRITTEN", "obligations"]
-
-
 #: Reason, shown in proof reports, why no property depends on the words that a FIFO receives.
 WRITTEN = "what is written to its FIFOs, and when, is simulated"
 

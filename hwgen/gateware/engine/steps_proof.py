@@ -14,9 +14,6 @@ from hwgen.obligations.observers import balance, kept, patience, register
 from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import no_path
 
-__all__ = ["PROOFS", "job_queue", "obligations", "ready_path"]
-
-
 #: Names of the flags in `step_layout` that say which loops begin, in the bit order of the proof, highest first.
 _FLAGS = ("resume", "zero", "tap", "row", "block", "group", "fold", "job")
 

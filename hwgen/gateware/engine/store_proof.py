@@ -15,8 +15,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import balance, register
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "obligations", "store_parts"]
-
 _MAX_OWED = (1 << 16) - 1
 """Largest number of beats of granted bursts that the proof's observer can count."""
 

@@ -23,24 +23,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 from hwgen.obligations.streams import held
 
-__all__ = [
-    "ADDRESSES",
-    "BurstUnitConfig",
-    "FetchUnitConfig",
-    "LoadUnitConfig",
-    "PortUnitConfig",
-    "StoreUnitConfig",
-    "Unit",
-    "box_stays",
-    "engine_parts",
-    "kept_streams",
-    "memory_side_parts",
-    "requests_inside",
-    "unit_parts",
-    "within_boundary",
-]
-
-
 #: Reason, shown in proof reports, why no property covers the buffer addresses of loaded words.
 ADDRESSES = "where it writes words in the buffers is simulated"
 

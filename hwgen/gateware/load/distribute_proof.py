@@ -8,8 +8,6 @@ from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(config: DistributeConfig, site: Site) -> list[Obligation]:
     """Return a list with the `Obligation` that a weight-loading chain link writes only its own words, in order.

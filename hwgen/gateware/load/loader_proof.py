@@ -11,8 +11,6 @@ from hwgen.gateware.load.loader import DIGEST_WORDS, LoaderConfig
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
     """Return a list with the `Obligation` that a weight loader passes on only whole loads, and flags all others."""

@@ -32,8 +32,6 @@ from hwgen.gateware.lookup import delayed_apart
 from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
 
-__all__ = ["BoothMultiplier"]
-
 #: Number of layouts of Booth rows whose cost is computed; an estimate rules out the others.
 CANDIDATES = 4
 #: Maximum number of Booth rows between two registers: more take longer than 3.3 ns.

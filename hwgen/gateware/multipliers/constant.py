@@ -18,8 +18,6 @@ from hwgen.gateware.cost import Cost
 from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Operands
 
-__all__ = ["ConstantMultiplier"]
-
 #: Minimum width of weights, in bits, whose products with 2-bit activations take fewer LUTs in tables
 #: (`SelectedMultiplier`) than in adders. Products of 1-bit activations take fewer LUTs in tables for all weights. In
 #: the cost model, random weights of 6 bits, 27 terms and 16 output channels take 3.8 LUTs a multiply-add in adders and

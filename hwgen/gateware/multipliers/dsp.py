@@ -8,8 +8,6 @@ from amaranth import Shape
 
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier
 
-__all__ = ["DspSlice"]
-
 #: Maximum width of both operands together, in bits, of a product that synthesis builds from LUTs.
 SOFT_BITS = 8
 

@@ -13,8 +13,6 @@ from hwgen.gateware.component import OnDevice
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
-__all__ = ["DotOperands", "DotProducts", "LutMultiplier", "Terms"]
-
 Terms = Sequence[Sequence[Value]]
 """Operands of a dot product as Amaranth values, indexed by position in the chain, then by term at the position."""
 

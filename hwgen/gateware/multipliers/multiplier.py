@@ -10,8 +10,6 @@ from typing import ClassVar
 import numpy as np
 from amaranth import Module, Shape, Signal, Value, signed
 
-__all__ = ["Demand", "Multiplier", "Operands"]
-
 _COUNTS = {2: "two", 3: "three", 4: "four"}
 
 

@@ -34,8 +34,6 @@ from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast
 from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Operands
 
-__all__ = ["BinaryMultiplier", "NarrowMultiplier"]
-
 #: Maximum width in bits of a weight that `NarrowMultiplier` multiplies.
 WEIGHT_BITS = 4
 #: Number of rows whose partial sum is one operand of the tree of adders.

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from hwgen.gateware.multipliers.multiplier import Demand
 from hwgen.gateware.multipliers.packing import BytePair
 
-__all__ = ["PackedDspSlice"]
-
 
 @dataclass(frozen=True)
 class PackedDspSlice(BytePair):

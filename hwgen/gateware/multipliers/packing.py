@@ -18,8 +18,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.multipliers.dsp import DspSlice
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
-__all__ = ["LARGEST_BITS", "BytePair", "PackedFields", "peak"]
-
 #: Maximum width of an activation and of a weight of a `BytePair`, in bits.
 LARGEST_BITS = 8
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from hwgen.gateware.multipliers.multiplier import Demand
 from hwgen.gateware.multipliers.packing import BytePair
 
-__all__ = ["PixelPair"]
-
 
 @dataclass(frozen=True)
 class PixelPair(BytePair):

@@ -18,8 +18,6 @@ from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.gateware.multipliers.packing import PackedFields
 from hwgen.gateware.multipliers.pixel_pair import PixelPair
 
-__all__ = ["QuadDspSlice"]
-
 #: Maximum width of an activation and of a weight of a `QuadDspSlice`, in bits.
 LARGEST_BITS = 4
 

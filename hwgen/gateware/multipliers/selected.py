@@ -21,8 +21,6 @@ from hwgen.gateware.lookup import delayed, look_up
 from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
 
-__all__ = ["SelectedMultiplier"]
-
 #: Maximum number of steps of a sum, each with its own weights.
 MAX_STEPS = 4
 

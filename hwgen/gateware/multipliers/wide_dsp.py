@@ -24,8 +24,6 @@ from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.gateware.multipliers.pixel_pair import PixelPair
 from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
 
-__all__ = ["FullPair", "FullPixelPair", "WidePair", "WidePixelPair", "WideQuad"]
-
 #: Width of the slices' wide operand, in bits (UG579, figure 2-1).
 WIDE_BITS = 27
 

@@ -20,8 +20,6 @@ from hwgen.obligations.observers import counter, register, stages
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
-__all__ = ["PROOFS", "obligations"]
-
 
 def obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
     """Return a list of each `Obligation` of a tile buffer; empty if its banks consist of several memories."""

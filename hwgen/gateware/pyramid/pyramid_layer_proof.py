@@ -13,8 +13,6 @@ from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "WindowUnit", "layer_parts", "of_window", "window_parts"]
-
 
 @dataclass(frozen=True)
 class WindowUnit:

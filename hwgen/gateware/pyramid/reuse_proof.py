@@ -21,8 +21,6 @@ from hwgen.obligations.observers import kept, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values, of_streams
 
-__all__ = ["PROOFS", "obligations", "walk_of"]
-
 
 def obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligation]:
     """Return a list of each `Obligation` of a reuse buffer, except the stream rules of its output."""

@@ -27,8 +27,6 @@ from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.serial.uart import UartReceiver, UartTransmitter
 from hwgen.gateware.stream import Port
 
-__all__ = ["END", "ERROR", "ESCAPE", "FRAME", "HELLO", "SerialLink", "SerialLinkConfig"]
-
 END, ESCAPE, END_CODE, ESCAPE_CODE = 0xC0, 0xDB, 0xDC, 0xDD
 HELLO, FRAME, ERROR = 0, 1, 2
 #: Number of bytes of a serial packet before its values (type, sequence number), and number of bytes of its CRC-32.

@@ -6,8 +6,6 @@ from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.gateware.serial.uart import UartReceiver, UartTransmitter
 from hwgen.obligations.site import Proofs
 
-__all__ = ["PROOFS"]
-
 PROOFS = {
     SerialLinkConfig: Proofs(reasons={"": "the link to a host is simulated"}, others=(UartReceiver, UartTransmitter))
 }

@@ -8,8 +8,6 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["UartReceiver", "UartTransmitter"]
-
 
 class UartReceiver(wiring.Component):
     """UART receiver: component that receives bytes from an asynchronous serial line (8 data bits, no parity).

@@ -18,8 +18,6 @@ from hwgen.prove.methods.words import Words
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["check"]
-
 _ENGINE = "algebra"
 _TOO_LONG = "the polynomials take too long"
 _FIRST_SECONDS = 20

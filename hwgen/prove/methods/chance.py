@@ -27,8 +27,6 @@ from hwgen.prove.methods.translation import mismatch
 from hwgen.prove.verdict import Deadline
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["RandomRuns", "refutation"]
-
 _SCRIPT = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} "
     "opt_expr; opt_clean; memory -nomap; opt_clean; memory_map -formal; chformal -lower; opt_expr; opt_clean; "

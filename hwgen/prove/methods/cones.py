@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-__all__ = ["FALSE", "TRUE", "Circuit", "Cone"]
-
 #: Literals of the constants 0 and 1. A literal is ``2 * node``, plus 1 if it is inverted.
 FALSE, TRUE = 0, 1
 

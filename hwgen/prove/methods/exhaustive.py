@@ -20,8 +20,6 @@ from hwgen.prove.methods.translation import asserted_facts, is_covered, mismatch
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["check", "circuit_of", "is_satisfiable", "is_true_by_chance", "refuted"]
-
 #: Maximum number of one-bit variables that an assertion may depend on. To evaluate all their values takes minutes.
 MAX_VARIABLES = 30
 _CHUNK_BITS = 18

@@ -17,8 +17,6 @@ from hwgen.prove.methods.translation import is_reached, mismatch, to_formulas
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["check"]
-
 _ENGINE = "Yices induction"
 #: Name of the file with the solver's commands, and the logic of the formulas: bit vectors and arrays.
 _QUERIES, _LOGIC = "queries.smt2", "QF_AUFBV"

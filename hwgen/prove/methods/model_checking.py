@@ -20,8 +20,6 @@ from hwgen.prove.methods.translation import asserted_facts, is_reached, mismatch
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["check"]
-
 _ENGINE = "ABC scorr, pdr"
 #: Texts that ABC prints for a proof, and before the index of the cycle whose assertion fails.
 _PROVED, _ASSERTED = "Property proved", "was asserted in frame"

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BitDependencies"]
-
 _PART = re.compile(r"(.*)\[(\d+):(\d+)\]")
 """Pattern of a slice of a port, ``PORT[HIGH:LOW]``."""
 _BITWISE = {"$and", "$or", "$xor", "$xnor", "$not", "$pos", "$mux", "$bwmux"}

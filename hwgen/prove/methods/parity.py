@@ -18,8 +18,6 @@ from hwgen.prove.methods.translation import is_covered, mismatch
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
-__all__ = ["MAX_TERMS", "check", "parity"]
-
 #: Maximum number of products of terms to compute for one gate.
 MAX_TERMS = 1 << 20
 _ENGINE = "sums modulo 2"

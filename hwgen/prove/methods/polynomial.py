@@ -13,8 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["ONE", "Monomial", "Polynomial"]
-
 Monomial = frozenset[int]
 """Type of a product of bits: the set of the bits' indices."""
 

@@ -10,8 +10,6 @@ from hwgen.prove.methods import algebra, exhaustive, induction, model_checking, 
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
-__all__ = ["METHODS", "Method"]
-
 Method = Callable[[Obligation, Wrapped, Path, Deadline], Verdict]
 """Type of a proof method, ``method(obligation, wrapped, folder, deadline)``, which returns a `Verdict`."""
 

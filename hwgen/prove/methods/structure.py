@@ -12,8 +12,6 @@ from hwgen.prove.methods.netlist import BitDependencies
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
-__all__ = ["CHECKS", "FORMS", "check"]
-
 _ENGINE = "Yosys"
 SCRIPT = "read_verilog -formal modules.v; {cut} hierarchy -top m0; proc; flatten; opt_clean; write_json netlist.json"
 

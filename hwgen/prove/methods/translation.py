@@ -16,8 +16,6 @@ from hwgen.prove import tools
 from hwgen.prove.verdict import Deadline
 from hwgen.prove.wrapper import COVER, PROOF, Wrapped
 
-__all__ = ["asserted_facts", "is_covered", "is_reached", "mismatch", "num_bad", "to_formulas", "to_gates", "translate"]
-
 _READ = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} {free} "
     "setundef -anyseq; opt_clean; {memories} opt -fast; chformal -lower; "

@@ -35,8 +35,6 @@ from typing import Any, NamedTuple
 
 from hwgen.prove.methods.polynomial import FRACTION, ONE, Monomial, Polynomial
 
-__all__ = ["Reading", "Word", "Words"]
-
 Bit = int | str
 """Type of a bit in Yosys' JSON netlist: a net's number, or a constant ``0``, ``1`` or ``x``."""
 #: Maximum number of terms of a polynomial. Longer ones are not computed, and their words' bits are variables.
