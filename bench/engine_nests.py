@@ -8,8 +8,7 @@ map, and input rows that two neighbouring tiles share.
 from __future__ import annotations
 
 from hwgen.blocking.count import loads
-from hwgen.blocking.nest import BlockedLoop, Nest
-from hwgen.blocking.problem import OPERANDS, Problem
+from hwgen.blocking.problem import OPERANDS, BlockedLoop, Nest, Problem
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.program.array_pass import Pass

@@ -39,9 +39,8 @@ from onnx import TensorProto, helper, numpy_helper
 from hwgen import boards, network, plan
 from hwgen.errors import PlanError
 from hwgen.network.graph import Network
-from hwgen.network.maps import INT8, FeatureMap, Window
+from hwgen.network.maps import INT8, FeatureMap, Requantisation, Window
 from hwgen.network.ops import Conv
-from hwgen.network.requantise import Requantisation
 from hwgen.network.zoo import builtin
 from hwgen.options import OBJECTIVES
 

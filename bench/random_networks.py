@@ -17,9 +17,8 @@ import hwgen
 from hwgen.errors import HwgenError, PlanError
 from hwgen.network.float32 import Label, quantize_linear
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.maps import FeatureMap, IntegerType, Requantisation, Window
 from hwgen.network.ops import Add, AveragePool, Concat, Conv, GlobalAveragePool, Join, Lookup, MaxPool, Mul, Op
-from hwgen.network.requantise import Requantisation
 from hwgen.plan.plan import Plan
 from hwgen.plan.planner import make
 

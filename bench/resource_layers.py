@@ -10,9 +10,8 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.pyramid.spans import TiledAxis
 from hwgen.network.graph import Network
-from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT32, FeatureMap, IntegerType, Requantisation, Window
 from hwgen.network.ops import Conv, MaxPool, Op
-from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import ample_rows, sizes_of
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers

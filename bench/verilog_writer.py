@@ -27,7 +27,7 @@ import hwgen
 from hwgen.devices import DEFAULT
 from hwgen.gateware.accelerator import Accelerator
 from hwgen.verilog import convert
-from hwgen.verilog.memories import WriterPlatform
+from hwgen.verilog.writer import WriterPlatform
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits" / "digits.onnx"
 WRITERS = ("rtlil", "hwgen", "amaranth", "apart")

@@ -16,8 +16,7 @@ from pathlib import Path
 import yaml
 
 from hwgen.blocking.energy import MemoryLevel
-from hwgen.blocking.nest import Nest
-from hwgen.blocking.problem import DIMS, Problem
+from hwgen.blocking.problem import DIMS, Nest, Problem
 
 NAMES = {"X": "OX", "Y": "OY", "C": "C", "K": "K", "Fw": "FX", "Fh": "FY"}
 OPERANDS = {"input": ("I", "I1"), "weights": ("W", "I2"), "output": ("O", "O")}

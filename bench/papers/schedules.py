@@ -12,9 +12,8 @@ from functools import cache
 from math import factorial
 
 from hwgen.blocking import cecconi, energy, peemen, yang
-from hwgen.blocking.nest import Nest
 from hwgen.blocking.priced import PricedBlocking
-from hwgen.blocking.problem import Problem
+from hwgen.blocking.problem import Nest, Problem
 from hwgen.blocking.search import search
 from hwgen.network import shapes
 from papers.rows import Figure, Row

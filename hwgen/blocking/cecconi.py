@@ -25,8 +25,7 @@ from itertools import permutations
 import numpy as np
 
 from hwgen.blocking.count import Axis, input_axes
-from hwgen.blocking.nest import pairs
-from hwgen.blocking.problem import DIMS, OPERANDS, Problem
+from hwgen.blocking.problem import DIMS, OPERANDS, Problem, pairs
 from hwgen.blocking.tiling import TileWords, candidates, check_tile_count, cut, distinct, divisors
 from hwgen.errors import ConfigError, PlanError
 

@@ -25,8 +25,7 @@ from math import prod
 
 import numpy as np
 
-from hwgen.blocking.nest import Blocks, Nest, pairs
-from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
+from hwgen.blocking.problem import DIMS, OPERANDS, Blocks, Nest, Problem, indexes, pairs
 from hwgen.errors import ConfigError
 
 

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike
 from hwgen.blocking import cecconi
 from hwgen.blocking.cecconi import LOOPS, SIDES, BufferedTile, Transfer
 from hwgen.blocking.count import input_axes
-from hwgen.blocking.nest import pairs
-from hwgen.blocking.problem import DIMS, Problem, indexes
+from hwgen.blocking.problem import DIMS, Problem, indexes, pairs
 from hwgen.blocking.tiling import cut
 from hwgen.boards import Board
 from hwgen.errors import PlanError

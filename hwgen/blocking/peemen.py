@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwgen.blocking.count import Traffic, traffic
-from hwgen.blocking.nest import Nest
-from hwgen.blocking.problem import DIMS, OPERANDS, Problem
+from hwgen.blocking.problem import DIMS, OPERANDS, Nest, Problem
 from hwgen.blocking.tiling import TileWords, candidates, check_tile_count
 from hwgen.errors import PlanError
 from hwgen.network import shapes

@@ -7,9 +7,8 @@ from math import inf
 
 from hwgen.blocking import count, energy
 from hwgen.blocking.energy import CoDesign, Private, Shared
-from hwgen.blocking.nest import Nest
 from hwgen.blocking.priced import PricedBlocking, datapath_accesses, evaluate
-from hwgen.blocking.problem import OPERANDS, indexes
+from hwgen.blocking.problem import OPERANDS, Nest, indexes
 from hwgen.errors import PlanError
 
 

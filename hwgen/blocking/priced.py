@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hwgen.blocking import count, energy
-from hwgen.blocking.nest import Nest
-from hwgen.blocking.problem import OPERANDS
+from hwgen.blocking.problem import OPERANDS, Nest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from math import prod
 import numpy as np
 
 from hwgen.blocking.count import Axis, input_axes
-from hwgen.blocking.nest import Blocks, pairs
-from hwgen.blocking.problem import DIMS, INDEXES, Problem, indexes
+from hwgen.blocking.problem import DIMS, INDEXES, Blocks, Problem, indexes, pairs
 from hwgen.errors import PlanError
 
 MAX_TILES = 30_000_000

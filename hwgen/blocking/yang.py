@@ -13,9 +13,8 @@ from math import inf
 
 from hwgen.blocking import energy, placement
 from hwgen.blocking.energy import CoDesign, MemoryLevel, Private
-from hwgen.blocking.nest import Nest
 from hwgen.blocking.priced import PricedBlocking
-from hwgen.blocking.problem import OPERANDS, Problem
+from hwgen.blocking.problem import OPERANDS, Nest, Problem
 from hwgen.blocking.search import search
 from hwgen.errors import PlanError
 

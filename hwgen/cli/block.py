@@ -17,9 +17,8 @@ from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
     from hwgen.blocking.energy import Shared
-    from hwgen.blocking.nest import Nest
     from hwgen.blocking.priced import PricedBlocking
-    from hwgen.blocking.problem import Problem
+    from hwgen.blocking.problem import Nest, Problem
     from hwgen.report.blocking import Report
 
     Layer = tuple[Problem, Mapping[str, int]]
@@ -225,7 +224,7 @@ def _tiles(arguments: argparse.Namespace) -> Report:
 
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
     from hwgen.blocking import energy, placement, yang
-    from hwgen.blocking.nest import Nest
+    from hwgen.blocking.problem import Nest
     from hwgen.report.blocking import EnergyReport
 
     core, memories = _core(arguments.core or "16x16"), sizes(arguments.memory)

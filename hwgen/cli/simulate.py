@@ -3,19 +3,70 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from hwgen import work
-from hwgen.cli import engine, options, waves, weights
+from hwgen.cli import engine, options, weights
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, add_page, check_values_file, json_bytes, values_bytes, write_frames
 from hwgen.errors import InputError
-from hwgen.simulators import DEFAULT, SIMULATORS, entry, names
+from hwgen.simulators import DEFAULT, SIMULATORS, entry
+from hwgen.simulators import names as simulator_names
 
 if TYPE_CHECKING:
     from hwgen.api import Inputs, Model, Result
     from hwgen.boards import Board
+
+
+def _add_wave_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--wave-frames`` and ``--wave-layers`` to the parser of ``hwgen simulate``."""
+    parser.add_argument(
+        "--wave-frames",
+        type=_frames,
+        metavar="A:B",
+        help="with --waves: record only frames A to B - 1, counted from 0 (verilator only)",
+    )
+    parser.add_argument(
+        "--wave-layers",
+        metavar="NAME,..",
+        help="with --waves: record only these layers, named as in the plan (verilator only)",
+    )
+
+
+def _frames(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text)
+    if not match or int(match[1]) >= int(match[2]):
+        raise argparse.ArgumentTypeError(f"frames must be A:B, such as 0:8, not {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def _wave_choice(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return, as a dictionary, the frames and layers to record, as keyword arguments of ``Design.simulate``."""
+    layers = arguments.wave_layers
+    return {"wave_frames": arguments.wave_frames, "wave_layers": None if layers is None else layers.split(",")}
+
+
+def _check_waves(arguments: argparse.Namespace) -> None:
+    """Raise InputError for ``--wave-frames`` or ``--wave-layers`` if the simulator can't restrict waveforms.
+
+    Raises
+    ------
+    InputError
+        If no waveforms are recorded, they are of an engine, or the simulator records everything.
+    """
+    choices = [name for name in ("frames", "layers") if getattr(arguments, f"wave_{name}") is not None]
+    if not choices:
+        return
+    names = " and ".join(f"--wave-{name}" for name in choices)
+    if arguments.waves is None:
+        raise InputError(f"{names} selects what --waves records: give --waves as well")
+    if arguments.engine is not None:
+        raise InputError(f"waveforms of an engine cover one frame and the whole engine: leave out {names}")
+    if not entry(arguments.simulator).selects_waves:
+        able = simulator_names(lambda simulator: simulator.selects_waves)
+        raise InputError(f"{names} needs --simulator {able}, not {arguments.simulator}: leave it out")
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +95,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         help="cycles from a read request to the memory's first byte (default: 0; for an engine, its plan's latency)",
     )
     parser.add_argument("--waves", metavar="FILE", help="file for waveforms: .fst (not with amaranth) or .vcd")
-    waves.add_options(parser)
+    _add_wave_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles to this file")
     parser.add_argument("--labels", metavar="L.npy", help="the true class of each frame, to report the accuracy")
     options.report_option(parser)
@@ -64,7 +115,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
     labels = None if arguments.labels is None else api.read_array(arguments.labels, "labels")
     (engine if arguments.design is None else weights).check_options(arguments)
-    waves.check(arguments)
+    _check_waves(arguments)
     board = None if arguments.board is None else common.board_of(arguments)
     model = common.load(arguments)
     _check_output(arguments, model)
@@ -126,7 +177,7 @@ def _simulated(
         known = {"title": f"{model.name} on the engine in {arguments.engine}"}
         return engine.simulate(model, frames, arguments, run_options), known
     print(design.table(), flush=True)
-    result = design.simulate(frames, simulator=arguments.simulator, **waves.choice(arguments), **run_options)
+    result = design.simulate(frames, simulator=arguments.simulator, **_wave_choice(arguments), **run_options)
     if not known and arguments.report is not None:
         known = design.document()
     return result, known
@@ -199,7 +250,7 @@ def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
     if arguments.jobs is None or arguments.jobs == 1:
         return None
     if not entry(arguments.simulator).is_parallel:
-        able = names(lambda simulator: simulator.is_parallel)
+        able = simulator_names(lambda simulator: simulator.is_parallel)
         raise InputError(f"--jobs needs --simulator {able}, not {arguments.simulator}: leave it out")
     if arguments.waves is not None:
         raise InputError("--jobs runs several simulations, but --waves records one: leave one of them out")

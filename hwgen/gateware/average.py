@@ -12,9 +12,8 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsi
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.layer import Arithmetic
-from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, registered
+from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, named, registered
 from hwgen.gateware.max_pool import ChannelwisePoolConfig
-from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 

@@ -12,8 +12,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
-from hwgen.gateware.lookup import by_bits, delayed
-from hwgen.gateware.ports import read_port
+from hwgen.gateware.lookup import by_bits, delayed, read_port
 from hwgen.gateware.value_tables import ValueTables
 from hwgen.gateware.weights import Weights
 

@@ -16,8 +16,7 @@ from hwgen.gateware.cost import (
     Cost,
     varying_columns,
 )
-from hwgen.gateware.lookup import bits_for_range, delayed
-from hwgen.gateware.ports import read_port
+from hwgen.gateware.lookup import bits_for_range, delayed, read_port
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site
 
 #: Width of the checksum, in bits.
 BITS = 32

@@ -11,9 +11,8 @@ from typing import Any
 
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.whole_map import WholeMapConfig
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Site, bits_for
 from hwgen.obligations.observers import counter, delayed
-from hwgen.obligations.site import Site, bits_for
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from hwgen.gateware.control_proof import ControlModel, arithmetic_model, claims_
 from hwgen.gateware.fifo_proof import counter_facts, counters
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.unload_proof import beats_left
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Site, bits_for
 from hwgen.obligations.observers import since
-from hwgen.obligations.site import Site, bits_for
 
 MAX_CYCLES = 60
 """Maximum number of cycles that a proof's example run (cover) waits until a FIFO is full; else it shows one write."""

@@ -21,11 +21,8 @@ from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.threshold_proof import of_index
-from hwgen.obligations.expressions import part, signed_number, table, value_of
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed
-from hwgen.obligations.pipelines import index_of, pipeline
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site, part, signed_number, table, value_of
+from hwgen.obligations.observers import delayed, index_of, pipeline
 
 #: Width of the sums in the obligations' formulas, in bits, wider than every sum of two table entries.
 _WIDE = 64

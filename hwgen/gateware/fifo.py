@@ -13,9 +13,8 @@ from hwgen.devices import Device
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, ram, read_port, write_port
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
-from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.stream import BeatFormat, channels_layout
 
 #: Number of oldest beats that a FIFO in block RAM or UltraRAM keeps in LUT RAM, to cover the latency of the RAM.

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hwgen.gateware.fifo import FRONT_DEPTH, FifoConfig
-from hwgen.obligations.expressions import in_circle
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, in_circle
 from hwgen.obligations.observers import balance, counter, marked, probed, register
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams
 
 MAX_COVERED = 64

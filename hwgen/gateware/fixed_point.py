@@ -23,9 +23,7 @@ from hwgen.gateware.channels import Beats, ChannelTables
 from hwgen.gateware.cost import Cost, Resources, constant_adder_luts
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import bits_for_range, delayed
-from hwgen.gateware.naming import named
-from hwgen.gateware.ports import read_port
+from hwgen.gateware.lookup import bits_for_range, delayed, named, read_port
 from hwgen.gateware.product_rows import extended
 from hwgen.gateware.requantisation.recipe import PIECE
 from hwgen.gateware.rounding import signed_bits

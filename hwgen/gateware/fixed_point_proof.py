@@ -21,11 +21,8 @@ from hwgen.gateware.fixed_point import (
 )
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.threshold_proof import of_index
-from hwgen.obligations.expressions import choice, part, signed_number, table, value_of
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed
-from hwgen.obligations.pipelines import index_of, pipeline
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site, choice, part, signed_number, table, value_of
+from hwgen.obligations.observers import delayed, index_of, pipeline
 
 #: Maximum width in bits of an operand whose product with constants is proved.
 _MAX_BITS = 8

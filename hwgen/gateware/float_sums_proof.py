@@ -19,11 +19,8 @@ from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.requantise_proof import float32
 from hwgen.gateware.rounding import signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
-from hwgen.obligations.expressions import part, signed_number, table
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed
-from hwgen.obligations.pipelines import pipeline
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site, part, signed_number, table
+from hwgen.obligations.observers import delayed, pipeline
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,8 @@ packet. The observer chooses the number whenever ``load`` shows the guard that n
 from __future__ import annotations
 
 from hwgen.gateware.guard import PACKET, PACKET_BITS, GuardConfig
-from hwgen.obligations.expressions import field_bits
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, field_bits
 from hwgen.obligations.observers import register
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams, rules, waits
 
 _SENT, _TAKEN = "(o__valid & o__ready)", "(i__valid & i__ready)"

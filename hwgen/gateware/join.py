@@ -23,8 +23,7 @@ from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.kept import LATENCY, add_memory, add_memory_cost
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, named
 from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
 
 

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from hwgen.gateware import kept_proof
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.stream import numbered
-from hwgen.obligations.expressions import choice, part
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, choice, part
 from hwgen.obligations.observers import counter, delayed
-from hwgen.obligations.site import Proofs, Site, bits_for
 
 
 def obligations(config: JoinConfig, site: Site) -> list[Obligation]:

@@ -6,8 +6,7 @@ from amaranth import Module, Signal, Value
 
 from hwgen.devices import Device
 from hwgen.gateware.cost import Cost, counter_bits
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import delayed, ram, read_port, write_port
 
 #: Read latency of the memory that `add_memory` adds, from an address to its word, in cycles.
 LATENCY = 2

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.gateware.kept import LATENCY
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Site, bits_for
 from hwgen.obligations.observers import delayed, probed, register
-from hwgen.obligations.site import Site, bits_for
 
 CYCLES = 1 + LATENCY
 """Number of cycles from a step's input until the stored word that the step uses is at the component's output."""

@@ -28,8 +28,7 @@ from hwgen.gateware.requantise_proof import of_requantiser
 from hwgen.gateware.threshold import Threshold, ThresholdConfig
 from hwgen.gateware.threshold_proof import of_bias, of_index, of_threshold
 from hwgen.obligations import resets
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site
 
 
 def of_finish(layer: LayerConfig, site: Site) -> list[Obligation]:

@@ -14,10 +14,8 @@ from typing import Any
 
 from hwgen.gateware import window_proof
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.obligations.expressions import choice
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, choice
 from hwgen.obligations.observers import counter, register
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
 

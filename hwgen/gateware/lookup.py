@@ -1,17 +1,80 @@
-"""Functions that add small circuits, which many components share: lookup tables, registers and delay lines."""
+"""Functions that add small circuits, which many components share: lookup tables, registers, delay lines, memory ports.
+
+The names of signals are chosen by the caller. `named` also names an intermediate result of an expression: the name is
+kept as the value's place in the source, which reaches the Verilog writer (`hwgen.verilog`). Amaranth's
+``Memory.read_port`` would name signals after a Python variable, and these names would reach users' Verilog.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from amaranth import Const, Module, Mux, Shape, Signal, Value
 from amaranth.hdl import ShapeLike
+from amaranth.hdl._ast import Operator, Part, Slice, SwitchValue  # type: ignore[attr-defined]  # not in the stubs
 from amaranth.lib import memory
+from amaranth.utils import ceil_log2
 
 from hwgen.devices import Device
-from hwgen.gateware.naming import named
-from hwgen.gateware.ports import read_port
+
+_MARK = "named:"
+T = TypeVar("T")
+
+
+def named(value: T, name: str) -> T:
+    """Set the wire name that the emitted Verilog uses for an Amaranth value's outermost operator; return the value.
+
+    Parameters
+    ----------
+    value : Value or other type
+        A slice, or a value with another sign, names the operator below it. Signals and constants keep what they are,
+        as do integers, for functions that compute with either.
+    name : str
+        Name of the wire, in the field's words. If a result is given several names, the first one counts.
+    """
+    result: object = value
+    while isinstance(result, Slice) or (isinstance(result, Operator) and result.operator in ("u", "s")):
+        result = result.value if isinstance(result, Slice) else result.operands[0]
+    if isinstance(result, Operator | Part | SwitchValue) and not _is_named(result):
+        result.src_loc = (f"{_MARK}{name}", 0)
+    return value
+
+
+def chosen_name(source: str) -> str:
+    """Return the wire name that `named` encoded in an RTLIL cell's source location; empty if there is no name.
+
+    The source location has the form ``file:line``.
+    """
+    return source.removeprefix(_MARK).rpartition(":")[0] if source.startswith(_MARK) else ""
+
+
+def _is_named(value: Value) -> bool:
+    """Return whether an Amaranth value already has a chosen wire name."""
+    return value.src_loc is not None and str(value.src_loc[0]).startswith(_MARK)
+
+
+def ram(device: Device, shape: Any, depth: int, where: str | None = None) -> memory.Memory:
+    """Return an Amaranth memory of ``depth`` zeroed words, in RAM of kind ``where``: ``lut``, ``block`` or ``ultra``.
+
+    If ``where`` is ``None``, the depth decides.
+    """
+    return memory.Memory(shape=shape, depth=depth, init=[], attrs=device.memories.ram_style(depth, where))
+
+
+def read_port(storage: memory.Memory, name: str = "read", *, domain: str = "sync") -> memory.ReadPort:
+    """Add a read port to a memory, and return it, with signals ``NAME__addr``, ``NAME__data`` and ``NAME__en``."""
+    shape: Any = storage.shape
+    signature = memory.ReadPort.Signature(addr_width=ceil_log2(storage.depth), shape=shape)
+    return memory.ReadPort(signature, memory=storage, domain=domain, path=(name,))
+
+
+def write_port(storage: memory.Memory, name: str = "write", *, granularity: int | None = None) -> memory.WritePort:
+    """Add a write port to a memory, and return it, with signals ``NAME__addr``, ``NAME__data`` and ``NAME__en``."""
+    shape: Any = storage.shape
+    signature = memory.WritePort.Signature(addr_width=ceil_log2(storage.depth), shape=shape, granularity=granularity)
+    return memory.WritePort(signature, memory=storage, domain="sync", path=(name,))
 
 
 def bits_for_range(low: int, high: int) -> Shape:

@@ -12,11 +12,8 @@ from collections.abc import Mapping
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.product_sums import dots_name
-from hwgen.obligations.expressions import literal, value_of
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed
-from hwgen.obligations.pipelines import pipeline
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Obligation, Site, literal, value_of
+from hwgen.obligations.observers import delayed, pipeline
 
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:

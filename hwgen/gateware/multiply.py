@@ -23,9 +23,8 @@ from hwgen.gateware.convolution.parts import ConvolutionParts
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.load.loaded_memory import LoadedMemory, add_store, writes_of
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, read_port
 from hwgen.gateware.multipliers import Demand
-from hwgen.gateware.ports import read_port
 from hwgen.gateware.product_sums import Chains, ProductSums
 from hwgen.gateware.weights import Bounds, Weights
 

@@ -19,10 +19,8 @@ from hwgen.gateware import weight_words_proof
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.product_sums import chain_name
 from hwgen.obligations.composition import composition, domain_wires, has_port, wired
-from hwgen.obligations.expressions import literal, part, value_of
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, literal, part, value_of
 from hwgen.obligations.observers import age, delayed, is_old
-from hwgen.obligations.site import Proofs, Site
 
 
 def is_mixed(config: MultiplyConfig) -> bool:

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from amaranth import Const, Module, Mux, Shape, Signal, Value
 from amaranth.hdl import ShapeLike
 
-from hwgen.gateware.lookup import bits_for_range, sparse_table
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import bits_for_range, named, sparse_table
 
 
 class Loop:

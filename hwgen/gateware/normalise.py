@@ -16,9 +16,16 @@ from hwgen.devices import Device, Memories
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, look_up, registered
-from hwgen.gateware.naming import named
-from hwgen.gateware.ports import read_port
+from hwgen.gateware.lookup import (
+    bits_for_range,
+    delayed,
+    delayed_fast,
+    dense_table,
+    look_up,
+    named,
+    read_port,
+    registered,
+)
 from hwgen.gateware.running_scale import RunningScaleConfig
 from hwgen.gateware.stream import at_pixel, numbered
 from hwgen.gateware.weights import Weights

@@ -9,8 +9,7 @@ from amaranth.lib import memory
 
 from hwgen.devices import Device
 from hwgen.gateware.cost import Cost
-from hwgen.gateware.lookup import delayed, delayed_fast
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.lookup import delayed, delayed_fast, read_port, write_port
 
 
 def stacked(device: Device, width: int, depth: int, where: str | None = None) -> tuple[int, int]:

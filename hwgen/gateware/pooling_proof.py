@@ -22,11 +22,8 @@ from hwgen.gateware.max_pool import ChannelwisePoolConfig, MaxPoolConfig
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.whole_map import RunningSumConfig
-from hwgen.obligations.expressions import part, value_of
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter, delayed, probed, register
-from hwgen.obligations.pipelines import pipeline
-from hwgen.obligations.site import Proofs, Site, bits_for
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, part, value_of
+from hwgen.obligations.observers import counter, delayed, pipeline, probed, register
 
 
 @dataclass(frozen=True)

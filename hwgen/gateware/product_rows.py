@@ -10,8 +10,7 @@ from typing import Any
 from amaranth import Cat, Const, Module, Mux, Value, signed
 
 from hwgen.gateware.cost import Cost, constant_adder_luts, trailing_zeros
-from hwgen.gateware.lookup import delayed, registered
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, named, registered
 from hwgen.gateware.rounding import signed_bits
 
 

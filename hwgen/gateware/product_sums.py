@@ -18,10 +18,9 @@ from hwgen.gateware.arithmetic.slice_chain import SliceChainConfig
 from hwgen.gateware.circuit_forms import Part
 from hwgen.gateware.convolution.parts import ConvolutionParts
 from hwgen.gateware.convolution.sum_pipeline import LAST_LEVEL
-from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast, registered
+from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast, named, registered
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multipliers import Multiplier
-from hwgen.gateware.naming import named
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 Operands = dict[tuple[int, int], Value]

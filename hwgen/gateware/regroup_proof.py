@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.gateware.regroup import RegroupConfig
-from hwgen.obligations.expressions import choice, literal, part, repeated
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, choice, literal, part, repeated
 from hwgen.obligations.observers import balance, counter, register
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values, of_streams, rules, waits
 
 MAX_PIXELS = 7

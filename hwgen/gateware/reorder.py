@@ -18,9 +18,8 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
-from hwgen.gateware.lookup import delayed, registered
+from hwgen.gateware.lookup import delayed, ram, read_port, registered, write_port
 from hwgen.gateware.nest import Loop
-from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.stream import channels_layout
 
 

@@ -11,11 +11,8 @@ from collections.abc import Sequence
 
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
-from hwgen.obligations.expressions import literal, part
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed
-from hwgen.obligations.pipelines import index_of, pipeline
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Obligation, Site, literal, part
+from hwgen.obligations.observers import delayed, index_of, pipeline
 
 
 def of_requantiser(

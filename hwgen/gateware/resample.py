@@ -23,10 +23,8 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
-from hwgen.gateware.lookup import bits_for_range, delayed, dense_table, look_up
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import bits_for_range, delayed, dense_table, look_up, named, ram, read_port, write_port
 from hwgen.gateware.nest import Interleaving, Loop, Place
-from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.stream import channels_layout
 
 

@@ -19,8 +19,7 @@ from hwgen.frozen import frozen
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
-from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, registered
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, named, registered
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import at_pixel, channels_layout
 

@@ -16,8 +16,7 @@ from hwgen.gateware.arithmetic.shares import ShareSum
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
-from hwgen.gateware.lookup import bits_for_range, look_up, registered
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import bits_for_range, look_up, named, registered
 from hwgen.gateware.value_tables import PairTables
 
 

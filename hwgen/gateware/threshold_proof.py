@@ -11,11 +11,8 @@ from collections.abc import Sequence
 from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.threshold import ThresholdConfig
-from hwgen.obligations.expressions import part, signed_number, table, value_of
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter, delayed
-from hwgen.obligations.pipelines import index_of, pipeline
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.obligation import Obligation, Site, bits_for, part, signed_number, table, value_of
+from hwgen.obligations.observers import counter, delayed, index_of, pipeline
 
 Beats = Sequence[Sequence[int]]
 """Type of a pixel's beats, a sequence with each beat's channel indices, lane 0 first."""

@@ -6,10 +6,8 @@ from typing import Any
 
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.obligations.composition import wired
-from hwgen.obligations.expressions import choice, part, repeated
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, choice, part, repeated
 from hwgen.obligations.observers import counter, register, since
-from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import bits_of_values
 
 

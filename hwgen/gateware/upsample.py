@@ -15,8 +15,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import OneMapConfig, walk_ports
 from hwgen.gateware.kept import LATENCY, add_memory, add_memory_cost
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, named
 from hwgen.gateware.stream import channels_layout
 
 

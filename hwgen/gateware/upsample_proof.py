@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from hwgen.gateware import kept_proof
 from hwgen.gateware.upsample import UpsampleConfig
-from hwgen.obligations.expressions import part
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, part
 from hwgen.obligations.observers import counter, delayed
-from hwgen.obligations.site import Proofs, Site, bits_for
 
 
 def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:

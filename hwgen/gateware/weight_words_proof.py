@@ -12,10 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.obligations.expressions import part
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Site, part
 from hwgen.obligations.observers import age, delayed, is_old, stages
-from hwgen.obligations.site import Site
 
 
 def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:

@@ -16,9 +16,8 @@ from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, ram, read_port, write_port
 from hwgen.gateware.nest import Loop
-from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 

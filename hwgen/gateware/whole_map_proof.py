@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from hwgen.gateware.whole_map import WholeMapConfig
-from hwgen.obligations.expressions import part
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, part
 from hwgen.obligations.observers import counter
-from hwgen.obligations.site import Proofs, Site
 
 
 def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:

@@ -11,10 +11,8 @@ from typing import Any
 
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
-from hwgen.obligations.expressions import choice
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Site, bits_for, choice
 from hwgen.obligations.observers import counter, kept, probed, register, stages
-from hwgen.obligations.site import Site, bits_for
 
 #: Dictionary from "" (all obligations) to the reason why buffers with a memory in several pieces are not proved.
 IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are simulated"}

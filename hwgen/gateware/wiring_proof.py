@@ -18,8 +18,7 @@ from hwgen.gateware.running_scale import RunningScale, RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig, SelectUnit
 from hwgen.obligations.composition import composition, domain_wires, has_port, wired
 from hwgen.obligations.modules import VerilogModule
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site
 
 #: Names of the fields of a port that writes a memory at run time.
 _FIELDS = ("enable", "address", "data")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwgen.network.float32 import Label, qlinear_add
+from hwgen.network.maps import Requantisation, requantise
 from hwgen.network.onnx.values import Addend, Map
-from hwgen.network.requantise import Requantisation, requantise
 
 MAX_BIAS = (1 << 47) - 1
 """Maximum magnitude of a layer's integer bias, in accumulator LSBs (``x_scale * w_scale``).

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Obligation, Site
 
 
 def domain_wires(site: Site) -> dict[str, str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Obligation, Site
 
 
 def of_streams(config: Any, site: Site, without: str = "") -> list[Obligation]:

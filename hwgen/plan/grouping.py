@@ -20,10 +20,9 @@ from hwgen.plan.cuts import Span, front, spans
 from hwgen.printable import counted
 from hwgen.progress import tell
 from hwgen.templates import interim
-from hwgen.templates.base import Group
+from hwgen.templates.base import Group, Task
 from hwgen.templates.latency import estimate_latency
 from hwgen.templates.refusal import Refusal
-from hwgen.templates.task import Task
 
 #: Ratio of consecutive cycle counts in a grid that bounds or estimates a group's cycles by its DSP slices.
 GRID = 1.02

@@ -27,8 +27,8 @@ from hwgen.options import (
     requested_template,
 )
 from hwgen.templates import TEMPLATES
+from hwgen.templates.base import Goal
 from hwgen.templates.engine import check_batch
-from hwgen.templates.task import Goal
 
 #: Maximum bound of an interval, in cycles. It replaces larger bounds; no plan reaches it.
 MAX_CYCLES = 1 << 62

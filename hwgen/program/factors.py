@@ -17,9 +17,8 @@ import numpy as np
 
 from hwgen.errors import ModelError
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
-from hwgen.network.maps import FeatureMap, IntegerType
+from hwgen.network.maps import FeatureMap, IntegerType, Requantisation, Rule, requantise
 from hwgen.network.ops import AveragePool
-from hwgen.network.requantise import Requantisation, Rule, requantise
 from hwgen.program.layout import MAX_SHIFT
 
 #: Bound on the magnitude of the integer sums of a layer, biases included.

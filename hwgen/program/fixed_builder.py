@@ -22,11 +22,10 @@ from hwgen.gateware.engine.fixed_unit import (
 )
 from hwgen.gateware.rounding import to_float32
 from hwgen.gateware.threshold import first_sums
-from hwgen.network.maps import IntegerType, signed_bits
+from hwgen.network.maps import IntegerType, Requantisation, signed_bits
+from hwgen.network.maps import Rule as OutputRule
 from hwgen.network.ops import fixed_point as steps
 from hwgen.network.ops.fixed_point import Range
-from hwgen.network.requantise import Requantisation
-from hwgen.network.requantise import Rule as OutputRule
 from hwgen.program.array_pass import FixedProgram
 from hwgen.program.layout import value_bytes
 

@@ -17,9 +17,8 @@ import numpy as np
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.gateware.engine.fixed_unit import FACTOR_BITS
-from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window, signed_bits
+from hwgen.network.maps import INT8, FeatureMap, IntegerType, Requantisation, Window, requantise, signed_bits
 from hwgen.network.ops import Interpolate
-from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, repeat_weights, unscaled_pass
 from hwgen.program.fixed import is_wide, operand_pass, program_pass, range_of
 from hwgen.program.fixed_builder import FixedProgramBuilder, RegisterValue

@@ -12,7 +12,8 @@ import numpy as np
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import LANES, STRIDES
 from hwgen.gateware.engine.finish import ACTIVATION
-from hwgen.network.maps import FeatureMap, Window
+from hwgen.network.maps import FeatureMap, Requantisation, Window
+from hwgen.network.maps import Rule as OutputRule
 from hwgen.network.ops import (
     LRN,
     Add,
@@ -40,8 +41,6 @@ from hwgen.network.ops import (
     SumPool,
     Upsample,
 )
-from hwgen.network.requantise import Requantisation
-from hwgen.network.requantise import Rule as OutputRule
 from hwgen.program.array_pass import (
     LookupTables,
     Pass,

@@ -55,8 +55,7 @@ from hwgen.gateware.serial import link_proof
 from hwgen.obligations import obligation as documents
 from hwgen.obligations import resets
 from hwgen.obligations.modules import VerilogModule, modules_of
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site
 
 #: Dictionary from class of configuration to its `Proofs`. To add some, write a file with ``PROOFS``, and a line here.
 CATALOGUE: dict[type, Proofs] = {

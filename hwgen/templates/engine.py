@@ -37,11 +37,10 @@ from hwgen.program.tiles import Tiling
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates import engine_search, interim
-from hwgen.templates.base import Group, Template
+from hwgen.templates.base import Goal, Group, Task, Template
 from hwgen.templates.engine_search import SEARCHED, FasterEngine, engines, faster_engine, kind, refusal_of, sizes_text
 from hwgen.templates.layers import LayerPlan, check_output, layer_entries
 from hwgen.templates.refusal import Refusal
-from hwgen.templates.task import Goal, Task
 
 #: Maximum number of engines, the best by estimate, that a search compiles the network for.
 NUM_COMPILED = 12

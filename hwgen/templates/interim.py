@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from hwgen.templates.base import Group
-from hwgen.templates.task import Task
+from hwgen.templates.base import Group, Task
 
 Receiver = Callable[[Task, tuple[Group, ...]], None]
 _receiver: ContextVar[Receiver | None] = ContextVar("receiver", default=None)

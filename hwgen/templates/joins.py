@@ -34,8 +34,8 @@ from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.weights import Weights
 from hwgen.network import ops
 from hwgen.network.float32 import as_integers
+from hwgen.network.maps import Requantisation
 from hwgen.network.ops.join import Recoded
-from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import Shares, find_shares
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import Kind, Stage, beat_format, block_rams, channel_fields, output_beats, requantiser

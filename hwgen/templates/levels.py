@@ -9,8 +9,7 @@ import numpy as np
 from hwgen.devices import Device
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.threshold import ThresholdConfig
-from hwgen.network.maps import IntegerType
-from hwgen.network.requantise import Rule
+from hwgen.network.maps import IntegerType, Rule
 
 FEW_THRESHOLDS = 3
 """Maximum number of thresholds per channel that always replace a requantiser (3, for outputs of 2 bits)."""

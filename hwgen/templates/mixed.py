@@ -17,13 +17,12 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.options import DSP
 from hwgen.printable import counted
-from hwgen.templates.base import Group, Template
+from hwgen.templates.base import MAX_LUTS, Group, Task, Template
 from hwgen.templates.compose import input_formats
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import EXACT_UNROLLINGS, GroupSearch, layer_plan
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
-from hwgen.templates.task import MAX_LUTS, Task
 from hwgen.templates.unroll import Search, Unrolling, by_cost, factor_grid, interval
 from hwgen.templates.work import LayerWork, Unroll
 

@@ -20,9 +20,8 @@ from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, LutMultiplier, Multip
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
-from hwgen.network.maps import FeatureMap
+from hwgen.network.maps import FeatureMap, Requantisation
 from hwgen.network.ops import Op
-from hwgen.network.requantise import Requantisation
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.work import LayerWork, Unroll
 

@@ -42,8 +42,7 @@ from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
 from hwgen.network import ops
-from hwgen.network.maps import signed_bits
-from hwgen.network.requantise import Requantisation, Rule
+from hwgen.network.maps import Requantisation, Rule, signed_bits
 from hwgen.templates import joins
 from hwgen.templates.fixed_point import FixedPointStage
 from hwgen.templates.layers import LayerPlan

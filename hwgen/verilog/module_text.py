@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hwgen.errors import ToolError
+from hwgen.gateware.lookup import chosen_name
 from hwgen.gateware.names import reserved
-from hwgen.gateware.naming import chosen_name
 from hwgen.verilog.expression import Expressions, const, selected
 from hwgen.verilog.netlist import (
     Clock,

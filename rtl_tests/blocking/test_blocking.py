@@ -13,8 +13,7 @@ from papers import schedules
 from refusals import refusals_in
 
 from hwgen.blocking import cecconi, count, on_board, peemen
-from hwgen.blocking.nest import BlockedLoop, Nest
-from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
+from hwgen.blocking.problem import DIMS, OPERANDS, BlockedLoop, Nest, Problem, indexes
 from hwgen.blocking.tiling import TileWords, candidates
 from hwgen.errors import ConfigError, InputError, PlanError
 from hwgen.network import shapes

@@ -12,9 +12,8 @@ from papers import schedules
 
 from hwgen.blocking import count, energy, placement, yang
 from hwgen.blocking.energy import CoDesign, MemoryLevel, Private, Shared
-from hwgen.blocking.nest import BlockedLoop, Nest
 from hwgen.blocking.priced import PricedBlocking, evaluate
-from hwgen.blocking.problem import DIMS, OPERANDS, Problem
+from hwgen.blocking.problem import DIMS, OPERANDS, BlockedLoop, Nest, Problem
 from hwgen.blocking.search import search
 from hwgen.errors import ConfigError, PlanError
 

@@ -16,7 +16,7 @@ from hwgen.gateware.circuit_forms import Primitive
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.engine.engine import EngineDesign
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import ram, read_port, write_port
 from hwgen.tools import synthesis
 
 #: Model, board and options of designs with many kinds of components.

@@ -26,9 +26,9 @@ from hwgen.cli import main as cli
 from hwgen.emit import driver, vivado_files, weights
 from hwgen.errors import InputError, PlanError
 from hwgen.gateware.cost import Resources
+from hwgen.network.maps import Requantisation
 from hwgen.network.ops import Conv
-from hwgen.network.requantise import Requantisation
-from hwgen.report.page import templates as sections
+from hwgen.report.page import engine as sections
 
 
 def model(

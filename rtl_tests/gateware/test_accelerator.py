@@ -31,9 +31,8 @@ from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, Window
+from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, Requantisation, Window
 from hwgen.network.ops import Conv, MaxPool
-from hwgen.network.requantise import Requantisation
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 

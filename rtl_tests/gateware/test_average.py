@@ -30,12 +30,11 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import Threshold, ThresholdConfig
 from hwgen.network import golden, load
 from hwgen.network.graph import Network
-from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.maps import UINT8, FeatureMap, Requantisation, Window
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool
 from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs, quantise
-from hwgen.network.requantise import Requantisation
 from hwgen.program.compile import schedule
 from hwgen.schedule.solve import steady_cycles
 from hwgen.templates.compose import input_formats, layer_config

@@ -34,7 +34,7 @@ from hwgen.gateware.engine.finish import Finish, FinishConfig
 from hwgen.gateware.engine.map_product import MapProductConfig
 from hwgen.gateware.engine.pool import Pool, PoolConfig
 from hwgen.gateware.lookup import delayed
-from hwgen.network.requantise import Requantisation, requantise
+from hwgen.network.maps import Requantisation, requantise
 from hwgen.tools import synthesis
 
 long = pytest.mark.long

@@ -33,16 +33,15 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.network import golden, load
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Requantisation, Window
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Add, Concat, Conv, Upsample
 from hwgen.network.quantise import quantise
-from hwgen.network.requantise import Requantisation
 from hwgen.network.zoo.drawing import Drawing
 from hwgen.plan import document, planner
 from hwgen.schedule.solve import Schedule, steady_cycles
+from hwgen.templates.base import Goal, Task
 from hwgen.templates.latency import estimate_latency
-from hwgen.templates.task import Goal, Task
 from hwgen.templates.work import Unroll
 
 SEEDS = st.integers(0, 2**32)

@@ -46,9 +46,8 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.loaded import loaded
-from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.maps import UINT8, FeatureMap, Requantisation, Window
 from hwgen.network.ops import Add, Conv, GlobalAveragePool, Op
-from hwgen.network.requantise import Requantisation
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers

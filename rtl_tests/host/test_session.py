@@ -26,8 +26,8 @@ from wrapper_model import Memory
 
 import hwgen
 from hwgen.emit import linux
-from hwgen.host import device as host_device
-from hwgen.host.device import SessionDesign, SessionDevice
+from hwgen.host import session as host_device
+from hwgen.host.session import SessionDesign, SessionDevice
 from hwgen.network import golden
 from hwgen.network.quantise import prepare_inputs, quantise
 

@@ -19,9 +19,8 @@ from hwgen.errors import ConfigError, InputError, PlanError
 from hwgen.gateware.weights import Weights
 from hwgen.network import golden, load
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT8, INT32, UINT8, FeatureMap, IntegerType, Requantisation, Window, requantise
 from hwgen.network.ops import Conv, MaxPool, Op
-from hwgen.network.requantise import Requantisation, requantise
 from hwgen.plan import planner
 
 

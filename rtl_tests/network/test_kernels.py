@@ -24,10 +24,10 @@ from referees import integer_session
 from verilated import Pairs, at_ends, beside, by_float32, join
 
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.network.maps import Requantisation, requantise
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.onnx.runtime import Kernels
 from hwgen.network.ops import Conv
-from hwgen.network.requantise import Requantisation, requantise
 
 Make = Callable[[Piece, str, float], str]
 X_SCALE, W_SCALE = 0.0123, np.float32(0.0034)

@@ -17,9 +17,9 @@ from pieces import Piece, check, compared
 import hwgen
 from hwgen.network import golden, host
 from hwgen.network.graph import Network
+from hwgen.network.maps import requantise
 from hwgen.network.onnx.average import Digits
 from hwgen.network.onnx.importer import to_network
-from hwgen.network.requantise import requantise
 from hwgen.network.rescale import fit_mean
 
 

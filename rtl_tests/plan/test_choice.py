@@ -20,17 +20,15 @@ from hwgen import boards, network, plan
 from hwgen.errors import HwgenError, InputError, PlanError
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.maps import INT8, FeatureMap, Window
+from hwgen.network.maps import INT8, FeatureMap, Requantisation, Window
 from hwgen.network.ops import Conv
-from hwgen.network.requantise import Requantisation
 from hwgen.plan import alternatives, grouping
 from hwgen.plan.alternatives import what_can_be_built
 from hwgen.plan.choose import best_group, objective_bound, plan_of
 from hwgen.report.plan import table
-from hwgen.templates.base import Group
+from hwgen.templates.base import Goal, Group, Task
 from hwgen.templates.budget import layer_weight_bits, weight_shortage
 from hwgen.templates.refusal import Refusal
-from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import interval
 
 ZEDBOARD, VC709, KV260 = boards.load("zedboard"), boards.load("vc709"), boards.load("kv260")

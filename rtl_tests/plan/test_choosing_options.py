@@ -24,7 +24,7 @@ from hwgen.cli import main as cli
 from hwgen.errors import HwgenError, PlanError
 from hwgen.network.onnx.importer import to_network
 from hwgen.options import REUSE, choosing, requested_template
-from hwgen.plan import search
+from hwgen.plan import planner
 from hwgen.plan.alternatives import without_other_template
 from hwgen.plan.choose import task_of
 from hwgen.plan.planner import watched
@@ -156,7 +156,7 @@ def command(tmp_path, monkeypatch) -> list[str]:
 def test_the_best_plan_so_far_is_printed(command, tmp_path, monkeypatch, capsys):
     """The group is found; it is interrupted before groups in turn are compared with it."""
     made = plan.make(network.load(DIGITS), boards.load("zedboard"), dsp=90, multipliers="dsp")
-    interrupted(monkeypatch, search.PlanSearch, "_compared")
+    interrupted(monkeypatch, planner.PlanSearch, "_compared")
     written = tmp_path / "plan.json"
     assert cli.main([*command, "-o", str(written)]) == 130
     out, err = capsys.readouterr()

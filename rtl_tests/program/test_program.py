@@ -44,7 +44,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job, pack_jobs
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
+from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Requantisation, Thresholds, Window, requantise
 from hwgen.network.ops import (
     Add,
     AveragePool,
@@ -58,7 +58,6 @@ from hwgen.network.ops import (
     SpaceToDepth,
     Upsample,
 )
-from hwgen.network.requantise import Requantisation, Thresholds, requantise
 from hwgen.program.compile import ProgramSchedule, _Compiler, schedule
 from hwgen.program.factors import average_factors
 from hwgen.program.file import Program, digest

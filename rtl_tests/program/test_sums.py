@@ -14,9 +14,8 @@ from programs import SMALL, alone, check, conv, engines, normalised, scheduled, 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import CHAIN
 from hwgen.network.float32 import Label, qlinear_mul
-from hwgen.network.maps import INT8, UINT8
+from hwgen.network.maps import INT8, UINT8, Requantisation, Thresholds, requantise
 from hwgen.network.ops import LRN
-from hwgen.network.requantise import Requantisation, Thresholds, requantise
 from hwgen.program.array_pass import weight_terms
 from hwgen.program.compile import schedule
 from hwgen.program.factors import Factors, StepFunctions, fit

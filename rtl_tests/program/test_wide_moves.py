@@ -17,7 +17,7 @@ from programs import alone, resized_places
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import STRIDES, EngineConfig
 from hwgen.network.float32 import Label
-from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT8, FeatureMap, IntegerType, Requantisation, Window
 from hwgen.network.ops import (
     Concat,
     Crop,
@@ -31,7 +31,6 @@ from hwgen.network.ops import (
     SpaceToDepth,
     Upsample,
 )
-from hwgen.network.requantise import Requantisation
 from hwgen.program.compile import schedule
 from hwgen.program.resample import even_runs
 

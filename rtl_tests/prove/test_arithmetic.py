@@ -19,7 +19,7 @@ from hwgen.gateware import layer_proof, multiply_proof, requantise_proof
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.obligations.modules import VerilogModule, modules_of
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Site
 from hwgen.prove import discharge
 from hwgen.prove.methods import exhaustive
 from hwgen.prove.methods.cones import FALSE, Cone

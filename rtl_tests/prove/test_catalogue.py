@@ -34,7 +34,7 @@ from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.obligations import obligation
 from hwgen.obligations.modules import modules_of
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Proofs, Site
 from hwgen.prove import catalogue
 from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.wrapper import wrapped

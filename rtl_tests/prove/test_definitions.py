@@ -30,7 +30,7 @@ from hwgen.network.float32 import Label
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
 from hwgen.network.ops import Add
 from hwgen.obligations.modules import modules_of
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Site
 from hwgen.templates.stages import stage_of
 
 pytestmark = needs_icarus

@@ -31,7 +31,7 @@ from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.obligations.modules import modules_of
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Site
 
 pytestmark = ALONE
 

@@ -22,7 +22,7 @@ from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.obligations.modules import SYNTHESIS, modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue, coverage, tools
-from hwgen.prove.methods.netlist import BitDependencies
+from hwgen.prove.methods.structure import BitDependencies
 from hwgen.verilog.emitted import files
 
 _NAME = re.compile(r"(?<![\w.'$])([a-zA-Z_]\w*)(?:\[(\d+)(?::(\d+))?\])?")

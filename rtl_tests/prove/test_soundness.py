@@ -28,7 +28,7 @@ from hwgen.processes import Stopped
 from hwgen.prove import coverage, discharge, lists, tools, trace
 from hwgen.prove.discharge import Proof
 from hwgen.prove.methods import induction, model_checking, registry, structure, translation
-from hwgen.prove.methods.netlist import BitDependencies
+from hwgen.prove.methods.structure import BitDependencies
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import wrapped
 

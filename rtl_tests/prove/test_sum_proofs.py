@@ -22,7 +22,7 @@ from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 from hwgen.obligations.modules import modules_of
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Site
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

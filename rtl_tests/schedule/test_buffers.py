@@ -24,9 +24,8 @@ from hypothesis import strategies as st
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
-from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Requantisation, Window
 from hwgen.network.ops import Conv, MaxPool
-from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import ample_rows
 from hwgen.schedule.solve import Cycles, Schedule, enough_frames, steady_cycles
 from hwgen.templates.compose import compose

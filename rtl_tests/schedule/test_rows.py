@@ -16,9 +16,8 @@ from hwgen import boards, plan
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import INT8, FeatureMap, Window
+from hwgen.network.maps import INT8, FeatureMap, Requantisation, Window
 from hwgen.network.ops import Add, Concat, Conv, Max, MaxPool, Upsample
-from hwgen.network.requantise import Requantisation
 from hwgen.schedule import buffers, solve
 from hwgen.schedule.rows import UnsettledError
 from hwgen.schedule.solve import Schedule, steady_cycles

@@ -35,11 +35,10 @@ from hwgen.errors import ConfigError, InputError, ModelError, PlanError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.network import golden
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
+from hwgen.network.maps import INT32, UINT8, FeatureMap, Requantisation, Window
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.quantise import quantise
-from hwgen.network.requantise import Requantisation
 from hwgen.plan import document
 from hwgen.schedule.solve import Schedule, steady_cycles
 from hwgen.simulate import check, stimuli

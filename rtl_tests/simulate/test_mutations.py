@@ -34,9 +34,8 @@ from hwgen.gateware.windows.window_grid import WindowGrid
 from hwgen.gateware.windows.window_walk import WindowWalk
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.maps import UINT8, FeatureMap, Requantisation, Window
 from hwgen.network.ops import Conv, MaxPool
-from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import ample_rows
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose

@@ -26,9 +26,8 @@ from hwgen.gateware.circuit_ports import Config
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.maps import Window
+from hwgen.network.maps import Requantisation, Window
 from hwgen.network.ops import Conv
-from hwgen.network.requantise import Requantisation
 from hwgen.simulate import Memory, check, stimuli
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan

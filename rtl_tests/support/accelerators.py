@@ -27,9 +27,8 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.whole_map import WholeMap
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.maps import INT32, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT32, UINT8, FeatureMap, IntegerType, Requantisation, Window
 from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool, Op
-from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import sizes_of
 from hwgen.schedule.solve import Schedule
 from hwgen.simulate.testbench import patience

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import FeatureMap, IntegerType, Window, signed_bits
+from hwgen.network.maps import FeatureMap, IntegerType, Requantisation, Window, signed_bits
 from hwgen.network.ops.fixed_point import (
     Curve,
     Extremum,
@@ -26,7 +26,6 @@ from hwgen.network.ops.fixed_point import (
     Table,
     Times,
 )
-from hwgen.network.requantise import Requantisation
 
 #: Widths, in bits, of inputs: those of tables, and of wide maps.
 WIDTHS = (2, 5, 8, 8, 12, 20, 27, 32)

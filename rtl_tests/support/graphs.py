@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.maps import FeatureMap, IntegerType, Requantisation, Window
 from hwgen.network.onnx.lrn_thresholds import tabulate_falls
 from hwgen.network.ops import (
     LRN,
@@ -38,7 +38,6 @@ from hwgen.network.ops import (
     Upsample,
 )
 from hwgen.network.ops.lrn import Falls, Scale
-from hwgen.network.requantise import Requantisation
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.stages import stage_of

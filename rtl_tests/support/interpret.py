@@ -24,7 +24,7 @@ from hwgen.gateware.engine.fixed_unit import LOOKUP_TABLE, PROGRAM_TABLE, Arriva
 from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.requantise import Requantisation, requantise
+from hwgen.network.maps import Requantisation, requantise
 from hwgen.program.compile import schedule
 from hwgen.program.file import Program
 from hwgen.program.jobs import ADDRESSES

@@ -21,10 +21,10 @@ from hwgen.devices import Device
 from hwgen.gateware.circuit_forms import Modelled, Part, Primitive
 from hwgen.verilog import parts, primitives, rtlil
 from hwgen.verilog.faces import Elaborated, components, faces, outputs
-from hwgen.verilog.memories import WriterPlatform
 from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
 from hwgen.verilog.primitives import PrimitivePlatform
+from hwgen.verilog.writer import WriterPlatform
 
 #: Kinds of `Function` whose result has as many low bits of the product, or of the sum, as its operands have.
 PRODUCT, SUM = "product", "sum"

@@ -26,12 +26,10 @@ from hwgen.gateware.multipliers import PLAIN
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.loaded import loaded
-from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.maps import UINT8, FeatureMap, Requantisation, Window
 from hwgen.network.ops import Add, Conv, MaxPool
-from hwgen.network.requantise import Requantisation
 from hwgen.obligations.modules import modules_of
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Obligation, Site
 from hwgen.prove import catalogue, discharge
 from hwgen.prove.wrapper import wrapped
 from hwgen.templates.compose import compose

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Requantisation, Window
 from hwgen.network.ops import Conv, FixedPoint, GlobalAveragePool, Op, SumPool
 from hwgen.network.ops.fixed_point import Curve, Factor, Plus, Times
-from hwgen.network.requantise import Requantisation
 
 FRACTION = 18
 POINT = Window(kernel=(1, 1))

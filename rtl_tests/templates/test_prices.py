@@ -21,14 +21,13 @@ from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.network.graph import Network
-from hwgen.network.maps import UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.maps import UINT8, FeatureMap, IntegerType, Requantisation, Thresholds, Window
 from hwgen.network.ops import Conv
-from hwgen.network.requantise import Requantisation, Thresholds
+from hwgen.templates.base import Goal, Task
 from hwgen.templates.compose import compose
 from hwgen.templates.levels import should_replace, threshold_config
 from hwgen.templates.search import layer_plan
 from hwgen.templates.stages import stage_of
-from hwgen.templates.task import Goal, Task
 from hwgen.templates.work import Unroll
 
 BOARD = boards.load("zedboard")

@@ -33,8 +33,8 @@ import hwgen
 from hwgen import frozen
 from hwgen.errors import InternalError, ToolError
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.lookup import chosen_name, named
 from hwgen.gateware.multipliers.booth import BoothMultiplier
-from hwgen.gateware.naming import chosen_name, named
 from hwgen.tools import synthesis
 from hwgen.verilog import convert, emitted, rtlil
 from hwgen.verilog.emitted import engine_files

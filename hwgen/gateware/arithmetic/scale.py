@@ -32,8 +32,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
-from hwgen.gateware.lookup import delayed, registered
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, named, registered
 from hwgen.gateware.requantisation.recipe import PIECE
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 

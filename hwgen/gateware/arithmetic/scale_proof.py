@@ -13,10 +13,8 @@ from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, SHIFT_BITS, ScaleConfig
 from hwgen.gateware.requantise_proof import float32
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed, is_old
-from hwgen.obligations.pipelines import pipeline
-from hwgen.obligations.site import Carrier, Proofs, Site
+from hwgen.obligations.obligation import Carrier, Obligation, Proofs, Site
+from hwgen.obligations.observers import delayed, is_old, pipeline
 
 _TOTAL_BITS = BIAS_BITS + 1
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS

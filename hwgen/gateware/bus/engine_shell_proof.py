@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
-from hwgen.obligations.site import Proofs
+from hwgen.obligations.obligation import Proofs
 
 PROOFS = {
     EngineShellConfig: Proofs(

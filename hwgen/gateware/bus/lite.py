@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Register
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import named
 
 #: Width of a control or status register, in bits.
 BITS = 8 * REGISTER_BYTES

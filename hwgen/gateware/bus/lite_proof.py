@@ -8,8 +8,7 @@ from __future__ import annotations
 from hwgen.gateware.bus.lite import BITS, BankConfig
 from hwgen.gateware.bus.registers import REGISTER_BYTES, Register
 from hwgen.obligations import observers
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site
 from hwgen.obligations.streams import held, no_path
 
 _MAX_OPEN = 7

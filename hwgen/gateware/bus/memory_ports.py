@@ -20,7 +20,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.fifo import FifoConfig
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import named
 
 
 @dataclass(frozen=True, kw_only=True)

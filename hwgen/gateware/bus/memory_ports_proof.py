@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwgen.gateware.bus.memory_ports import MemoryPortsConfig
-from hwgen.obligations.site import Proofs
+from hwgen.obligations.obligation import Proofs
 
 _SIMULATED = "bursts of all kinds over ports with random stalls are simulated"
 

@@ -8,9 +8,8 @@ the input: a valid piece can be withdrawn.
 from __future__ import annotations
 
 from hwgen.gateware.bus.repack import Pieces, RepackConfig
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for
 from hwgen.obligations.observers import balance, kept, register
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams
 
 

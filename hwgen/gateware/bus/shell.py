@@ -27,7 +27,7 @@ from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.guard import PACKET, PACKET_BITS, PACKET_COUNTER_LUTS, Guard, GuardConfig, add_frame_counter
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import STATE, WORD
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import named
 from hwgen.gateware.stream import BeatFormat, Port, numbered
 
 #: Number of low bits compared between each output's count of frames and the count of frames done by all outputs.

@@ -15,10 +15,8 @@ from hwgen.gateware.bus.shell import BusStreamConfig, ShellConfig
 from hwgen.gateware.guard import PACKET, PACKET_BITS
 from hwgen.gateware.guard_proof import packet_ports
 from hwgen.obligations.composition import composition, domain_wires, has_port
-from hwgen.obligations.expressions import field_bits
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, field_bits
 from hwgen.obligations.observers import register
-from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import held, no_path
 
 

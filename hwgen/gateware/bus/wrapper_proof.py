@@ -15,8 +15,7 @@ from hwgen.gateware.bus.engine_shell import EngineWrapper
 from hwgen.gateware.bus.shell import AcceleratorWrapper
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.obligations.composition import composition, domain_wires, has_port
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site
 
 _SHELL = "shell"
 #: Constant values at inputs of the wrapped circuit that nothing drives, by port; 0 for all others.

@@ -20,8 +20,7 @@ from hwgen.gateware.arithmetic.shares import TABLES, WHOLE_BITS, WRITTEN_SUM
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import delayed, ram, read_port, write_port
 
 #: Amaranth layout of one write into the engine's lookup tables: ``data`` is the new word of entry ``index % 256`` of
 #: table ``index // 256``.

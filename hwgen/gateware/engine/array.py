@@ -16,11 +16,9 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
-from hwgen.gateware.lookup import delayed, delayed_fast
+from hwgen.gateware.lookup import delayed, delayed_fast, named, ram, read_port, write_port
 from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.multipliers.lut_multiplier import DotOperands, DotProducts
-from hwgen.gateware.naming import named
-from hwgen.gateware.ports import ram, read_port, write_port
 
 #: Number of values that one 6-input LUT per bit combines by a bitwise or: plain values, and values with mask bits.
 _OR_INPUTS, _MASKED_OR_INPUTS = 6, 3

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import named
 
 #: Width in bits of the engine's memory addresses in units of 8-byte words: 32-bit byte addresses without 3 low bits.
 ADDRESS_BITS = 32 - (LANES.bit_length() - 1)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from hwgen.gateware.engine.bursts import Bursts, box_burst_layout, box_layout, run_layout
 from hwgen.gateware.engine.units_proof import BurstUnitConfig, kept_streams
 from hwgen.obligations import streams
-from hwgen.obligations.expressions import field_bits, field_wires
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, field_bits, field_wires
 from hwgen.obligations.observers import kept, register
-from hwgen.obligations.site import Proofs, Site
 
 
 def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:

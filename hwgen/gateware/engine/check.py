@@ -23,8 +23,7 @@ from hwgen.gateware.engine.config import CHAIN, LANES, STRIDES, TABLE_WORDS, Eng
 from hwgen.gateware.engine.fixed_unit import LOOKUP_TABLE
 from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, Job, engine_seal, field_offsets, job_words
 from hwgen.gateware.engine.port import Error
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, named
 
 #: Number of lookup tables that a job can load: three for additions of maps (`shares.TABLES`), and the activation table.
 TABLES = 4

@@ -16,9 +16,8 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, engine_seal, field_offsets, job_words
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.wiring_proof import of_domain
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for
 from hwgen.obligations.observers import kept, register, stages
-from hwgen.obligations.site import Proofs, Site, bits_for
 
 #: Minimum number of cycles without a word between two jobs at the checker's input. The fetch unit keeps them.
 MIN_GAP = 3

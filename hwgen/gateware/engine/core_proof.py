@@ -18,10 +18,8 @@ from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
 from hwgen.gateware.engine.steps import StepSequencerConfig, step_layout
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
 from hwgen.gateware.engine.writes import BankAlignment
-from hwgen.obligations.expressions import field_bits, field_wires
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, field_bits, field_wires
 from hwgen.obligations.observers import balance, delayed, register
-from hwgen.obligations.site import Proofs, Site, bits_for
 
 
 def core_parts(config: CoreConfig) -> dict[str, Any]:

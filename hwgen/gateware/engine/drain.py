@@ -15,8 +15,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
-from hwgen.gateware.naming import named
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import named, ram, read_port, write_port
 
 #: Control fields that accompany each beat of sums from the array to the output buffer, with their shapes.
 _NOTE_FIELDS = {

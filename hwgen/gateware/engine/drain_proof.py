@@ -10,10 +10,8 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.drain import DrainController, DrainControllerConfig, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.engine.steps_proof import job_queue, ready_path
-from hwgen.obligations.expressions import field_wires
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Carrier, Obligation, Proofs, Site, bits_for, field_wires
 from hwgen.obligations.observers import balance, patience, probed, register
-from hwgen.obligations.site import Carrier, Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
 #: Maximum number of drained jobs whose last word has not reached the output buffer yet.

@@ -19,11 +19,8 @@ from hwgen.gateware.engine.port import Error, answer_layout, written_layout
 from hwgen.gateware.engine.steps import step_layout
 from hwgen.gateware.engine.units_proof import ADDRESSES, engine_parts, memory_side_parts
 from hwgen.obligations.composition import composition, domain_wires, has_port, wired
-from hwgen.obligations.expressions import field_bits
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, field_bits, name_of_slice
 from hwgen.obligations.observers import register
-from hwgen.obligations.port_names import name_of_slice
-from hwgen.obligations.site import Proofs, Site
 
 _PARTS = ("valid", "ready", "payload")
 _EDGE = "always @(posedge clk)"

@@ -13,8 +13,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.bursts import Bursts, request_layout, request_of, word_address
 from hwgen.gateware.engine.config import LANES, EngineConfig, Variant
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, JobPart, Load, job_words
-from hwgen.gateware.naming import named
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import named, ram, read_port, write_port
 
 #: Index of the bit in a job's first word that marks the last job of a program.
 _END_BIT = Load.layout()["end"].offset

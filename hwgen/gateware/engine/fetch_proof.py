@@ -15,10 +15,8 @@ from hwgen.gateware.engine.job import COUNT_BITS, PARTS, Load, job_words
 from hwgen.gateware.engine.units_proof import FetchUnitConfig, kept_streams, requests_inside
 from hwgen.obligations import streams
 from hwgen.obligations.composition import wired
-from hwgen.obligations.expressions import field_bits, in_circle
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, field_bits, in_circle
 from hwgen.obligations.observers import balance, marked, register
-from hwgen.obligations.site import Proofs, Site, bits_for
 
 #: Emitted name of the fetch unit's port ``begin``, which starts a run; ``begin`` is a Verilog keyword.
 _BEGIN = "begin_"

@@ -23,8 +23,7 @@ from hwgen.gateware.engine.fixed_unit import FixedUnit, FixedUnitConfig
 from hwgen.gateware.engine.map_product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
 from hwgen.gateware.engine.writes import BankWrite, addend_side, write_to
-from hwgen.gateware.lookup import delayed, delayed_fast
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import delayed, delayed_fast, ram, read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 #: Index of the activation table among the lookup tables that jobs load; the tables for adding maps have lower indices.

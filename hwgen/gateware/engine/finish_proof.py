@@ -15,11 +15,8 @@ from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.map_product import PRODUCT_BITS, VALUE_BITS, MapProductConfig
 from hwgen.gateware.engine.output_words import OutputWords
 from hwgen.gateware.engine.pool import Pool
-from hwgen.obligations.expressions import part
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed, is_old
-from hwgen.obligations.pipelines import pipeline
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site, part
+from hwgen.obligations.observers import delayed, is_old, pipeline
 
 _VALUE_BITS = 8
 

@@ -28,9 +28,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat_layout
 from hwgen.gateware.fixed_point import NumberPath, PathNumber
-from hwgen.gateware.lookup import delayed, delayed_fast
-from hwgen.gateware.naming import named
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import delayed, delayed_fast, named, ram, read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 #: Width in bits of a fixed-point value, width in bits of a product's second operand, and maximum right shift of a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwgen.gateware.engine.fixed_unit import FixedUnitConfig
-from hwgen.obligations.site import Proofs
+from hwgen.obligations.obligation import Proofs
 
 _SIMULATED = "programs, whose products of wide values take too long to prove, are simulated"
 

@@ -14,8 +14,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import EngineConfig, numbered
 from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.steps import step_layout
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, named
 
 #: Width in bits of the signed row and column indices of convolution windows and kernel taps.
 INDEX_BITS = 16

@@ -16,7 +16,7 @@ from hwgen.gateware.engine.port import Target, answer_layout, read_layout
 from hwgen.gateware.engine.reuse_buffer import map_side
 from hwgen.gateware.engine.weight_buffer import weight_side
 from hwgen.gateware.engine.writes import addend_side
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import named
 
 #: Tuple of each `Target` whose words are read in beats as wide as the bus; other words come one per beat.
 WIDE_TARGETS = (Target.MAP, Target.WEIGHTS, Target.ADDEND)

@@ -16,10 +16,8 @@ from hwgen.gateware.engine.units_proof import (
     unit_parts,
 )
 from hwgen.obligations import streams
-from hwgen.obligations.expressions import field_bits, field_wires
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, field_bits, field_wires
 from hwgen.obligations.observers import delayed, register
-from hwgen.obligations.site import Proofs, Site
 
 
 def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:

@@ -18,9 +18,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.port import answer_layout, read_layout, write_layout, written_layout
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.naming import named
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import delayed, named, ram, read_port, write_port
 
 #: Depth of the FIFO of write bursts that wait for their words. A burst waits for at most four others.
 _BURSTS = 8

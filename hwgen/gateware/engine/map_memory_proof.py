@@ -13,10 +13,8 @@ from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.port import answer_layout, read_layout, written_layout
 from hwgen.gateware.engine.queue_proof import WRITTEN, QueueConfig
 from hwgen.gateware.wiring_proof import of_domain
-from hwgen.obligations.expressions import field_bits
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, field_bits
 from hwgen.obligations.observers import register, stages
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
 #: Depth of the map memory's FIFO of write bursts that wait for their words.

@@ -19,8 +19,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import delayed, ram, read_port, write_port
 
 #: Widths in bits of an output buffer address, and of a tile's column index.
 ADDRESS_BITS, COLUMN_BITS = 16, 10

@@ -11,7 +11,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import named
 
 #: Width in bits of each field of `PACE`, the memory port's speed: a number of beats, and the cycles that they take.
 PACE_BITS = 8

@@ -7,10 +7,8 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.port import MemoryPort, answer_layout, outstanding_bits, tag_layout
 from hwgen.gateware.engine.queue_proof import QueueConfig
 from hwgen.gateware.engine.units_proof import PortUnitConfig, within_boundary
-from hwgen.obligations.expressions import field_bits
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, field_bits
 from hwgen.obligations.observers import balance, delayed, register
-from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import held, no_path
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwgen.obligations.expressions import in_circle
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, in_circle
 from hwgen.obligations.observers import balance, marked, probed
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
 #: Reason, shown in proof reports, why no property depends on the words that a FIFO receives.

@@ -13,8 +13,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.writes import WriteSide, write_side, write_to
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.ports import ram, read_port, write_port
+from hwgen.gateware.lookup import delayed, ram, read_port, write_port
 
 #: Number of inputs of each multiplexer in the map buffer's rotation networks, which takes one LUT per bit.
 _WAYS = 4

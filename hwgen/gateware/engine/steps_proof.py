@@ -8,10 +8,8 @@ from __future__ import annotations
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.steps import StepSequencer, StepSequencerConfig, step_layout
-from hwgen.obligations.expressions import field_wires
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, field_wires
 from hwgen.obligations.observers import balance, kept, patience, register
-from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import no_path
 
 #: Names of the flags in `step_layout` that say which loops begin, in the bit order of the proof, highest first.

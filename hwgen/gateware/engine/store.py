@@ -12,8 +12,7 @@ from hwgen.gateware.engine.bursts import Bursts, request_of, word_address
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Store
 from hwgen.gateware.engine.port import add_room_flag, write_layout, written_layout
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, named
 
 #: Depth of the store unit's FIFO of granted write bursts, which wait to be read from the output buffer.
 BURSTS = 4

@@ -10,10 +10,8 @@ from hwgen.gateware.engine.queue_proof import WRITTEN, QueueConfig
 from hwgen.gateware.engine.store import BEATS, BURSTS, StoreUnit, source_layout
 from hwgen.gateware.engine.units_proof import StoreUnitConfig, box_stays, kept_streams, requests_inside, unit_parts
 from hwgen.obligations.composition import wired
-from hwgen.obligations.expressions import field_bits
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, field_bits
 from hwgen.obligations.observers import balance, register
-from hwgen.obligations.site import Proofs, Site
 
 _MAX_OWED = (1 << 16) - 1
 """Largest number of beats of granted bursts that the proof's observer can count."""

@@ -18,9 +18,7 @@ from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.obligations import streams
-from hwgen.obligations.expressions import field_bits
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.obligation import Obligation, Site, field_bits
 from hwgen.obligations.streams import held
 
 #: Reason, shown in proof reports, why no property covers the buffer addresses of loaded words.

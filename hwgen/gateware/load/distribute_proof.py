@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
-from hwgen.obligations.expressions import choice
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site, bits_for
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, choice
 
 
 def obligations(config: DistributeConfig, site: Site) -> list[Obligation]:

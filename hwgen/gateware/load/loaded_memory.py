@@ -15,7 +15,7 @@ from amaranth.lib.wiring import Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import OnDevice
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.lookup import read_port, write_port
 
 #: Width in bits of one word in a load of run-time weights; a memory's wider word is divided into such parts.
 PART_BITS = 32

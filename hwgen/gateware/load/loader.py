@@ -23,7 +23,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.load.loaded_memory import CHAIN, PART_BITS
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import named
 
 #: Size of the hardware digest in a load of run-time weights: in 32-bit words, and in bits.
 DIGEST_WORDS, DIGEST_BITS = 2, 64

@@ -8,8 +8,7 @@ from __future__ import annotations
 from hwgen.gateware import checksum_proof, wiring_proof
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import DIGEST_WORDS, LoaderConfig
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site, bits_for
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for
 
 
 def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:

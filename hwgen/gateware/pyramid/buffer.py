@@ -21,8 +21,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, HasWindow
 from hwgen.gateware.cost import Cost, Resources, counter_bits, table_bits, trailing_zeros
 from hwgen.gateware.line_buffer import LineBufferConfig, walk_ports
-from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, registered, sparse_table
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, named, registered, sparse_table
 from hwgen.gateware.nest import Interleaving, Loop, banks_apart
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.pyramid.spans import Cut, Span, TiledAxis

@@ -14,10 +14,8 @@ from hwgen.gateware import window_proof
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
-from hwgen.obligations.expressions import choice
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for, choice
 from hwgen.obligations.observers import counter, register, stages
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
 

@@ -10,8 +10,7 @@ from hwgen.gateware.layer_proof import proofs
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.wiring_proof import stream_wires
 from hwgen.obligations.composition import composition, domain_wires, has_port
-from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.obligation import Obligation, Proofs, Site
 
 
 @dataclass(frozen=True)

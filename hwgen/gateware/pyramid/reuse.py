@@ -32,10 +32,8 @@ from hwgen.devices import Device
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits, num_uncommon, trailing_zeros
-from hwgen.gateware.lookup import sparse_table
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import named, ram, read_port, sparse_table, write_port
 from hwgen.gateware.nest import Loop
-from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.stream import BeatFormat
 

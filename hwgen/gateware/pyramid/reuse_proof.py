@@ -16,9 +16,8 @@ from typing import Any
 from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Cut
 from hwgen.gateware.window_proof import WindowFacts, token_beat
-from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.obligation import Obligation, Proofs, Site, bits_for
 from hwgen.obligations.observers import kept, register
-from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values, of_streams
 
 

@@ -9,8 +9,7 @@ from amaranth import Cat, Const, Module, Mux, Value, signed
 
 from hwgen.gateware.channels import Beats
 from hwgen.gateware.cost import Cost, constant_adder_luts
-from hwgen.gateware.lookup import delayed, delayed_unless_constant, registers
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, delayed_unless_constant, named, registers
 from hwgen.gateware.requantisation.output_rounding import OutputRounding
 from hwgen.gateware.requantisation.recipe import ScalingPart
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits

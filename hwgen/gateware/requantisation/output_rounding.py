@@ -10,8 +10,7 @@ from operator import or_
 from amaranth import Cat, Const, Module, Mux, Value, signed
 
 from hwgen.gateware.cost import Cost
-from hwgen.gateware.lookup import delayed
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, named
 from hwgen.gateware.product_rows import extended
 from hwgen.gateware.requantisation.recipe import ScalingPart
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits

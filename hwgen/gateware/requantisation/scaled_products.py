@@ -12,8 +12,7 @@ from amaranth import Cat, Const, Module, Mux, Value, signed
 from hwgen.devices import MultiplierSlice
 from hwgen.gateware.channels import Beats
 from hwgen.gateware.cost import Cost, constant_adder_luts
-from hwgen.gateware.lookup import delayed, delayed_unless_constant, registers
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import delayed, delayed_unless_constant, named, registers
 from hwgen.gateware.product_rows import ProductRows, extended
 from hwgen.gateware.requantisation.output_rounding import OutputRounding
 from hwgen.gateware.requantisation.recipe import PIECE, ScalingPart

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from amaranth import Module, Mux, Shape, Signal, Value
 
-from hwgen.gateware.lookup import bits_for_range, delayed, sparse_table
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import bits_for_range, delayed, named, sparse_table
 from hwgen.gateware.windows.ring_banks import WrittenPixels
 from hwgen.gateware.windows.window_grid import WindowSteps
 from hwgen.gateware.windows.window_parameters import WindowParameters

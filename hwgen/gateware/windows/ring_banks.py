@@ -10,8 +10,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from hwgen.gateware.cost import Cost, counter_bits, trailing_zeros
-from hwgen.gateware.lookup import dense_table
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import dense_table, named
 from hwgen.gateware.nest import Interleaving, Loop, Place, banks_apart
 from hwgen.gateware.pieces import WritePort, count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.windows.window_parameters import WindowParameters

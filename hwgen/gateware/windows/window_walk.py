@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 
 from hwgen.gateware.cost import counter_bits, trailing_zeros
-from hwgen.gateware.lookup import bits_for_range, dense_table, registered
-from hwgen.gateware.naming import named
+from hwgen.gateware.lookup import bits_for_range, dense_table, named, registered
 from hwgen.gateware.nest import Loop
 from hwgen.gateware.windows.ring_banks import RingBanks
 from hwgen.gateware.windows.window_parameters import WindowParameters

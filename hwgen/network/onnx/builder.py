@@ -18,7 +18,7 @@ import onnx
 from hwgen.errors import ConfigError
 from hwgen.network.float32 import quantize_linear
 from hwgen.network.floats import FloatLayer
-from hwgen.network.maps import INT32, MAX_SIDE, MAX_WEIGHTS, UINT8, IntegerType, Window, check_window
+from hwgen.network.maps import INT32, MAX_SIDE, MAX_WEIGHTS, UINT8, IntegerType, Requantisation, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Bias, Constants, Quantisation, QuantisedWeights
 from hwgen.network.onnx.file import attribute, by, named, title
 from hwgen.network.onnx.function_tables import Function
@@ -42,7 +42,6 @@ from hwgen.network.onnx.windows import WHOLE_MAPS, padding_mode, window_of
 from hwgen.network.ops import Join, Lookup, MaxPool, Op, Pad, Select
 from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.options import ModelOptions
-from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, rule_of
 
 _SLACK = float(np.finfo(np.float32).eps)

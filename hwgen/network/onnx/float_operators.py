@@ -18,7 +18,7 @@ import onnx
 from onnx import helper
 
 from hwgen.network.float32 import Label
-from hwgen.network.maps import INT32, IntegerType, signed_bits
+from hwgen.network.maps import INT32, IntegerType, Requantisation, signed_bits
 from hwgen.network.onnx.average import as_sums, covers, geometry_of, refuse_uncounted
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Quantisation
@@ -46,7 +46,6 @@ from hwgen.network.onnx.windows import WHOLE_MAPS
 from hwgen.network.ops import Concat, FixedPoint, GlobalAveragePool, SumPool
 from hwgen.network.ops.conv import channel_sums
 from hwgen.network.ops.join import MAX_BITS
-from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import quotient, rule_of
 
 _AVERAGES = {"AveragePool", "GlobalAveragePool", "ReduceMean"}

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwgen.network.maps import FeatureMap
+from hwgen.network.maps import FeatureMap, Requantisation, Thresholds
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.function_tables import FunctionWriter
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.values import AccumulatorState, PendingLayer
-from hwgen.network.requantise import Requantisation, Thresholds
 
 MAX_LEVELS = 15
 """Maximum number of thresholds that are searched per channel: enough for outputs of up to 4 bits."""

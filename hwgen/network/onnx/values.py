@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.maps import FeatureMap, IntegerType, Rule, Window
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.views import View
 from hwgen.network.ops import Conv, Join, Op
-from hwgen.network.requantise import Rule
 
 
 @dataclass

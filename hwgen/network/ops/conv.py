@@ -11,9 +11,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import Window, signed_bits
+from hwgen.network.maps import Rule, Window, signed_bits
 from hwgen.network.ops.op import Op
-from hwgen.network.requantise import Rule
 
 _LOADED_BITS = (2, 4, 8, 9)
 """Tuple of allowed widths of weights that hardware loads at run time, in bits.

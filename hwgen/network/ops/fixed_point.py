@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import signed_bits
+from hwgen.network.maps import Requantisation, requantise, signed_bits
 from hwgen.network.ops.join import MAX_BITS, Join
-from hwgen.network.requantise import Requantisation, requantise
 
 MAX_VALUE_BITS = 60
 """Maximum width, in bits, of every value and product in a fixed-point program, because the golden model uses int64."""

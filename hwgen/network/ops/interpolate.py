@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
+from hwgen.network.maps import Requantisation, requantise
 from hwgen.network.ops.moves import Resample
 from hwgen.network.ops.op import with_clipped_ends
-from hwgen.network.requantise import Requantisation, requantise
 
 MAX_FLOAT_PARTS = 16
 """Maximum number of subdivisions of a pixel along an axis for an `Interpolate` layer that computes floats."""

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import Window
+from hwgen.network.maps import Requantisation, Window, requantise
 from hwgen.network.ops.op import Op
-from hwgen.network.requantise import Requantisation, requantise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

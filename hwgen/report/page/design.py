@@ -14,7 +14,7 @@ from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 from hwgen.plan.plan import Plan, rate_text
 from hwgen.report import legend
-from hwgen.report.page import templates
+from hwgen.report.page.engine import of_group, of_plan
 from hwgen.report.page.sections import span
 from hwgen.report.plan import HEAD, rows, summary
 from hwgen.templates.base import Group
@@ -36,7 +36,7 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
     ends : mapping
         Inputs and outputs of the hardware, as `host.describe` returns them.
     """
-    board, used, sections = plan.board, plan.resources, templates.of_plan(plan)
+    board, used, sections = plan.board, plan.resources, of_plan(plan)
     return {
         "model": plan.network.name,
         "about": _network_summary(plan),
@@ -66,7 +66,7 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
             "layers": [
                 {"name": name, **used.as_dict()}
                 for group in plan.groups
-                for name, used in templates.of_group(group).resources(group, plan)
+                for name, used in of_group(group).resources(group, plan)
             ],
         },
         "traffic": sections.traffic(plan),
@@ -282,7 +282,7 @@ def _roofline(plan: Plan) -> dict[str, Any]:
     """
     board, clock = plan.board, plan.board.clock_mhz / 1000
     packed = max((multiplier_of(layer.macs_per_dsp).lanes for layer in plan.layers), default=1)
-    products = [templates.of_group(group).products(group) for group in plan.groups]
+    products = [of_group(group).products(group) for group in plan.groups]
     in_luts = max(group_products.in_luts for group_products in products)
     all_luts = in_luts * board.lut / max(plan.resources.lut, 1)
     peak = max(board.dsp * packed + all_luts, *(each.total for each in products))
@@ -292,13 +292,13 @@ def _roofline(plan: Plan) -> dict[str, Any]:
         cycles = interval if len(plan.groups) == 1 else group.frame_cycles
         moved = sum(group.traffic_bytes(plan.placement.loads_weights).values())
         points.append(_point("group", span(group), group.network.macs, moved, cycles, clock))
-        points += [_point("layer", *layer, clock) for layer in templates.of_group(group).points(group, cycles)]
+        points += [_point("layer", *layer, clock) for layer in of_group(group).points(group, cycles)]
     return {
         "peak": peak * clock,
         "used": max(each.total for each in products) * clock,
         "packed": packed,
         "memory_gb_s": board.memory_gb_s,
-        "port_gb_s": templates.of_plan(plan).port_gb_s(plan.groups[0], board.clock_mhz),
+        "port_gb_s": of_plan(plan).port_gb_s(plan.groups[0], board.clock_mhz),
         "points": [point for point in points if point["rate"]],
     }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
+from hwgen.options import ENGINE
 from hwgen.plan.plan import Plan
 from hwgen.program.figures import Figures
 from hwgen.program.maps import FusedLayer, fused_layers
@@ -204,3 +205,17 @@ def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
     names = ("name", "holds", "words", "width", "place")
     places = {"": "block RAM", "block": "block RAM", "lut": "LUT RAM"}
     return [dict(zip(names, (*buffer[:4], places[buffer[4]]), strict=True)) for buffer in buffers]
+
+
+_STREAMS = Sections()
+_BY_TEMPLATE: Mapping[str, Sections] = {ENGINE: EngineSections()}
+
+
+def of_group(group: Group) -> Sections:
+    """Return the `Sections` object for a fusion group's template, which fills the report page's sections."""
+    return _BY_TEMPLATE.get(group.template.name, _STREAMS)
+
+
+def of_plan(plan: Plan) -> Sections:
+    """Return the `Sections` object for a plan's only fusion group; for several groups, the default one for streams."""
+    return of_group(plan.groups[0]) if len(plan.groups) == 1 else _STREAMS

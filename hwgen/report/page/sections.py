@@ -42,7 +42,7 @@ class Products:
 class Sections:
     """Writer of the report page's sections that depend on a fusion group's template, for layers linked by streams.
 
-    A template whose groups are not layers with streams in between overrides this (`hwgen.report.page.templates`).
+    A template whose groups are not layers with streams in between overrides this (`hwgen.report.page.engine`).
     """
 
     bar = (

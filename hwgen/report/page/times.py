@@ -9,7 +9,7 @@ import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.plan.plan import Plan
-from hwgen.report.page import templates
+from hwgen.report.page.engine import of_group
 from hwgen.report.page.sections import shares
 from hwgen.schedule.timeline import Timeline, Timelines, TimelineWindow, one_frame, timelines
 from hwgen.templates.base import Group
@@ -35,7 +35,7 @@ def document(plan: Plan) -> dict[str, Any]:
     """
     bins = max(60, min(MAX_BINS, MAX_CELLS // max(len(plan.layers), 1)))
     first = plan.groups[0]
-    if (views := templates.of_group(first).times(first, bins)) is not None:
+    if (views := of_group(first).times(first, bins)) is not None:
         return views
     if len(plan.groups) > 1:
         return _in_turn(plan, bins)
