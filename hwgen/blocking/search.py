@@ -407,7 +407,7 @@ def search(
     """
     if isinstance(hierarchy, CoDesign) and hierarchy.homed:
         options = {"base": base, "pair": pair, "ragged": ragged, "width": width, "first": first}
-        choices = [replace(hierarchy, homed=False, homes=homes) for homes in _homes(problem, hierarchy.limit)]
+        choices = [replace(hierarchy, homed=False, homes=homes) for homes in _home_sets(problem, hierarchy.limit)]
         blockings = [search(problem, choice, **options) for choice in choices]
         least = min(blockings, key=lambda blocking: blocking.energy)
         return replace(least, bound=min(blocking.bound for blocking in blockings))
@@ -415,7 +415,7 @@ def search(
     blocking = _search_blocking(lattice, hierarchy, first, width, within)
     if blocking is None:
         raise PlanError(f"{problem.name}: no blocking of it fits the memories")
-    return _ragged(lattice, hierarchy, blocking, first, width, within) if ragged else blocking
+    return _ragged_blocking(lattice, hierarchy, blocking, first, width, within) if ragged else blocking
 
 
 def _search_blocking(
@@ -424,17 +424,17 @@ def _search_blocking(
     """Return the `PricedBlocking` of least energy below ``below`` (pJ) on a hierarchy; ``None`` if none."""
     floor, limited = 0.0, frozenset[str]()
     while True:
-        blocking = _refined(lattice, BlockPrices(hierarchy, lattice, limited), first, width, within, below)
+        blocking = _refined_blocking(lattice, BlockPrices(hierarchy, lattice, limited), first, width, within, below)
         if blocking is None:
             return None
         # a blocking that exceeds a limit still gives a lower bound of the energy
         floor = max(floor, blocking.bound)
-        if not (exceeded := _exceeded(hierarchy, blocking)):
+        if not (exceeded := _exceeded_limits(hierarchy, blocking)):
             return replace(blocking, bound=floor)
         limited |= exceeded
 
 
-def _ragged(
+def _ragged_blocking(
     lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
 ) -> PricedBlocking:
     """Return the `PricedBlocking` of least energy with any block sizes, given the best one whose sizes divide."""
@@ -449,7 +449,7 @@ def _ragged(
     return best
 
 
-def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
+def _home_sets(problem: Problem, limit: int) -> list[tuple[str, ...]]:
     """Return a list of all sets of operands (input, weights, output) whose whole arrays fit on chip together."""
     sets = [chosen for size in range(len(OPERANDS) + 1) for chosen in combinations(OPERANDS, size)]
     return [
@@ -460,7 +460,7 @@ def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
     ]
 
 
-def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
+def _exceeded_limits(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
     """Return a set of names of the limits of co-designed memories (``levels``, ``room``) that a blocking exceeds."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
@@ -472,7 +472,7 @@ def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
     return frozenset(name for name, exceeded in beyond.items() if exceeded)
 
 
-def _refined(
+def _refined_blocking(
     lattice: Lattice, prices: BlockPrices, first: int, width: int, within: float, below: float
 ) -> PricedBlocking | None:
     """Return a `PricedBlocking` below ``below`` (pJ) from a rough, then maybe a thorough search, or ``None``."""

@@ -160,10 +160,10 @@ def common(
     bounds = {shape: alone[shape].bound for shape in order}
 
     def total(sizes: _Sizes, best: float = inf) -> float:
-        return _total(sizes, bounds, weight, core, best) if sum(map(sum, sizes)) <= limit else inf
+        return _total_energy(sizes, bounds, weight, core, best) if sum(map(sum, sizes)) <= limit else inf
 
     costs = {sizes: total(sizes) for sizes in {_buffer_sizes(blockings) for blockings in alone.values()}}
-    best = _improved(costs, total, rounds)
+    best = _improved_sizes(costs, total, rounds)
     if costs[best] == inf:
         raise PlanError(f"no hierarchy of at most {limit} bytes was found that all {len(problems)} layers can use")
     hierarchy = _private(best)
@@ -179,7 +179,7 @@ def common(
     )
 
 
-def _total(
+def _total_energy(
     sizes: _Sizes, bounds: Mapping[Problem, float], weight: Mapping[Problem, int], core: Mapping[str, int], best: float
 ) -> float:
     """Return the memory energy (pJ) of all layers on one hierarchy, by rough searches; infinite if a layer won't fit.
@@ -201,7 +201,7 @@ def _total(
     return total
 
 
-def _improved(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
+def _improved_sizes(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
     """Return the memory sizes of least energy found by changing one memory at a time, in up to ``rounds`` rounds.
 
     The hierarchies that the search tries are added to ``costs``.

@@ -176,7 +176,7 @@ def _loaded_stream_cycles(task: Task) -> int | None:
 
 def tiles_clause(task: Task, layer: Op) -> str:
     """Return a clause for a refusal: bytes and cycles of a layer in its tiles of least traffic; empty if none fit."""
-    cost = attempt(_tiled, task, [layer])
+    cost = attempt(_cost_in_tiles, task, [layer])
     if isinstance(cost, Refusal):
         return ""
     return f"; tiled (hwgen block), it would move {cost[0]:,} bytes and take at least {cost[1]:,} cycles per frame"
@@ -187,14 +187,14 @@ def tiles_notes(task: Task) -> tuple[str, ...]:
 
     The result is empty if not one window of some layer fits.
     """
-    cost = attempt(_tiled, task, task.network.layers)
+    cost = attempt(_cost_in_tiles, task, task.network.layers)
     if isinstance(cost, Refusal):  # a window of some layer does not fit
         return ()
     best = f"{cost[0]:,} bytes and at least {cost[1]:,} cycles per frame"
     return (f"for comparison, each layer by itself in its best tiles (hwgen block): {best}",)
 
 
-def _tiled(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
+def _cost_in_tiles(task: Task, layers: Sequence[Op]) -> tuple[int, int]:
     """Return a pair of sums over layers in their tiles of least traffic: bytes moved off chip, least cycles per frame.
 
     Raises
@@ -231,14 +231,14 @@ def what_can_be_built(plan: Plan, request: Request) -> str:
     if first := first_layers(task, (0, *plan.network.cuts)[-1], fits):
         choices.append(f"{first} of {plan.network.name} {said}{' on' if planned else ''} {plan.board.name}")
     larger = [
-        board for board in map(boards.load, boards.names()) if _larger(board, plan.board) and _has_room(task, board)
+        board for board in map(boards.load, boards.names()) if _is_larger(board, plan.board) and _has_room(task, board)
     ]
     if larger:
         choices.append(f"all of it may fit {' or '.join(board.name for board in larger)}")
     return "; ".join(choices) or "use a smaller network or a larger board"
 
 
-def _larger(board: Board, than: Board) -> bool:
+def _is_larger(board: Board, than: Board) -> bool:
     """Return whether a board has at least as much of every resource as another board, and more of one."""
     sizes = [(getattr(board, name), getattr(than, name)) for name in ("dsp", "bram36", "lut", "ff")]
     return all(size >= less for size, less in sizes) and any(size > less for size, less in sizes)

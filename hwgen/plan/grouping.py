@@ -230,7 +230,7 @@ class _Cutting:
             if not unknown:
                 return tuple(self.exact[span] for span in path)
             for span in unknown:
-                if not self._fits(span) and not self.refused[span].over_budget:
+                if not self._fits_board(span) and not self.refused[span].over_budget:
                     return self.refused[span]
             if all(span in self.exact for span in path):
                 interim.offer(self.task, *(self.exact[span] for span in path))
@@ -289,7 +289,7 @@ class _Cutting:
         """
         task, uncut = self.task, list(pairwise(self.task.network.boundaries))
         known = [span for span in uncut if span in self.refused]
-        span = next(span for span in known or uncut if not self._fits(span))
+        span = next(span for span in known or uncut if not self._fits_board(span))
         refusal = self.refused[span]
         if not refusal.over_budget:
             return refusal
@@ -318,7 +318,7 @@ class _Cutting:
         needs = [int(self.task.search.part(*span).cheapest_of_all.cost) for span in uncut]
         return max(needs), uncut[needs.index(max(needs))]
 
-    def _fits(self, span: Span) -> bool:
+    def _fits_board(self, span: Span) -> bool:
         """Return whether a fusion group of layers fits the board, planned exactly unless that was done before."""
         if span not in self.exact and span not in self.refused:
             group = best_group(self.task, *span, in_turn=True)

@@ -118,7 +118,7 @@ def _bus_widths(task: Task) -> list[int]:
     return [*dict.fromkeys([widths[0], widths[-1]])]
 
 
-def _bus(task: Task, bus_bytes: int) -> dict[str, int]:
+def _bus_fields(task: Task, bus_bytes: int) -> dict[str, int]:
     """Return a dict of the `EngineConfig` fields ``bus_bytes`` and ``ports`` for a bus over a board's memory ports."""
     return {"bus_bytes": bus_bytes, "ports": task.board.ports_of(8 * bus_bytes)}
 
@@ -127,7 +127,7 @@ def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
     """Return an `EngineConfig` with the next narrower memory port; ``None`` if narrowest or set by the task."""
     widths = [bits // 8 for bits in BUS_BITS if bits // 8 < engine.bus_bytes]
     is_given = task.goal.bus_bits not in (None, AUTO)
-    return replace(engine, **_bus(task, widths[-1])) if widths and not is_given else None
+    return replace(engine, **_bus_fields(task, widths[-1])) if widths and not is_given else None
 
 
 def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
@@ -173,11 +173,11 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
         maps=maps,
         pixels=pixels,
         requantisers=requantisers,
-        **_bus(task, _bus_bytes(task)),
+        **_bus_fields(task, _bus_bytes(task)),
         **_fixed_unit(task.network),
     )
     engine = replace(one, cores=count)
-    return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)))
+    return _with_deep_buffers(task, replace(engine, lut_pixels=_lut_pixels(task, engine)))
 
 
 @lru_cache(maxsize=16)
@@ -206,7 +206,7 @@ def _lut_pixels(task: Task, engine: EngineConfig) -> int:
     return min(max(engine.pixels - max(slices, 0) // (engine.pairs * CHAIN), 0), engine.pixels)
 
 
-def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
+def _with_deep_buffers(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return an `EngineConfig` of several cores with the deepest map and weight buffers that fit the board.
 
     Map buffers are in UltraRAM if the board has enough of it. An engine with one core is returned unchanged. Buffers
@@ -257,7 +257,7 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
         if _banks(in_ultra_ram, size) <= ultra_banks:
             engine = in_ultra_ram
         whole = replace(engine, kept_words=_banks(engine, size) * engine.bank_words)
-        return whole if _resources(whole).bram36 <= _most_bram36(task) else _shallow(whole)
+        return whole if _resources(whole).bram36 <= _most_bram36(task) else _with_small_buffers(whole)
     if ultra_banks:
         return replace(in_ultra_ram, kept_words=ultra_banks * in_ultra_ram.bank_words)
     bank = engine.bank_words
@@ -272,7 +272,7 @@ def _most_bram36(task: Task) -> float:
     return max(min(task.board.bram36, ALL_BRAM36), MAX_BRAM36 * task.board.bram36)
 
 
-def _shallow(engine: EngineConfig) -> EngineConfig:
+def _with_small_buffers(engine: EngineConfig) -> EngineConfig:
     """Return an `EngineConfig`: copy of an engine with smaller buffers, which leave more block RAM to a map memory."""
     map_words, weight_steps = SHALLOW
     return replace(engine, map_words=map_words, weight_steps=weight_steps)
@@ -309,7 +309,7 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
 
 def _fitting_engines(task: Task, all_cores: bool) -> Iterator[EngineConfig]:
     """Yield each `EngineConfig` of `fitting_engines` with the bus that a task gives; map memories may not fit."""
-    for (maps, pixels), requantisers in product(_shapes(task), _requantiser_counts(task)):
+    for (maps, pixels), requantisers in product(_array_shapes(task), _requantiser_counts(task)):
         in_luts = task.goal.lut_pixels
         if pixels * LANES < _bus_bytes(task) or (isinstance(in_luts, int) and in_luts > pixels):
             continue
@@ -328,14 +328,14 @@ def _map_memories(task: Task, engine: EngineConfig) -> list[EngineConfig]:
         return [engine if engine.has_cores else _with_map_memory(task, engine)]
     largest = task.aiming(map_memory=AUTO)
     options = [engine]
-    for option in (engine, _shallow(engine)):
+    for option in (engine, _with_small_buffers(engine)):
         memory = _with_map_memory(largest, option)
         if memory.kept_words > options[-1].kept_words:
             options.append(memory)
     return options
 
 
-def _shapes(task: Task) -> list[tuple[int, int]]:
+def _array_shapes(task: Task) -> list[tuple[int, int]]:
     """Return a list of the array shapes (output channels, pixels per cycle) to compare: the task's shape, or all."""
     array = task.goal.array
     maps = MAPS[:1] if _fixed_unit(task.network) else MAPS
@@ -359,11 +359,11 @@ def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all
         engine = _engine(task, maps, pixels, requantisers, count)
         return _engine_fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None
 
-    most = _largest(fits, MAX_CORES)
+    most = _largest_count(fits, MAX_CORES)
     return [*range(1, most + 1)] if all_cores else [*{1: 0, 1 << (max(most, 1).bit_length() - 1): 0, max(most, 1): 0}]
 
 
-def _largest(is_possible: Callable[[int], bool], limit: int) -> int:
+def _largest_count(is_possible: Callable[[int], bool], limit: int) -> int:
     """Return the largest number up to ``limit`` that ``is_possible`` accepts, by bisection; 0 if there is none."""
     low, high = 0, limit
     while low < high:

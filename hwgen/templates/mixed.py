@@ -71,29 +71,29 @@ class MixedSearch(GroupSearch):
 
     @property
     def min_luts(self) -> int:
-        return self._smallest(self.mixed.fewest_luts).resources.lut
+        return self._smallest_group(self.mixed.fewest_luts).resources.lut
 
     def best(self) -> Group | Refusal:
-        search, min_other = self._corrected()
-        group = search._within_luts()
+        search, min_other = self._with_other_luts()
+        group = search._group_within_luts()
         if isinstance(group, Refusal) or self.goal.objective in ("latency", "dsp"):
             return group
-        return self._cheaper(self._faster(group, min_other))
+        return self._cheaper_group(self._faster_group(group, min_other))
 
-    def _cheaper(self, group: Group) -> Group:
+    def _cheaper_group(self, group: Group) -> Group:
         """Return a fusion `Group` of equal cycles per frame and clearly lower price (slices, LUTs), or else ``group``.
 
         By the rule for LUTs a group of few slices can seem too dear. Groups for higher prices are therefore configured.
         """
         price, own = self._group_price(group), self.task.budget(0).slice_price
-        for unrolling in self._fitting(group.slowest_cycles, self.board.lut, (4 * own, MAX_LUTS))[:1]:
+        for unrolling in self._fitting_unrollings(group.slowest_cycles, self.board.lut, (4 * own, MAX_LUTS))[:1]:
             if self._price_in_luts(unrolling) < (1 - MIN_SAVING) * price:
                 cheaper = self._group_of_factors(unrolling)
                 if not isinstance(cheaper, Refusal) and self._interval(cheaper) <= self._interval(group):
                     return min(group, cheaper, key=self._group_price)
         return group
 
-    def _faster(self, group: Group, min_other: int) -> Group:
+    def _faster_group(self, group: Group, min_other: int) -> Group:
         """Return a faster `Group`, missed as the search overestimates LUTs, or ``group`` if there is none.
 
         The estimate is off by other LUTs for other factors, ``min_other`` or more. If many LUTs are left, factors at
@@ -103,15 +103,15 @@ class MixedSearch(GroupSearch):
             return group
         intervals, own = self.mixed.intervals, self.task.budget(0).slice_price
         prices = (0, own // 4, own, 4 * own)
-        begin, end = self.mixed.first_index(self._floor), bisect_left(intervals, self._interval(group))
+        begin, end = self.mixed.first_index(self._min_interval), bisect_left(intervals, self._interval(group))
         for cycles in intervals[begin : end : max((end - begin) // MAX_SHORTER, 1)]:
-            for unrolling in self._fitting(cycles, self.board.lut - min_other, prices):
+            for unrolling in self._fitting_unrollings(cycles, self.board.lut - min_other, prices):
                 faster = self._group_of_factors(unrolling)
                 if not isinstance(faster, Refusal) and self._interval(faster) < self._interval(group):
                     return faster
         return group
 
-    def _fitting(self, cycles: int, luts: int, prices: Sequence[int]) -> list[Unrolling]:
+    def _fitting_unrollings(self, cycles: int, luts: int, prices: Sequence[int]) -> list[Unrolling]:
         """Return a list of each `Unrolling` up to ``cycles`` per frame whose configured group fits, cheapest first.
 
         They are the cheapest within ``luts`` estimated LUTs, for several ``prices`` of a DSP slice in LUTs.
@@ -119,16 +119,16 @@ class MixedSearch(GroupSearch):
         own = self.task.budget(luts)
         found = (self.mixed.under(replace(own, slice_price=price)).cheapest(cycles) for price in prices)
         fitting = {unrolling.unrolls: unrolling for unrolling in found if unrolling is not None}.values()
-        return sorted(filter(self._fits, fitting), key=self._price_in_luts)
+        return sorted(filter(self._fits_board, fitting), key=self._price_in_luts)
 
     def _price_in_luts(self, unrolling: Unrolling) -> int:
         """Return the price in LUTs (DSP slices converted) of a group with given unroll factors and smallest buffers."""
-        return self._group_price(self._smallest(unrolling))
+        return self._group_price(self._smallest_group(unrolling))
 
     def _group_price(self, group: Group) -> int:
         return self.task.budget(0).price(int(group.resources.dsp), group.resources.lut)
 
-    def _within_luts(self) -> Group | Refusal:
+    def _group_within_luts(self) -> Group | Refusal:
         """Return the best `Group` (plan's objective) whose LUTs fit once its buffers are sized, or a `Refusal`."""
         search = self
         group: Group | Refusal = Refusal("no group was tried")
@@ -144,7 +144,7 @@ class MixedSearch(GroupSearch):
             search = replace(search, other_luts=search.other_luts + (excess << count))
         return search._with_moves(group)
 
-    def _corrected(self) -> tuple[MixedSearch, int]:
+    def _with_other_luts(self) -> tuple[MixedSearch, int]:
         """Return a pair: this search with `other_luts` (LUTs its estimate misses) found by trials, and their minimum.
 
         The groups that are configured as trials have the smallest buffers. A small share of the LUTs is left for larger
@@ -160,7 +160,7 @@ class MixedSearch(GroupSearch):
             if isinstance(unrolling, Refusal):
                 enough = other
             else:
-                luts = search._smallest(unrolling).resources.lut + tolerance
+                luts = search._smallest_group(unrolling).resources.lut + tolerance
                 unused = self.board.lut - other - unrolling.luts  # because no factors use it
                 too_few, enough = (too_few, other) if luts <= self.board.lut else (other, enough)
                 min_other = min(min_other, luts - unrolling.luts)
@@ -174,7 +174,7 @@ class MixedSearch(GroupSearch):
         return replace(self, other_luts=enough), min_other
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
-        fastest = self.mixed.fastest_within(self._floor)
+        fastest = self.mixed.fastest_within(self._min_interval)
         return self._too_few() if fastest is None else fastest[1]
 
     def _fewest(self, search: Search) -> Unrolling | Refusal:
@@ -227,7 +227,7 @@ class MixedSearch(GroupSearch):
         """
         if refusal.resource != "LUTs":
             return refusal
-        lack = self._refuse(self.mixed.fewest_luts)
+        lack = self._refusal(self.mixed.fewest_luts)
         if lack is None and self.goal.interval is not None:
             return self._too_slow(self.goal.interval, refusal)
         return lack or refusal
@@ -242,11 +242,11 @@ class MixedSearch(GroupSearch):
         """
         moved = replace(self, moves_memories=True)
         lack = moved.min_lack()
-        return lack if lack is not None and lack.resource == refusal.resource else moved._slower(refusal)
+        return lack if lack is not None and lack.resource == refusal.resource else moved._slower_group(refusal)
 
-    def _fits(self, unrolling: Unrolling) -> bool:
+    def _fits_board(self, unrolling: Unrolling) -> bool:
         """Return whether the fusion group with given unroll factors fits, with LUTs to spare for larger buffers."""
-        return GroupSearch._fits(replace(self, kept_luts=int(2 * SLACK * self.board.lut)), unrolling)
+        return GroupSearch._fits_board(replace(self, kept_luts=int(2 * SLACK * self.board.lut)), unrolling)
 
     def _searches(self, refusal: Refusal) -> Sequence[Search]:
         return (self.mixed,)
@@ -269,9 +269,9 @@ class MixedSearch(GroupSearch):
             assert start is not None
             # What is left is for lanes that can't be divided.
             budget = weights.limit * (1 - SLACK * share * (share + 1) / 2)
-            climbed = self._climbed(search, start, budget, STARTS)[:EXACT_UNROLLINGS]
+            climbed = self._climbed_unrollings(search, start, budget, STARTS)[:EXACT_UNROLLINGS]
             divided = [self.mixed.divided(unrolling.unrolls) for unrolling in climbed]
-            candidates += [divisible for divisible in divided if divisible is not None and not self._refuse(divisible)]
+            candidates += [divisible for divisible in divided if divisible is not None and not self._refusal(divisible)]
             if len(candidates) > 1:
                 break
         return min(candidates, key=lambda unrolling: (self._exact_latency(unrolling), unrolling.order))

@@ -416,7 +416,7 @@ class PyramidSearch(GroupSearch):
         Intervals are tried one by one upwards from a lower bound, because the slices for wider FIFOs do not fall
         steadily as the interval grows.
         """
-        lower_bound = search.limited(self.goal.dsp).fastest_within(self._floor)
+        lower_bound = search.limited(self.goal.dsp).fastest_within(self._min_interval)
         if lower_bound is None:
             return self._too_few_slices(search)
         for cycles in search.intervals[bisect_left(search.intervals, lower_bound[0]) :]:

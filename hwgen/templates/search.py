@@ -105,9 +105,9 @@ class GroupSearch:
         if not isinstance(group, Refusal):
             return group
         if self.in_turn:
-            return self._slower(group)
+            return self._slower_group(group)
         if group.resource != "BRAM36":
-            return replace(self, moves_memories=True)._slower(group)
+            return replace(self, moves_memories=True)._slower_group(group)
         return self._with_moves(group)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
@@ -122,9 +122,9 @@ class GroupSearch:
         """
         moved = replace(self, moves_memories=True)._first_or_slower(refusal)
         if isinstance(moved, Refusal):
-            return self._slower(refusal)
+            return self._slower_group(refusal)
         max_interval = self._interval(moved) if self.goal.objective in ("interval", "traffic") else None
-        plain = replace(self, max_interval=max_interval)._slower(refusal)
+        plain = replace(self, max_interval=max_interval)._slower_group(refusal)
         return moved if isinstance(plain, Refusal) or self._objective_of(moved) < self._objective_of(plain) else plain
 
     def _objective_of(self, group: Group) -> int:
@@ -139,9 +139,9 @@ class GroupSearch:
         ``refusal`` is the refusal of a better group.
         """
         group = self.first()
-        return self._slower(refusal) if isinstance(group, Refusal) else group
+        return self._slower_group(refusal) if isinstance(group, Refusal) else group
 
-    def _slower(self, refusal: Refusal) -> Group | Refusal:
+    def _slower_group(self, refusal: Refusal) -> Group | Refusal:
         """Return the `Group` of shortest interval that fits, or a `Refusal`, after the first one got ``refusal``."""
         if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves_memories:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
@@ -169,11 +169,11 @@ class GroupSearch:
         If latency counts, spare DSP slices first shorten the latency (`_lower_latency`).
         """
         soon = self.goal.objective == "latency" or (self.in_turn and self.goal.objective != "dsp")
-        if soon and self._refuse(unrolling) is None:
+        if soon and self._refusal(unrolling) is None:
             unrolling = self._lower_latency(unrolling)
-        if (refusal := self._refuse(unrolling)) is not None:
+        if (refusal := self._refusal(unrolling)) is not None:
             return refusal
-        group = self._sized(unrolling)
+        group = self._sized_group(unrolling)
         return self.shortage(group) or group
 
     def shortage(self, group: Group) -> Refusal | None:
@@ -196,7 +196,7 @@ class GroupSearch:
         """Return the first `Group` that fits, over intervals (cycles) and their cheapest factors, or ``None``."""
         sized = 0
         for _, unrolling in self._that_may_fit(search):
-            group, sized = self._sized(unrolling), sized + 1
+            group, sized = self._sized_group(unrolling), sized + 1
             if self.shortage(group) is None:
                 return group
             if sized == MAX_SIZED:  # the sized line buffers and FIFOs, above the minimum, are too large
@@ -212,7 +212,7 @@ class GroupSearch:
         before = None
         for cycles in self._tried_intervals(search):
             unrolling = search.cheapest(cycles)
-            if unrolling is not None and unrolling.unrolls != before and self._fits(unrolling):
+            if unrolling is not None and unrolling.unrolls != before and self._fits_board(unrolling):
                 before = unrolling.unrolls
                 yield cycles, unrolling
 
@@ -225,7 +225,7 @@ class GroupSearch:
         """Return a list of intervals (cycles) that `first_that_fits` tries; empty if DSP slices don't suffice."""
         goal = self.goal
         fewest = goal.objective == "dsp"
-        fastest = search.fastest(lambda unrolling: self._slices(unrolling) <= goal.dsp, self._floor)
+        fastest = search.fastest(lambda unrolling: self._slices(unrolling) <= goal.dsp, self._min_interval)
         if fastest is None:
             return []
         last = goal.interval if fewest and goal.interval is not None and not self.in_turn else search.intervals[-1]
@@ -242,7 +242,7 @@ class GroupSearch:
         return sum(int(self.task.slices(*choice)) for choice in zip(self.works, unrolling.unrolls, strict=True))
 
     @property
-    def _floor(self) -> int:
+    def _min_interval(self) -> int:
         """Cycles per frame for the off-chip transfers of the fusion group's maps; a shorter interval is of no use."""
         return self.task.board.transfer_cycles(self.network.map_bytes)
 
@@ -260,7 +260,7 @@ class GroupSearch:
         )
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
-        fastest = search.limited(self.goal.dsp).fastest_within(self._floor)
+        fastest = search.limited(self.goal.dsp).fastest_within(self._min_interval)
         return self._too_few_slices(search) if fastest is None else fastest[1]
 
     def _too_few_slices(self, search: Search) -> Refusal:
@@ -279,16 +279,16 @@ class GroupSearch:
         if self.min_lack() is None:
             return True
         unrolling = self.best_factors()
-        return not isinstance(unrolling, Refusal) and self._refuse(unrolling) is None
+        return not isinstance(unrolling, Refusal) and self._refusal(unrolling) is None
 
     @property
     def min_luts(self) -> int:
         """Number of LUTs of the fusion group with the unroll factors of fewest DSP slices and the smallest buffers."""
-        return self._smallest(self.search.cheapest_of_all).resources.lut
+        return self._smallest_group(self.search.cheapest_of_all).resources.lut
 
     def min_lack(self) -> Refusal | None:
         """Return a `Refusal` if the group of fewest DSP slices and smallest buffers exceeds the board, or ``None``."""
-        return self._refuse(self.search.cheapest_of_all)
+        return self._refusal(self.search.cheapest_of_all)
 
     def _lower_latency(self, fastest: Unrolling) -> Unrolling:
         """Speed up layers with spare DSP slices; return the `Unrolling` (unroll factors) of lowest latency found.
@@ -299,8 +299,8 @@ class GroupSearch:
         with others is one of many, and has one frame at a time; the estimate then decides.
         """
         if self.in_turn:
-            return climb(self.search, self._windows, fastest, self.goal.dsp, self._floor)[1]
-        candidates = [fastest, *self._climbed(self.search, fastest, self.goal.dsp)[:EXACT_UNROLLINGS]]
+            return climb(self.search, self._windows, fastest, self.goal.dsp, self._min_interval)[1]
+        candidates = [fastest, *self._climbed_unrollings(self.search, fastest, self.goal.dsp)[:EXACT_UNROLLINGS]]
         return min(candidates, key=lambda unrolling: (self._exact_latency(unrolling), unrolling.order))
 
     @property
@@ -308,7 +308,7 @@ class GroupSearch:
         """List of the sliding `Window` (kernel, stride, padding) of each layer of the fusion group."""
         return [layer.window for layer in self.network.layers]
 
-    def _climbed(
+    def _climbed_unrollings(
         self, search: Search, fastest: Unrolling, budget: float, count: int = LATENCY_UNROLLINGS
     ) -> list[Unrolling]:
         """Return a list of each `Unrolling` that uses the budget to lower latency, lowest estimate first.
@@ -335,18 +335,18 @@ class GroupSearch:
     def _exact_latency(self, unrolling: Unrolling) -> int:
         return endless_cycles(self.make(self._low_latency_layers(unrolling)).config, 1).latency
 
-    def _refuse(self, unrolling: Unrolling) -> Refusal | None:
+    def _refusal(self, unrolling: Unrolling) -> Refusal | None:
         """Return a `Refusal` if the unroll factors, with the smallest buffers, exceed the board; else ``None``."""
-        group = self._smallest(unrolling)
+        group = self._smallest_group(unrolling)
         return self.shortage(memory_moves.with_memories_moved(group, self.board) if self.moves_memories else group)
 
-    def _smallest(self, unrolling: Unrolling) -> Group:
+    def _smallest_group(self, unrolling: Unrolling) -> Group:
         """Return the fusion `Group` with given unroll factors and the smallest line buffers and FIFOs."""
         layers = self._layers(unrolling)
         rows = [self.template.stage(layer, self.board.family).min_rows for layer in self.network.layers]
         return self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
 
-    def _fits(self, unrolling: Unrolling) -> bool:
+    def _fits_board(self, unrolling: Unrolling) -> bool:
         """Return whether the fusion group with given unroll factors and the smallest buffers fits the board.
 
         DSP slices and the weights' block RAM are compared first, because composing the group takes longer.
@@ -357,7 +357,7 @@ class GroupSearch:
             room = memory_bits(self.board, is_loaded(self.network)) / self.board.family.memories.block_bits
         if self._slices(unrolling) > self.goal.dsp or weights > room:
             return False
-        return self._refuse(unrolling) is None
+        return self._refusal(unrolling) is None
 
     @property
     def works(self) -> Sequence[LayerWork]:
@@ -385,7 +385,7 @@ class GroupSearch:
             for plan in plans
         )
 
-    def _sized(self, unrolling: Unrolling) -> Group:
+    def _sized_group(self, unrolling: Unrolling) -> Group:
         """Return the fusion `Group` with given unroll factors and the buffer sizes that the exact schedule determines.
 
         If the interval is longer than the slowest layer's cycles, some width converters move before their FIFOs.
@@ -471,7 +471,7 @@ def climb(
     best = max(last_end(works, rows), floor)
     while True:
         gains = []
-        for index, unroll, rank in _faster(search, unrolling, budget - unrolling.cost):
+        for index, unroll, rank in _faster_choices(search, unrolling, budget - unrolling.cost):
             unrolls = (*unrolling.unrolls[:index], unroll, *unrolling.unrolls[index + 1 :])
             latency = max(last_end(works, row_times(works, windows, unrolls, rows[:index])), floor)
             work, before = works[index], unrolling.unrolls[index]
@@ -492,7 +492,7 @@ def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
     return 0 if work.weighted else (1.7 if work.whole_windows else 0.14) * unroll.tn * unroll.tk * unroll.tp
 
 
-def _faster(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
+def _faster_choices(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
     """Yield (layer index, `Unroll`, `Rank`) for the next four faster choices of each layer, and for its fastest one.
 
     Each item has the layer's index, its unroll factors and their rank. It costs at most ``left`` DSP slices more.

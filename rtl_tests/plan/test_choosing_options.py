@@ -397,7 +397,7 @@ def test_pyramids_take_more_luts(digits, tile, overlap):
     """The bound, of layers row by row, holds for pyramids: of digits up to its last pool, with the smallest factors."""
     task = task_of(digits.part(0, 5), BOARD, Request(multipliers="dsp", objective="interval").goal(BOARD), None)
     group = PyramidSearch(task, 0, 5, False, PyramidTemplate(tile=tile, overlap=overlap))
-    assert not surely_exceeds(task, group._smallest(group.search.cheapest_of_all).resources.lut)
+    assert not surely_exceeds(task, group._smallest_group(group.search.cheapest_of_all).resources.lut)
 
 
 @pytest.mark.parametrize(
