@@ -53,6 +53,7 @@ NEUTRAL = [
     {"requantisers": 8},
     {"overlap": "reuse"},
     {"weights": "constant", "multipliers": "auto", "requantise": "dsp"},
+    {"weights": "auto"},
 ]
 #: Other values, with the template that they choose.
 CHOOSING = [

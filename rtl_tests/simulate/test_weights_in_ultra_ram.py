@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from needs import needs_compiler, needs_icarus
 from vcd.reader import TokenKind, tokenize
@@ -16,7 +17,7 @@ import hwgen
 from hwgen import boards
 from hwgen.cli.main import main
 from hwgen.emit import weights
-from hwgen.errors import PlanError
+from hwgen.errors import InputError, PlanError
 from hwgen.tools import synthesis
 
 MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
@@ -246,4 +247,29 @@ def test_only_the_layers_that_need_ultra_ram_load_weights(small_vgg, partly_load
 @needs_compiler
 def test_constant_and_loaded_layers_together(small_vgg, partly_loaded):
     result = partly_loaded.simulate(small_vgg.random_frames(2, seed=7), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
+
+
+def with_turned_kernels(model: hwgen.Model, name: str) -> hwgen.Model:
+    """The model with the kernels of the layer ``name`` upside down."""
+    layers = tuple(
+        replace(layer, weights=np.ascontiguousarray(layer.weights[:, :, ::-1])) if layer.name == name else layer
+        for layer in model.network.layers
+    )
+    return replace(model, network=replace(model.network, layers=layers))
+
+
+@pytest.mark.long
+@needs_compiler
+def test_a_retrained_model_keeps_the_constant_layers(small_vgg, partly_loaded, tmp_path):
+    folder = tmp_path / "design"
+    partly_loaded.build(folder)
+    constant = (
+        "conv1_1: its weights, which are constant .* must be <1728 weights, .* as it was built, not <1728 weights"
+    )
+    with pytest.raises(InputError, match=constant):
+        with_turned_kernels(small_vgg, "conv1_1").retrained(folder)
+    retrained = with_turned_kernels(small_vgg, "conv2_1")
+    frames = small_vgg.random_frames(2, seed=3)
+    result = retrained.retrained(folder).simulate(frames, simulator="verilator")
     assert (result.mismatches, result.as_predicted) == (0, True)
