@@ -75,11 +75,7 @@ class Workload:
         weights = np.where(self._shares_weights, 1, folds) * self._steps * engine.weight_words
         read, written = (np.where(words > engine.kept_words, words, 0) for words in (self._read, self._written))
         read = read + weights
-        if pace < 1:
-            port = float(engine.word_cycles(1)) * np.maximum(read, written)
-        else:
-            port = float(engine.word_cycles(pace)) * (read + written)
-        cycles = np.maximum(self._array_cycles(engine, folds), port)
+        cycles = np.maximum(self._array_cycles(engine, folds), engine.port_cycles(pace, read, written))
         return Estimate(float(cycles.sum()), float(WORD * (read + written).sum()))
 
     def _core_maps(self, engine: EngineConfig) -> np.ndarray:

@@ -139,7 +139,7 @@ class Room:
     strip_rows : int
         Maximum number of output rows of a box, before pooling; 0 for no limit.
     pace : Fraction or int
-        Cycles per beat of the port. At a half, reads and writes are moved at the same time, a beat per cycle each.
+        Cycles per beat of the port. Below 1, reads and writes move at the same time, each at most a beat per cycle.
     """
 
     map_words: int
@@ -158,9 +158,7 @@ class Room:
 
     def port_cycles(self, engine: EngineConfig, read: Any, written: Any) -> Any:
         """Return how many cycles the memory port needs to read and write numbers of 8-byte words in long bursts."""
-        if self.pace < 1:
-            return engine.word_cycles(1) * np.maximum(read, written)
-        return engine.word_cycles(self.pace) * (read + written)
+        return engine.port_cycles(self.pace, read, written)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class MemoryTiming:
     write_latency : int
         Cycles from the last word written to the response.
     pace, pace_beats : int
-        Cycles that ``pace_beats`` beats take. With two beats in one cycle, one is read and one is written.
+        Cycles that ``pace_beats`` beats take. With more beats than cycles, some are read while others are written.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class MemoryTiming:
 
     @property
     def is_simultaneous(self) -> bool:
-        """Whether the memory moves a read beat and a write beat in the same cycle."""
+        """Whether the memory can move a read beat and a write beat in the same cycle."""
         return self.pace_beats > self.pace
 
 

@@ -467,7 +467,9 @@ _CHANNEL = _record("free", "next_beat", "ended")
 #: NumPy type of the state of the port: its credit (what the last cycle of a burst had left, in cycles divided by
 #: ``pace_beats``), the number of granted bursts, and the cycle of the last grant. Of the map memory: first cycles when
 #: its reader and its writer are free, and the end of the last burst that was written there.
-_PORT_STATE = _record("credit", "num_granted", "last", "reader_free", "writer_free", "kept_ended")
+#: With more than one beat per cycle, fewer than two: beats that memory has to move, from which cycle on, and the credit
+#: of the cycles that moved a single one.
+_PORT_STATE = _record("credit", "num_granted", "last", "reader_free", "writer_free", "kept_ended", "left", "since")
 #: NumPy type of a burst: number of beats, index of its job, bits such as `FIRST_OF_JOB`.
 _BURST = _record("beats", "job", "marks", kind=np.int32)
 #: NumPy type of the state of a unit that uses the port: index of its next burst, end of its bursts, the cycle when the
@@ -723,16 +725,36 @@ def _request(port: PortTables, user: int, offered: int, first: int, taken: int, 
 def _occupy(port: PortTables, channel: int, now: int, beats: int) -> None:
     """Record when the port is free again after a burst granted in cycle ``now``, and the bandwidth left over.
 
-    If memory moves two beats per cycle, only the burst's own channel, reads (0) or writes (1), is occupied.
+    If memory moves more than one beat per cycle, the burst occupies its own channel, reads (0) or writes (1), and the
+    memory. Then both channels wait until memory has at most one beat to move.
     """
-    state = port.state[0]
-    if port.sizes.pace_beats > port.sizes.pace:
-        port.channels[channel].free = now + beats
+    state, pace, pace_beats, in_port = port.state[0], port.sizes.pace, port.sizes.pace_beats, max(beats, 2)
+    if pace_beats > pace:
+        port.channels[channel].free = now + in_port
+        if pace_beats < 2 * pace:
+            _occupy_memory(port, now, beats)
         return
-    needed = beats * port.sizes.pace - state.credit
-    cycles = (needed + port.sizes.pace_beats - 1) // port.sizes.pace_beats
-    port.channels[0].free, state.credit = now + cycles, cycles * port.sizes.pace_beats - needed
+    needed = in_port * pace - state.credit
+    cycles = (needed + pace_beats - 1) // pace_beats
+    port.channels[0].free, state.credit = now + cycles, cycles * pace_beats - needed
     port.channels[1].free = port.channels[0].free
+
+
+@inner
+def _occupy_memory(port: PortTables, now: int, beats: int) -> None:
+    """Add a granted burst to the beats that memory has to move; both channels are free when one beat is left."""
+    state, pace, pace_beats = port.state[0], port.sizes.pace, port.sizes.pace_beats
+    if state.left > 0:
+        until_moved = (state.left * pace - state.credit + pace_beats - 1) // pace_beats
+        moved_in = min(now - state.since, until_moved)
+        credit = state.credit + moved_in * pace_beats
+        state.left, state.credit = state.left - credit // pace, credit % pace
+    state.since = now if state.left > 0 else now + 1
+    state.left += beats
+    cycles = max(((state.left - 1) * pace - state.credit + pace_beats - 1) // pace_beats, 0)
+    free = max(state.since + cycles, now + 2)
+    for channel in range(2):
+        port.channels[channel].free = max(port.channels[channel].free, free)
 
 
 @inner
@@ -757,7 +779,7 @@ def _grant(port: PortTables, core: CoreTables, user: int, now: int) -> None:
     beats = port.bursts[burst].beats
     unit.next, unit.granted, unit.waiting, state.last = burst + 1, now, NEVER, now
     channel = 1 if user == STORES else 0
-    _occupy(port, channel, now, max(beats, 2))
+    _occupy(port, channel, now, beats)
     if beats:
         entry = port.granted[state.num_granted]
         entry[0], entry[1], entry[2], entry[3] = user, port.bursts[burst].job, now, port.channels[channel].free

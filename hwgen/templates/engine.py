@@ -269,7 +269,7 @@ class EngineTemplate(Template):
             f"{macs:,.1f} of {engine.multipliers} MACs per cycle ({macs / engine.multipliers:.0%})",
             f"memory: {engine.bus_bytes * memory.pace_beats} bytes "
             f"per {'cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
-            f"{'half for reads and half for writes, ' if memory.is_simultaneous else ''}"
+            f"{f'at most {engine.bus_bytes} per cycle each for reads and writes, ' if memory.is_simultaneous else ''}"
             f"{f'{self.engine.ports} ports of {8 * self.engine.port_bytes} bits, ' if self.engine.ports > 1 else ''}"
             f"read latency {memory.latency} cycles; {read:,} bytes read and {written:,} written per frame",
         ]
@@ -522,8 +522,8 @@ def check_batch(frames: object) -> None:
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
     """Return an engine's `MemoryTiming`: cycles per beat (a fraction) at the bandwidth of the board's memory.
 
-    The pace is the smallest fraction of two numbers of the port that is not faster than the memory. If memory moves two
-    beats of the port per cycle, the pace is a half: reads and writes are moved at the same time.
+    The pace is the smallest fraction of two numbers of the port that is not faster than the memory. Below 1, reads and
+    writes are moved at the same time. It is at least a half: a beat per cycle each.
 
     Raises
     ------
@@ -539,7 +539,7 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
             f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * max_pace):.3g} GB/s at least, "
             f"{engine.bus_bytes} bytes in {max_pace} cycles, not {board.memory_gb_s:g}"
         )
-    timing = MemoryTiming.at(max(pace, 1) if pace > Fraction(1, 2) else Fraction(1, 2))
+    timing = MemoryTiming.at(max(pace, Fraction(1, 2)))
     if engine.ports == 1:
         return timing
     ports = MemoryPortsConfig(engine=engine)

@@ -564,8 +564,8 @@ def test_every_error_is_told():
     [
         (0, 1, "pace must be from 1 to 255, not 0"),
         (256, 1, "pace must be from 1 to 255, not 256"),
-        (3, 4, "pace_beats must be from 1 to the pace, 3, not 4"),
-        (3, 0, "pace_beats must be from 1 to the pace, 3, not 0"),
+        (3, 7, "pace_beats must be from 1 to 6 with a pace of 3, not 7"),
+        (3, 0, "pace_beats must be from 1 to 6 with a pace of 3, not 0"),
     ],
 )
 def test_refusals(pace, beats, message):

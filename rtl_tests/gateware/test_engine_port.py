@@ -489,10 +489,10 @@ def buffer(seed: int) -> list[int]:
 
 
 SEEDS = st.integers(0, 2**32)
-#: Cycles per beat: whole numbers, fractions of any two numbers that the port takes, and two beats per cycle.
+#: Cycles per beat: whole numbers, and fractions of any two numbers that the port takes, of a half and more.
 PACES = st.one_of(
-    st.sampled_from([1, 2, 5, Fraction(1, 2)]),
-    st.integers(1, 255).flatmap(lambda beats: st.builds(Fraction, st.integers(beats, 255), st.just(beats))),
+    st.sampled_from([1, 2, 5, Fraction(1, 2), Fraction(2, 3), Fraction(254, 255)]),
+    st.integers(1, 255).flatmap(lambda beats: st.builds(Fraction, st.integers(-(-beats // 2), 255), st.just(beats))),
 ).filter(lambda pace: pace < 9)
 WORDS = {"plan": plans(), "seed": SEEDS, "memory": st.tuples(patterns(), patterns(), patterns()), "data": st.data()}
 CYCLES = {"plan": plans(), "seed": SEEDS, "pace": PACES, "data": st.data()}
@@ -680,6 +680,34 @@ def at(cycles: list[int], index: int) -> int:
     return -NEVER if index < 0 else cycles[index] if index < len(cycles) else NEVER
 
 
+class SharedMemory:
+    """Memory that moves one or two beats per cycle, cycle by cycle; the port is free when at most one is left."""
+
+    def __init__(self, pace: Fraction) -> None:
+        self.beats, self.cycle = 1 / pace, 0
+        self.left, self.fraction = 0, Fraction(0)
+
+    def grant(self, now: int, beats: int) -> None:
+        """Add a burst: its beats can move in the cycles after its grant."""
+        self._go_to(now + 1)
+        self.left += beats
+
+    def free_at(self, first: int) -> int:
+        """Return the first cycle, not before ``first``, with at most one beat left."""
+        self._go_to(first)
+        while self.left > 1:
+            self._go_to(self.cycle + 1)
+        return self.cycle
+
+    def _go_to(self, cycle: int) -> None:
+        while self.cycle < cycle:
+            if self.left > 0:
+                self.fraction += self.beats
+                self.left -= int(self.fraction)
+                self.fraction %= 1
+            self.cycle += 1
+
+
 class Timeline:
     """Every burst's cycle, event by event, as docs/reference/engine.md has it ("When bursts are ready"), with a bench.
 
@@ -707,6 +735,7 @@ class Timeline:
         self.granted: dict[str, list[int]] = {name: [] for name in self.bursts}
         self.answered: dict[str, list[int]] = {"ar": [], "aw": []}
         self.unused = Fraction(0)  # of the last cycle of the burst before
+        self.shared = SharedMemory(Fraction(memory.pace))
         self.beats = {"ar": Fraction(0), "aw": Fraction(0)}  # when memory may move the next beat
 
     def run(self) -> list[tuple[int, str, int, int]]:
@@ -723,6 +752,9 @@ class Timeline:
             last = now
             if self.memory.pace < 1:  # reads and writes at the same time
                 free[channel(name)] = now + max(burst.beats, 2)
+                if self.memory.pace > Fraction(1, 2):
+                    self.shared.grant(now, burst.beats)
+                    free = {each: max(cycle, self.shared.free_at(now + 2)) for each, cycle in free.items()}
             else:
                 end = now - self.unused + max(burst.beats, 2) * self.memory.pace
                 free = dict.fromkeys(free, ceil(end))
@@ -867,6 +899,8 @@ def check_cycles(plan: Plan, seed: int, pace: Fraction | int, latency: int, writ
         (Fraction(5, 3), 64),
         (Fraction(1, 2), 8),
         (Fraction(1, 2), 64),
+        (Fraction(3, 4), 32),
+        (Fraction(128, 255), 8),
     ],
 )
 def test_paces(pace, width):

@@ -93,7 +93,9 @@ def engines(draw) -> EngineConfig:
 
 def timings() -> st.SearchStrategy[MemoryTiming]:
     """Memories that take a whole number of cycles a beat, or a fraction."""
-    paces = st.one_of(st.integers(1, 3), st.fractions(1, 3, max_denominator=85), st.just(Fraction(1, 2))).map(Fraction)
+    paces = st.one_of(st.integers(1, 3), st.fractions(0.5, 3, max_denominator=85), st.just(Fraction(1, 2))).map(
+        Fraction
+    )
     return st.builds(
         lambda pace, latency, write_latency: MemoryTiming(
             latency=latency, write_latency=write_latency, pace=pace.numerator, pace_beats=pace.denominator

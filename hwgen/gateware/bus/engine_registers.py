@@ -120,8 +120,8 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
                     name="BEATS",
                     low=PACE_BITS,
                     bits=PACE_BITS,
-                    about="beats per CYCLES cycles; 0 counts as 1; with 2 per cycle or more, reads and writes "
-                    "move a beat per cycle each; otherwise more than CYCLES count as CYCLES",
+                    about="beats per CYCLES cycles; 0 counts as 1; with more than CYCLES, reads and writes move "
+                    "at the same time, each at most a beat per cycle",
                     reset=pace_beats if pace_beats > 1 else 0,
                 ),
             ),

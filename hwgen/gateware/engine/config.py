@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from fractions import Fraction
 from math import gcd
+from typing import Any
 
+import numpy as np
 from amaranth.lib import data
 
 from hwgen import frozen
@@ -308,9 +310,12 @@ class EngineConfig(OnDevice):
         """Number of memory port beats that transfer one 8-byte word: 2 on a 4-byte bus, otherwise 1."""
         return max(LANES // self.bus_bytes, 1)
 
-    def word_cycles(self, pace: Fraction | int) -> float:
-        """Return the cycles per 8-byte word of a long memory transfer whose beats take ``pace`` cycles each."""
-        return float(pace) * LANES / self.bus_bytes
+    def port_cycles(self, pace: Fraction | int, read: Any, written: Any) -> Any:
+        """Return the cycles in which the port reads and writes numbers of 8-byte words, in long bursts at ``pace``.
+
+        ``pace`` is the number of cycles per beat. Reads, and writes, take at least a cycle per beat.
+        """
+        return LANES / self.bus_bytes * np.maximum(np.maximum(read, written), float(pace) * (read + written))
 
     @property
     def burst_words(self) -> int:

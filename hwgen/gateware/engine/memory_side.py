@@ -25,7 +25,7 @@ from hwgen.gateware.stream import join
 
 #: Measured flip-flops and LUTs of the memory side outside its memories (Yosys 0.66). Most of them store the parts of
 #: jobs that units work on, compute addresses of bursts, and check jobs.
-_FF, _LUT = 2749, 2495
+_FF, _LUT = 2788, 2550
 #: Dictionary from bus width in bytes to the memory side's additional (flip-flops, LUTs): beats of half a word are
 #: joined, and all words of a beat pass registers and a FIFO.
 _BY_BUS_BYTES = {4: (28, 70), 8: (0, 0), 16: (277, 214), 32: (548, 358), 64: (1081, 745)}

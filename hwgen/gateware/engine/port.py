@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.cost import counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
@@ -15,9 +16,8 @@ from hwgen.gateware.lookup import named
 
 #: Width in bits of each field of `PACE`, the memory port's speed: a number of beats, and the cycles that they take.
 PACE_BITS = 8
-#: Amaranth layout of the memory port's speed: ``beats`` beats take ``cycles`` cycles. A 0 counts as 1. If memory
-#: moves two beats per cycle or more, reads and writes have the port at the same time, a beat per cycle each. Otherwise
-#: more beats than cycles count as one beat per cycle.
+#: Layout of the memory port's speed: ``beats`` beats take ``cycles`` cycles. A 0 counts as 1. With more beats than
+#: cycles, reads and writes have the port at the same time, each of them at most a beat per cycle.
 PACE = data.StructLayout({"cycles": PACE_BITS, "beats": PACE_BITS})
 
 
@@ -56,14 +56,14 @@ class Error(enum.Enum, shape=4):
 def check_pace(pace: object, pace_beats: object) -> None:
     """Raise `ConfigError` unless the memory port can move ``pace_beats`` beats in ``pace`` cycles.
 
-    It can move two beats in one cycle, one of them read and one written.
+    It can move up to two beats per cycle, one of them read and one written.
     """
     max_pace = (1 << PACE_BITS) - 1
     if type(pace) is not int or not 1 <= pace <= max_pace:
         raise ConfigError(f"pace must be from 1 to {max_pace}, not {pace!r}")
-    if type(pace_beats) is not int or not 1 <= pace_beats <= max(pace, 2 * (pace == 1)):
-        most = "1 or 2 with a pace of 1" if pace == 1 else f"from 1 to the pace, {pace}"
-        raise ConfigError(f"pace_beats must be {most}, not {pace_beats!r}")
+    max_beats = min(2 * pace, max_pace)
+    if type(pace_beats) is not int or not 1 <= pace_beats <= max_beats:
+        raise ConfigError(f"pace_beats must be from 1 to {max_beats} with a pace of {pace}, not {pace_beats!r}")
 
 
 def add_room_flag(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
@@ -137,7 +137,7 @@ def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
 class MemoryPort(ConfiguredComponent[EngineConfig]):
     """Memory port of the engine: grants one burst at a time to the fetch, load or store unit, on one AXI4 bus.
 
-    If memory is fast enough (`PACE`), it grants one burst of reads and one of writes at a time.
+    If memory moves more than one beat per cycle (`PACE`), it grants one burst of reads and one of writes at a time.
 
     See docs/reference/engine.md, "Memory port".
 
@@ -214,15 +214,19 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
         """Add the arbiter, which grants a burst by priority (fetch, store, load) when the previous one is over."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
-        read_free, write_free = (Signal(name=f"is_{channel}_free", init=1) for channel in ("read", "write"))
+        free = {owner: Signal(name=f"is_{owner}_free", init=1) for owner in ("read", "write", "memory")}
         may_read, may_write = Signal(name="may_read"), Signal(name="may_write")
         failed = self.error.as_value()[1] | self.error.as_value()[3]  # every error has one of these bits
-        m.d.comb += self.free.eq(read_free & write_free)
+        m.d.comb += self.free.eq(Cat(*free.values()).all())
         granted = {name: Signal(name=f"{name}_grant") for name in ("fetch", "store", "load")}
         run = Signal(request_layout(self.config), name="granted_request")
         m.d.comb += [
-            may_read.eq(read_free & ~failed & ~bus.arvalid & add_room_flag(m, "has_read_room", reads)),
-            may_write.eq(write_free & ~failed & ~bus.awvalid & add_room_flag(m, "has_write_room", writes)),
+            may_read.eq(
+                free["read"] & free["memory"] & ~failed & ~bus.arvalid & add_room_flag(m, "has_read_room", reads)
+            ),
+            may_write.eq(
+                free["write"] & free["memory"] & ~failed & ~bus.awvalid & add_room_flag(m, "has_write_room", writes)
+            ),
             fetch.ready.eq(may_read),
             store.ready.eq(may_write & ~granted["fetch"]),
             load.ready.eq(may_read & ~fetch.valid & ~granted["store"]),
@@ -260,7 +264,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
                 m.d.sync += valid.eq(0)
             if self.config.bus_words == 1:
                 m.d.comb += size.eq(axi.size_of(self.config.bus_bytes))
-        self._elaborate_timelines(m, run.beats, reading, granted["store"], read_free, write_free)
+        self._elaborate_timelines(m, run.beats, reading, granted["store"], free)
 
     def _address(self, run: data.View) -> Value:
         """Return a `Value`: the byte address of a burst's first beat, which is a multiple of the beat's size."""
@@ -270,26 +274,51 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         return Cat(run.address[:bits] & (~run.wide).replicate(bits), run.address[bits:]) * LANES
 
     def _elaborate_timelines(
-        self, m: Module, beats: Value, reading: Value, writing: Value, read_free: Signal, write_free: Signal
+        self, m: Module, beats: Value, reading: Value, writing: Value, free: dict[str, Signal]
     ) -> None:
-        """Add timers (one for reads, one for writes) of the cycles that bursts occupy the port.
+        """Add timers of the cycles that bursts occupy the port's reads, its writes, and memory; they set ``free``.
 
-        A burst occupies both, unless memory moves two beats per cycle.
+        Up to a beat per cycle, a burst occupies both reads and writes. With more, it occupies its own channel for a
+        cycle per beat, and memory for the time that memory takes.
         """
         step, lack = Signal(PACE_BITS, name="beats_per_pace"), Signal(signed(PACE_BITS + 1), name="beats_less_cycles")
-        is_apart = Signal(name="reads_beside_writes")
-        beats_per_pace = named(self.pace.beats | (self.pace.beats == 0), "requested_beats")
+        is_apart, is_limited = Signal(name="reads_beside_writes"), Signal(name="memory_limits_both")
+        pace, beats_per_pace = self.pace, named(self.pace.beats | (self.pace.beats == 0), "requested_beats")
         m.d.sync += [
             step.eq(beats_per_pace),
-            lack.eq(beats_per_pace - self.pace.cycles),
-            is_apart.eq((self.pace.beats > 1) & (self.pace.beats >= (self.pace.cycles << 1))),
+            lack.eq(beats_per_pace - pace.cycles),
+            is_apart.eq((pace.beats > 1) & (pace.beats > pace.cycles)),
+            is_limited.eq((pace.beats > pace.cycles) & (pace.beats < pace.cycles << 1)),
         ]
-        for channel, own, other, free in (
-            ("read", reading, writing, read_free),
-            ("write", writing, reading, write_free),
-        ):
+        for channel, own, other in (("read", reading, writing), ("write", writing, reading)):
             granted = named(own | (other & ~is_apart), f"{channel}_timeline_grant")
-            self._elaborate_timeline(m, channel, (step, lack), beats, granted, free)
+            self._elaborate_timeline(m, channel, (step, lack), beats, granted, free[channel])
+        granted = named((reading | writing) & is_limited, "memory_timeline_grant")
+        self._elaborate_memory_timeline(m, lack, beats, granted, is_limited, free["memory"])
+
+    def _elaborate_memory_timeline(
+        self, m: Module, excess: Signal, beats: Value, granted: Value, is_limited: Signal, free: Signal
+    ) -> None:
+        """Count the beats that memory still has to move for reads and writes together; set ``free`` if that is one.
+
+        Memory moves more than one beat per cycle and fewer than two (``is_limited``). ``excess`` is the number of
+        beats less the number of cycles that they take. Each cycle adds it to a credit. When the credit reaches the
+        number of cycles, memory moves two beats instead of one; the second one may be of the next burst.
+        """
+        lack, credit = Signal(signed(PACE_BITS + 2), name="excess_less_cycles"), Signal(PACE_BITS, name="memory_credit")
+        granted_beats = Signal(range(axi.MAX_BEATS + 1), name="memory_granted_beats")
+        earlier_beats = Signal(signed(counter_bits(2 * axi.MAX_BEATS) + 1), name="memory_earlier_beats")
+        left = named(earlier_beats + granted_beats, "memory_beats_left")
+        lower = named(credit + lack, "memory_credit_after_two_beats")
+        moves_two = named(lower >= 0, "memory_moves_two")
+        m.d.sync += [
+            lack.eq(self.pace.beats - (self.pace.cycles << 1)),
+            granted_beats.eq(Mux(granted, beats, 0)),
+            earlier_beats.eq(left),
+            free.eq(~is_limited | (~granted & (left <= Mux(moves_two, 3, 2)))),
+        ]
+        with m.If(left > 0):
+            m.d.sync += [earlier_beats.eq(left - 1 - moves_two), credit.eq(Mux(moves_two, lower, credit + excess))]
 
     def _elaborate_timeline(
         self, m: Module, channel: str, pace: tuple[Signal, Signal], beats: Value, granted: Value, free: Signal
