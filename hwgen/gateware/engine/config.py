@@ -311,7 +311,7 @@ class EngineConfig(OnDevice):
         return max(LANES // self.bus_bytes, 1)
 
     def port_cycles(self, pace: Fraction | int, read: Any, written: Any) -> Any:
-        """Return the cycles in which the port reads and writes numbers of 8-byte words, in long bursts at ``pace``.
+        """Return the number of cycles that the port takes to read and write numbers of 8-byte words in long bursts.
 
         ``pace`` is the number of cycles per beat. Reads, and writes, take at least a cycle per beat.
         """

@@ -16,8 +16,8 @@ from hwgen.gateware.lookup import named
 
 #: Width in bits of each field of `PACE`, the memory port's speed: a number of beats, and the cycles that they take.
 PACE_BITS = 8
-#: Layout of the memory port's speed: ``beats`` beats take ``cycles`` cycles. A 0 counts as 1. With more beats than
-#: cycles, reads and writes have the port at the same time, each of them at most a beat per cycle.
+#: Amaranth layout of the memory port's speed: ``beats`` beats take ``cycles`` cycles. A 0 counts as 1. With more beats
+#: than cycles, reads and writes have the port at the same time, each of them at most a beat per cycle.
 PACE = data.StructLayout({"cycles": PACE_BITS, "beats": PACE_BITS})
 
 
