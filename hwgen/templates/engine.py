@@ -267,8 +267,7 @@ class EngineTemplate(Template):
         lines = [
             f"engine of {sizes_text(engine)}: "
             f"{macs:,.1f} of {engine.multipliers} MACs per cycle ({macs / engine.multipliers:.0%})",
-            f"memory: {engine.bus_bytes * memory.pace_beats} bytes "
-            f"per {'cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
+            f"memory: {engine.bus_bytes / float(memory.beat_cycles):.4g} bytes per cycle, "
             f"{f'at most {engine.bus_bytes} per cycle each for reads and writes, ' if memory.is_simultaneous else ''}"
             f"{f'{self.engine.ports} ports of {8 * self.engine.port_bytes} bits, ' if self.engine.ports > 1 else ''}"
             f"read latency {memory.latency} cycles; {read:,} bytes read and {written:,} written per frame",
