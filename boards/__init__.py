@@ -23,6 +23,7 @@ from hwgen.errors import BoardError
 if TYPE_CHECKING:
     from amaranth.vendor import XilinxPlatform
 
+    from hwgen.devices.flow import Host
     from hwgen.devices.memory import UltraRam
 
 __all__ = ["BUS_BITS", "Board", "load", "names"]
@@ -80,6 +81,11 @@ class Board:
         bandwidth.
     memory_ports : int
         Number of such ports that one engine can use: 1, 2 or 4.
+    pcie_block : str
+        Site of the device's PCI Express block that the connector's lanes belong to, such as ``X0Y1``. The platform has
+        the connector's pins as the resource ``pcie``.
+    memory_interface : str
+        Interface of the DDR3 memory in Vivado's board files, whose preset a project without a processing system uses.
 
     Raises
     ------
@@ -106,9 +112,11 @@ class Board:
     bus_bits: int = 64
     uram: int = 0
     memory_ports: int = 1
+    pcie_block: str = ""
+    memory_interface: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("name", "device", "part", "description", "platform"):
+        for name in ("name", "device", "part", "description", "platform", "pcie_block", "memory_interface"):
             if not isinstance(getattr(self, name), str):
                 raise BoardError(f"board {self.name}: {name} must be a string, not {getattr(self, name)!r}")
         for name, max_value in MAX_BUDGETS.items():
@@ -189,6 +197,16 @@ class Board:
     def family(self) -> Device:
         """Device family (`Device`) of the board's part, by its spelling; `hwgen.devices.GENERIC` if unknown."""
         return family_of(self.part) or GENERIC
+
+    @property
+    def host(self) -> Host | None:
+        """`Host` of a Vivado project on the board; ``None`` if the board's file lacks what the project needs."""
+        host = self.family.host_of(self.part)
+        if host is None or not self.board_parts:
+            return None
+        if host.resource and not (self.pcie_block and (host.resource, 0) in self.platform_class().resources):
+            return None
+        return host
 
     @property
     def ultra_ram(self) -> UltraRam | None:

@@ -1,8 +1,8 @@
-"""Amaranth platform of the Xilinx VC707 (XC7VX485T). Pins from UG885."""
+"""Amaranth platform of the Xilinx VC707 (XC7VX485T). Pins from UG885, those of PCI Express as in LiteX-Boards."""
 
 from __future__ import annotations
 
-from amaranth.build import Attrs, Clock, DiffPairs, Pins, Resource
+from amaranth.build import Attrs, Clock, DiffPairs, Pins, PinsN, Resource, Subsignal
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import ButtonResources, LEDResources, SwitchResources
 
@@ -22,5 +22,13 @@ class VC707Platform(XilinxPlatform):
         # centre, south, west, east, north
         *ButtonResources(pins="AV39 AP40 AW40 AU38 AR40", attrs=Attrs(IOSTANDARD="LVCMOS18")),
         *SwitchResources(pins="AV30 AY33 BA31 BA32 AW30 AY30 BA30 BB31", attrs=Attrs(IOSTANDARD="LVCMOS18")),
+        Resource(
+            "pcie",
+            0,
+            Subsignal("rst", PinsN("AV35", dir="i"), Attrs(IOSTANDARD="LVCMOS18")),
+            Subsignal("clk", DiffPairs("AB8", "AB7", dir="i")),
+            Subsignal("rx", DiffPairs("Y4 AA6 AB4 AC6 AD4 AE6 AF4 AG6", "Y3 AA5 AB3 AC5 AD3 AE5 AF3 AG5", dir="i")),
+            Subsignal("tx", DiffPairs("W2 AA2 AC2 AE2 AG2 AH4 AJ2 AK4", "W1 AA1 AC1 AE1 AG1 AH3 AJ1 AK3", dir="o")),
+        ),
     ]
     connectors = []  # noqa: RUF012

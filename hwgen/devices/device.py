@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hwgen import frozen
-from hwgen.devices.flow import NextpnrFlow, Processor, VivadoFlow, YosysFlow
+from hwgen.devices.flow import Host, NextpnrFlow, VivadoFlow, YosysFlow
 from hwgen.devices.memory import Memories
 
 
@@ -305,12 +305,10 @@ class Device:
         match = self.part_pattern.fullmatch(part.lower())
         return None if match is None else f"{self.device_prefix}{match[1].upper()}"
 
-    def processor_of(self, part: str) -> Processor | None:
-        """Return the hard `Processor` system of a part, for a Vivado project; ``None`` if the part has none."""
+    def host_of(self, part: str) -> Host | None:
+        """Return the `Host` of a part, for a Vivado project: a processor or PCI Express; ``None`` if it has none."""
         device = self.device_of(part)
-        if device is None or self.vivado is None or not self.vivado.has_processor(device):
-            return None
-        return self.vivado.processor
+        return None if device is None or self.vivado is None else self.vivado.host_of(device)
 
     def __repr__(self) -> str:
         return self.name

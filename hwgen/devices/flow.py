@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,43 +144,139 @@ class NextpnrFlow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processor:
-    """Description of the processing system (hard processor) that some devices have next to their logic.
+class Host(ABC):
+    """Base class of what a device has to connect an accelerator with a program, in a Vivado project around it.
 
     Parameters
     ----------
     device_prefixes : tuple of str
         First letters of the names of the devices that have it.
     project_script : callable
-        Function that returns the part of ``project.tcl`` that depends on the processing system: its names in Vivado,
-        and the Tcl commands that add it to a block design.
-    interrupts : int
-        Number of interrupts that the logic can send to the processing system.
+        Function that returns the part of ``project.tcl`` that depends on the host: its names in Vivado, and the Tcl
+        commands that add it and what it needs to a block design.
     """
+
+    access: ClassVar[str]
+    """Ending of the file ``NAME_ACCESS.py`` that the Python driver reaches the hardware with."""
+    resource: ClassVar[str] = ""
+    """Resource of a board's platform with the host's pins; empty if Vivado knows the pins, and the host has memory."""
 
     device_prefixes: tuple[str, ...]
     project_script: Callable[[], str]
+
+    @abstractmethod
+    def parts(self, *, has_streams: bool) -> str:
+        """Return a noun phrase for what a project has next to the IP of an accelerator, or of an engine."""
+
+    @abstractmethod
+    def can_carry(self, inputs: int, outputs: int) -> bool:
+        """Return whether a project can connect so many input and output streams of an accelerator."""
+
+    @property
+    @abstractmethod
+    def max_frame_bytes(self) -> int:
+        """Size in bytes that a frame on a stream must stay below."""
+
+    @property
+    def script_values(self) -> dict[str, str]:
+        """Variables of the host for the head of ``project.tcl``, a dict of texts by name."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processor(Host):
+    """Description of the processing system (hard processor) that some devices have next to their logic.
+
+    Parameters
+    ----------
+    interrupts : int
+        Number of interrupts that the logic can send to the processing system. Each stream needs one, and the
+        accelerator another one.
+    length_bits : int
+        Width of the length register of each stream's AXI DMA, in bits. The default is the largest (PG021), because
+        packets of many frames need it.
+    """
+
+    access = "linux"
+
     interrupts: int
+    length_bits: int = 26
+
+    def parts(self, *, has_streams: bool) -> str:
+        return "the processing system, a DMA for each stream," if has_streams else "the processing system,"
+
+    def can_carry(self, inputs: int, outputs: int) -> bool:
+        return inputs + outputs < self.interrupts
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return 1 << self.length_bits
+
+    @property
+    def script_values(self) -> dict[str, str]:
+        return {"length_bits": str(self.length_bits)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PciExpress(Host):
+    """Description of a device's PCI Express block, through which AMD's XDMA serves a program on a PC (PG195).
+
+    Parameters
+    ----------
+    link_speed : str
+        Vivado's name of the block's speed on each lane.
+    data_bits : int
+        Width of XDMA's data buses at 250 MHz with eight lanes, in bits.
+    channels : int
+        Number of XDMA's channels in each direction. Each stream needs one.
+    """
+
+    access = "xdma"
+    resource = "pcie"
+
+    link_speed: str
+    data_bits: int
+    channels: int
+
+    def parts(self, *, has_streams: bool) -> str:
+        return "XDMA for PCI Express," if has_streams else "XDMA for PCI Express, a controller of the DDR3 memory,"
+
+    def can_carry(self, inputs: int, outputs: int) -> bool:
+        return max(inputs, outputs) <= self.channels
+
+    @property
+    def max_frame_bytes(self) -> int:
+        # XDMA's Linux driver ends a packet after 2,048 descriptors, one per page (XDMA_ENGINE_XFER_MAX_DESC).
+        return 2048 * 4096
+
+    @property
+    def script_values(self) -> dict[str, str]:
+        return {"link_speed": self.link_speed, "data_bits": str(self.data_bits)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class VivadoFlow:
-    """Vivado settings of a device family: its names in the IP catalogue, and its processing system.
+    """Vivado settings of a device family: its names in the IP catalogue, and hosts for projects.
 
     Parameters
     ----------
     ip_families : tuple of str
         Vivado's names of the families that its catalogue offers the IP for, of a generated design.
-    processor : Processor or None
-        Processing system that a project can be built around.
+    hosts : tuple of Host
+        Hosts that a project can be built around. A device has at most one of them.
     """
 
     ip_families: tuple[str, ...]
-    processor: Processor | None = None
+    hosts: tuple[Host, ...] = ()
 
-    def has_processor(self, device: str) -> bool:
-        """Return whether a device, such as ``XC7Z020``, has the family's processing system."""
-        return self.processor is not None and device.startswith(self.processor.device_prefixes)
+    def host_of(self, device: str) -> Host | None:
+        """Return the `Host` of a device, such as ``XC7Z020``; ``None`` if it has none."""
+        return next((host for host in self.hosts if device.startswith(host.device_prefixes)), None)
+
+
+def script(path: str) -> str:
+    """Return the text of a Tcl file of this package, given by its path in the package."""
+    return resources.files("hwgen.devices").joinpath(path).read_text(encoding="utf-8")
 
 
 def vivado_part(part: str) -> str:

@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,7 @@ class Hardware:
     """
 
     _KIND, _IDENTITY = "", 0
-    #: Access to the hardware, ``pynq`` or ``linux``, if `connect` opened it.
+    #: Access to the hardware, ``pynq``, ``linux`` or ``xdma``, if `connect` opened it.
     through = ""
 
     def __init__(self, registers, folder):
@@ -427,10 +428,10 @@ def _tensors(described, side, streams):
 
 
 def _connect(make, folder, through, options):
-    """Return the driver that ``make`` builds on a design's registers and DMAs, opened by PYNQ or Linux."""
+    """Return the driver that ``make`` builds on a design's registers and DMAs, opened by PYNQ, Linux or XDMA."""
     folder = Path(folder) if folder else Path(__file__).parent
     described = _Fields(_read_json(folder / "registers.json"), str(folder / "registers.json"))
-    through = through or ("pynq" if importlib.util.find_spec("pynq") else "linux")
+    through = through or _default_access()
     if through not in _ACCESSES:
         raise DriverError(f"through must be {' or '.join(_ACCESSES)}, not {through!r}")
     module = described.text("module")
@@ -442,6 +443,13 @@ def _connect(make, folder, through, options):
     return driver
 
 
+def _default_access():
+    """Return the access of a design's board: XDMA if its file is next to this driver, else PYNQ if it is installed."""
+    if _access_file("xdma").exists():
+        return "xdma"
+    return "pynq" if importlib.util.find_spec("pynq") else "linux"
+
+
 def _open_by_pynq(folder, module, inputs, outputs):
     """Load a design's bitstream with PYNQ; return its registers, DMAs, and the function ``pynq.allocate``."""
     import pynq  # type: ignore[import-not-found]  # on a board
@@ -451,21 +459,30 @@ def _open_by_pynq(folder, module, inputs, outputs):
     return getattr(overlay, f"{module}_0"), dmas, pynq.allocate
 
 
-def _open_by_linux(_folder, module, inputs, outputs):
-    """Open a design through Linux kernel drivers; return registers, DMAs, and a buffer allocation function."""
+def _access_file(access):
+    """Return the path of the file ``NAME_ACCESS.py`` next to this driver, which opens a design by that access."""
     here = Path(__file__)
-    path = here.with_name(f"{here.stem.removesuffix('driver')}linux.py")
+    return here.with_name(f"{here.stem.removesuffix('driver')}{access}.py")
+
+
+def _open_by_file(access, _folder, module, inputs, outputs):
+    """Open a design by its folder's file for an access; return registers, DMAs, and a buffer allocation function."""
+    path = _access_file(access)
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)
-    linux = importlib.util.module_from_spec(spec)
+    opened = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(linux)
+        spec.loader.exec_module(opened)
     except OSError as error:
         raise DriverError(f"{path} can't be read: {error.strerror}; copy it into this file's folder") from None
     try:
-        return linux.devices(module, inputs, outputs)
-    except linux.LinuxError as error:
+        return opened.devices(module, inputs, outputs)
+    except opened.AccessError as error:
         raise DriverError(str(error)) from None
 
 
 #: Functions that open the hardware, by the name of the access.
-_ACCESSES = {"pynq": _open_by_pynq, "linux": _open_by_linux}
+_ACCESSES: dict[str, Any] = {
+    "pynq": _open_by_pynq,
+    "linux": partial(_open_by_file, "linux"),
+    "xdma": partial(_open_by_file, "xdma"),
+}

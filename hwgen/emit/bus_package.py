@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hwgen.boards import Board
+from hwgen.boards import PART_MHZ, Board
 from hwgen.devices import DEFAULT
-from hwgen.emit import vivado_files, wrapper
-from hwgen.emit.drivers import c_driver, python_driver
-from hwgen.emit.texts import rendered, text
+from hwgen.emit import constraints, vivado_files, wrapper
+from hwgen.emit.drivers import c_driver, python_driver, python_file
+from hwgen.emit.texts import rendered
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.bus.wrapper_proof import WrapperUnit
@@ -54,17 +54,24 @@ class Package(ABC):
         """Name of the bus wrapper's Verilog module, such as ``digits_axi``."""
         return wrapper.module(self.top)
 
-    def files(self) -> dict[str, bytes]:
+    def files(self, board: Board | None = None) -> dict[str, bytes]:
         """Return, as a dictionary, the wrapper's Verilog, register descriptions and drivers, as bytes by file name.
 
         The files are ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h``, ``TOP_registers.py`` and the drivers.
+
+        Parameters
+        ----------
+        board : Board, optional
+            Board of the plan, whose host the Python driver reaches the hardware through. Without one it is Linux on the
+            device's own processor.
 
         Raises
         ------
         ToolError
             If one of the wrapper's operators can't be written as Verilog.
         """
-        top = self.top
+        top, host = self.top, None if board is None else board.host
+        access = "linux" if host is None else host.access
         warning = f"Do not edit: every build writes it together with {top}.v."
         head = "\n".join([f"Bus wrapper {self.module}, written by hwgen. {warning}", *self.buses])
         return {
@@ -72,7 +79,7 @@ class Package(ABC):
             wrapper.REGISTERS: (json.dumps(self.to_json(), indent=1) + "\n").encode(),
             f"{top}_registers.h": wrapper.c_header(self.shell, top).encode(),
             f"{top}_registers.py": wrapper.python_constants(self.shell, top).encode(),
-            f"{top}_linux.py": text("linux.py").encode(),
+            f"{top}_{access}.py": python_file("buffers.py", f"{access}.py"),
             **self.drivers(),
         }
 
@@ -85,10 +92,10 @@ class Package(ABC):
         return {f"{self.module}{obligation.SUFFIX}": proofs}
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-        """Return a dict of bytes by file name: ``component.xml``, ``package_ip.tcl``, ``project.tcl`` (Vivado).
+        """Return a dict of bytes by file name: ``component.xml``, ``package_ip.tcl``, ``TOP_ooc.xdc``, ``project.tcl``.
 
-        ``project.tcl`` is only for boards that support it. The result is empty for a device family whose bitstreams
-        another tool than Vivado writes.
+        ``project.tcl``, and the constraints of its pins, are only for boards that support it. The result is empty for a
+        device family whose bitstreams another tool than Vivado writes.
 
         Parameters
         ----------
@@ -104,6 +111,7 @@ class Package(ABC):
         return {
             vivado_files.COMPONENT: vivado_files.component(ip, flow.ip_families),
             vivado_files.PACKAGING: vivado_files.packaging(ip, board.part if board else ""),
+            f"{self.top}_ooc.xdc": constraints.timing(self.top, self.module, board.clock_mhz if board else PART_MHZ),
             **vivado_files.project(self.shell, self.top, board, names),
         }
 

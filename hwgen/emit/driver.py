@@ -8,8 +8,8 @@ folder. It needs Python 3.10 and NumPy, but not hwgen. On a board::
     accelerator = connect()
     outputs = accelerator.run(frames)
 
-`connect` uses PYNQ if it is installed, and otherwise drivers of the Linux kernel. `Accelerator` takes objects of
-another overlay as well.
+`connect` uses PYNQ if it is installed, and otherwise drivers of the Linux kernel; on a PCI Express card, XDMA's.
+`Accelerator` takes objects of another overlay as well.
 """
 
 from __future__ import annotations
@@ -590,15 +590,16 @@ def connect(folder=None, *, through=None, **options):
     """Return a driver connected to a design's accelerator on this board, as hwgen's Vivado project builds it.
 
     With PYNQ the bitstream ``NAME.bit`` of the folder is loaded. Without PYNQ the design must have been loaded with a
-    device tree overlay: its registers and DMAs are UIO devices, and u-dma-buf has the memory (``NAME_linux.py``).
+    device tree overlay: its registers and DMAs are UIO devices, and u-dma-buf has the memory (``NAME_linux.py``). On a
+    PCI Express card the design must have been loaded; the kernel module ``xdma`` has its devices (``NAME_xdma.py``).
 
     Parameters
     ----------
     folder : path, optional
         Folder of the design. The default is the folder of this file.
     through : str, optional
-        Access to the hardware: ``pynq`` or ``linux``. By default ``pynq`` if it is installed. A message of the logger
-        ``hwgen`` says which.
+        Access to the hardware: ``pynq``, ``linux`` or ``xdma``. By default ``xdma`` if the folder is for it, otherwise
+        ``pynq`` if it is installed. A message of the logger ``hwgen`` says which.
     **options
         Further parameters of `Accelerator`, such as ``timeout``.
 

@@ -23,9 +23,14 @@ def python_driver(own: str) -> bytes:
 
     The file joins the common part, ``board_driver.py``, and the part ``own``, and is equal for all designs.
     """
+    return python_file("board_driver.py", own)
+
+
+def python_file(*parts: str) -> bytes:
+    """Return the source (bytes) of one Python file that joins modules of this package; the docstring is the last's."""
     imports: set[str] = set()
     definitions = []
-    for part in ("board_driver.py", own):
+    for part in parts:
         source = text(part)
         docstring, *statements = ast.parse(source).body
         heads = [each for each in statements if isinstance(each, (ast.Import, ast.ImportFrom))]

@@ -242,7 +242,7 @@ def build(
     name = program_name(program.name)
     shell = shell_of(circuit.engine, circuit.memory, circuit.verilog)
     package = EnginePackage(shell=shell, top=ENGINE)
-    around = package.files()
+    around = package.files(circuit.board)
     contents = {
         **circuit.verilog,
         **around,

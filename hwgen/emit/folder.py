@@ -181,7 +181,7 @@ def _contents(
     device = DEFAULT if board is None else board.family
     contents = files(config, component=component, top=top, device=device)
     package = AcceleratorPackage(shell=wrapper.shell_of(config, contents), top=top)
-    around = package.files()
+    around = package.files(board)
     if isinstance(config, AcceleratorConfig) and config.loader is not None:
         around[weights.NAME] = weights.describe(config, top)
     around |= package.scripts(board, [*contents, *around, *software])

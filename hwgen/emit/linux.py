@@ -14,13 +14,12 @@ the kernel do the rest: UIO maps the registers of the design and of its DMAs, an
 
 from __future__ import annotations
 
-import mmap
 import time
-import weakref
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+
+from hwgen.emit.buffers import AccessError, MappedRegisters, Pool, _map_device
 
 #: Offsets of the registers of an AXI DMA's channel in simple mode (AMD PG021), and of the receiving channel.
 _CONTROL, _STATUS, _ADDRESS, _HIGH_ADDRESS, _LENGTH, _RECEIVE = 0x00, 0x04, 0x18, 0x1C, 0x28, 0x30
@@ -29,8 +28,6 @@ _HALTED, _IDLE, _ERRORS = 1 << 0, 1 << 1, 7 << 4
 
 #: Width of the length register of the DMAs that hwgen's Vivado project has, in bits.
 LENGTH_BITS = 26
-#: Alignment of buffers in the memory of u-dma-buf, in bytes.
-_PAGE = 4096
 #: Folders with the kernel's descriptions of u-dma-buf's devices, by its current and its former name.
 _BUFFER_CLASSES = ("u-dma-buf", "udmabuf")
 #: Maximum time for a DMA to start, in seconds.
@@ -39,11 +36,10 @@ _TIMEOUT = 1.0
 _TO_DEVICE, _FROM_DEVICE = 1, 2
 
 
-class LinuxError(RuntimeError):
-    """Error of the access through Linux kernel drivers: a device is missing, too small, or can't be opened."""
+LinuxError = AccessError
 
 
-class Registers:
+class Registers(MappedRegisters):
     """Hardware registers of a Linux UIO device, mapped into memory.
 
     Parameters
@@ -69,63 +65,10 @@ class Registers:
                 "and the module uio_pdrv_genirq with of_id=generic-uio"
             )
         entry = names[name]
-        size = _number(entry / "maps/map0/size")
-        self._memory = _map_device(Path(root) / "dev" / entry.name, size)
-        self._words = np.frombuffer(self._memory, np.uint32)
-
-    def read(self, offset):
-        """Return the value of the 32-bit register at the offset ``offset`` in bytes."""
-        return int(self._words[offset >> 2])
-
-    def write(self, offset, value):
-        """Write a value into the 32-bit register at the offset ``offset`` in bytes."""
-        self._words[offset >> 2] = value & 0xFFFF_FFFF
+        super().__init__(Path(root) / "dev" / entry.name, _number(entry / "maps/map0/size"))
 
 
-class Buffer(np.ndarray):
-    """NumPy array in physically contiguous memory (u-dma-buf) that DMAs can access.
-
-    The memory is free when no array and no view of one is left.
-
-    Attributes
-    ----------
-    physical_address : int
-        Address for a DMA. Views have none of their own.
-    """
-
-    physical_address = 0
-    _pool: Any = None
-
-    def flush(self):
-        """Write the processor's cache of this array back to memory, so that a DMA reads what the processor wrote."""
-        self._synchronise(_TO_DEVICE, "sync_for_device")
-
-    def invalidate(self):
-        """Invalidate the processor's cache of this array, so that the processor reads what a DMA wrote."""
-        self._synchronise(_FROM_DEVICE, "sync_for_cpu")
-
-    def _synchronise(self, direction, file):
-        if self._pool is not None:
-            self._pool.synchronise(self.physical_address, self.nbytes, direction, file)
-
-
-class _Block:
-    """Block of u-dma-buf memory that holds one array: offset and size in bytes.
-
-    All views of the array hold this object, so it exists as long as they need the memory.
-
-    Parameters
-    ----------
-    values : ndarray
-        Bytes in the memory of u-dma-buf.
-    """
-
-    def __init__(self, values):
-        self._values = values
-        self.__array_interface__ = values.__array_interface__
-
-
-class Buffers:
+class Buffers(Pool):
     """Memory of a u-dma-buf device, with a method that allocates arrays in it for DMAs.
 
     Parameters
@@ -141,6 +84,8 @@ class Buffers:
         If there is no such device, there are several and none is named, or it can't be opened.
     """
 
+    _REMEDY = ": make it larger in the device tree overlay"
+
     def __init__(self, name=None, *, root="/"):
         classes = [Path(root) / "sys/class" / folder for folder in _BUFFER_CLASSES]
         entries = {entry.name: entry for folder in classes for entry in sorted(folder.glob("*"))}
@@ -151,44 +96,20 @@ class Buffers:
             wanted = "name one of several u-dma-buf devices" if name is None and entries else f"no u-dma-buf {name}"
             wanted = "there is no u-dma-buf device" if not entries else wanted
             raise LinuxError(f"{wanted} (there are: {known}); load the module u-dma-buf, and an overlay that has it")
-        self.name, self._entry = name, entries[name]
-        self._size, self._physical = _number(self._entry / "size"), _number(self._entry / "phys_addr")
+        self._entry = entries[name]
+        super().__init__(name, _number(self._entry / "size"), _number(self._entry / "phys_addr"))
         self._bytes = np.frombuffer(_map_device(Path(root) / "dev" / name, self._size), np.uint8)
-        #: Offset and size in bytes of each allocated array.
-        self._taken = {}
 
-    def allocate(self, shape, dtype):
-        """Allocate an array in the u-dma-buf device's memory, and return it.
+    def _block_bytes(self, offset, size):
+        return self._bytes[offset : offset + size]
 
-        Raises
-        ------
-        LinuxError
-            If the memory has no room for the array.
-        """
-        value_type = np.dtype(dtype)
-        count = int(np.prod(shape))
-        size = max(count * value_type.itemsize, 1)
-        offset = self._free_offset(size)
-        block = _Block(self._bytes[offset : offset + size])
-        values = np.asarray(block)[: count * value_type.itemsize].view(value_type).reshape(shape).view(Buffer)
-        values.physical_address, values._pool = self._physical + offset, self
-        self._taken[offset] = size
-        weakref.finalize(block, self._taken.pop, offset)
-        return values
+    def flush(self, buffer):
+        """Write the processor's cache of a `Buffer` back to memory, so that a DMA reads what the processor wrote."""
+        self.synchronise(buffer.physical_address, buffer.nbytes, _TO_DEVICE, "sync_for_device")
 
-    def _free_offset(self, size):
-        """Return the lowest byte offset in the device's memory that has ``size`` free bytes."""
-        begin = 0
-        for offset, taken in sorted(self._taken.items()):
-            if begin + size <= offset:
-                return begin
-            begin = -(-(offset + taken) // _PAGE) * _PAGE
-        if begin + size > self._size:
-            raise LinuxError(
-                f"{self.name} has {self._size - min(begin, self._size):,} of {self._size:,} bytes free at its end, "
-                f"but {size:,} are needed: make it larger in the device tree overlay"
-            )
-        return begin
+    def invalidate(self, buffer):
+        """Invalidate the processor's cache of a `Buffer`, so that the processor reads what a DMA wrote."""
+        self.synchronise(buffer.physical_address, buffer.nbytes, _FROM_DEVICE, "sync_for_cpu")
 
     def synchronise(self, address, size, direction, file):
         """Synchronise a part of u-dma-buf's memory between the processor's cache and devices, by the kernel driver.
@@ -350,12 +271,3 @@ def _text(path):
 def _number(path):
     """Return the integer, decimal or hexadecimal, in one of the kernel's files (in ``/sys``)."""
     return int(_text(path), 0)
-
-
-def _map_device(path, size):
-    """Map the first ``size`` bytes of a device file into memory, and return the ``mmap`` object."""
-    try:
-        with path.open("r+b", buffering=0) as file:
-            return mmap.mmap(file.fileno(), size)
-    except (OSError, ValueError) as error:
-        raise LinuxError(f"{path} can't be mapped: {error}; run as root, or give your user the device") from None

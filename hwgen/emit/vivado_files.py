@@ -15,7 +15,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hwgen.boards import Board
-from hwgen.emit import wrapper
+from hwgen.devices.flow import Host
+from hwgen.emit import constraints, wrapper
 from hwgen.emit.texts import rendered, text
 from hwgen.gateware.bus.base import CONTROL, AddressSpace, BusShellConfig, BusStream
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Access, Field, Register
@@ -70,10 +71,8 @@ _VIEWS = (
     _View("xilinx_miscfiles", ":vivado.xilinx.com:misc.files", has_sources=False),
 )
 
-#: Largest width of an AXI DMA's length register (PG021), in bits. Packets of many frames need it.
-_LENGTH_BITS = 26
-#: Endings of the files that a PYNQ board does not need in addition to the bitstream.
-_NOT_ON_BOARD = (".v", ".mem", ".h", ".c", ".tcl")
+#: Endings of the files that a driver does not need in addition to the bitstream.
+_NOT_FOR_DRIVERS = (".v", ".mem", ".h", ".c", ".tcl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,8 +311,8 @@ def _escaped(char: str) -> str:
 def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
     """Return ``project.tcl`` for Vivado, a dict of bytes by file name; empty if the board can't have a project.
 
-    The board must have a processing system and board files in Vivado. Each stream needs one interrupt of the
-    processing system, and the accelerator another one. A DMA must be able to count the bytes of each frame.
+    The board must have a host, which connects all streams and moves frames of their size. Without a processing system,
+    an engine needs a memory that the board's file names.
 
     Parameters
     ----------
@@ -326,25 +325,42 @@ def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterabl
     names : iterable of str
         Names of the files of the IP: Verilog, memory files, and the files that drivers need.
     """
-    ends = (*shell.inputs, *shell.outputs)
-    processor = None if board is None else board.family.processor_of(board.part)
-    if board is None or processor is None or not board.board_parts:
+    host = None if board is None else board.host
+    if board is None or host is None or not host.can_carry(len(shell.inputs), len(shell.outputs)):
         return {}
-    if len(ends) >= processor.interrupts or any(end.frame_bytes >> _LENGTH_BITS for end in ends):
+    if any(end.frame_bytes >= host.max_frame_bytes for end in (*shell.inputs, *shell.outputs)):
         return {}
-    parts = [_project_head(shell, top, board, sorted(names)), processor.project_script(), text(PROJECT)]
-    return {PROJECT: "\n\n".join(part.rstrip("\n") for part in parts).encode() + b"\n"}
+    if host.resource and shell.spaces and not board.memory_interface:
+        return {}
+    files, values = {}, host.script_values
+    if host.resource:
+        platform = board.platform_class()
+        files[f"{top}_{host.resource}.xdc"] = constraints.pins(platform, host.resource)
+        values |= {"lanes": str(constraints.lanes(platform, host.resource)), "pcie_block": board.pcie_block}
+        values["memory_interface"] = board.memory_interface
+    head = _project_head(shell, top, board, host, values, {"constraints": sorted(files), "driver_files": sorted(names)})
+    parts = [head, host.project_script(), text(PROJECT)]
+    return files | {PROJECT: "\n\n".join(part.rstrip("\n") for part in parts).encode() + b"\n"}
 
 
-def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -> str:
-    """Return the head of ``project.tcl`` as text: a comment, and variables that describe the design."""
+def _project_head(
+    shell: BusShellConfig,
+    top: str,
+    board: Board,
+    host: Host,
+    values: Mapping[str, str],
+    names: Mapping[str, Sequence[str]],
+) -> str:
+    """Return the head of ``project.tcl`` as text: a comment, and variables that describe the design.
+
+    ``values`` has the host's variables, and ``names`` lists of files by variable.
+    """
     module = wrapper.module(top)
-    streams = (*shell.inputs, *shell.outputs)
-    between = "a DMA for each stream, and " if streams else "and "
+    parts = host.parts(has_streams=bool(shell.inputs or shell.outputs))
     comment = [
         f"{PROJECT}: written by hwgen. Do not edit: every build writes it together with {top}.v.",
         f"Makes a Vivado project of {module} on {tcl_word(board.name)} in the folder project next to this file, with",
-        f"the processing system, {between}the IP of {PACKAGING}. Then makes the bitstream.",
+        f"{parts} and the IP of {PACKAGING}. Then makes the bitstream.",
         "",
         f"    vivado -mode batch -source {PROJECT} [-tclargs [--jobs N] [--to design|bitstream]]",
     ]
@@ -356,7 +372,7 @@ def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable
         "board_part": board.part,
         "mhz": f"{board.clock_mhz:.12g}",
         "build_hash": f"0x{shell.build_hash:016x}",
-        "length_bits": str(_LENGTH_BITS),
+        **values,
     }
     lists: _TclLists = {
         "board_files": ("Vivado's names of the board files, as patterns", [[name] for name in board.board_parts]),
@@ -369,9 +385,10 @@ def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable
             map(_stream, shell.outputs),
         ),
         "masters": ("AXI masters of the IP to memory", [[space.name] for space in shell.spaces]),
-        "pynq_files": (
-            "files that a PYNQ board needs in addition to the bitstream",
-            [[name] for name in names if not name.endswith(_NOT_ON_BOARD)],
+        "constraints": ("files of the pins", [[name] for name in names["constraints"]]),
+        "driver_files": (
+            "files that a driver needs in addition to the bitstream",
+            [[name] for name in names["driver_files"] if not name.endswith(_NOT_FOR_DRIVERS)],
         ),
     }
     return _tcl_head(comment, values, lists)

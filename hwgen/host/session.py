@@ -194,7 +194,7 @@ class DriverBoard(SessionDevice):
     """
 
     through: ClassVar[str]
-    """Access to the hardware, the argument ``through`` of the driver's ``connect``: ``pynq`` or ``linux``."""
+    """Access to the hardware, the argument ``through`` of the driver's ``connect``, such as ``pynq``."""
 
     def __init__(self, hardware: SessionDesign, *, program: str | None = None, **options: Any):
         super().__init__(hardware)
@@ -240,6 +240,12 @@ class LinuxBoard(DriverBoard):
     """Device that is a board with any Linux, already configured with the design; uses UIO and u-dma-buf."""
 
     name = through = "linux"
+
+
+class XdmaBoard(DriverBoard):
+    """Device that is a PCI Express card in this PC, already configured with the design; uses the kernel module xdma."""
+
+    name = through = "xdma"
 
 
 def driver_of(hardware: SessionDesign, kind: str = "driver") -> ModuleType:
@@ -314,7 +320,7 @@ class SerialBoard(SessionDevice):
 
 
 DEVICES: dict[str, type[SessionDevice]] = {
-    device.name: device for device in (Simulation, PynqBoard, LinuxBoard, SerialBoard)
+    device.name: device for device in (Simulation, PynqBoard, LinuxBoard, XdmaBoard, SerialBoard)
 }
 """Dictionary by name of the device classes of sessions. A new one is a new file with a `SessionDevice`, and an entry
 here."""
@@ -330,8 +336,8 @@ class Session:
     design : Design, str or Path
         Design, or folder that ``Design.build`` wrote.
     device : str
-        Device that computes: ``simulation``, or a board through ``pynq``, through ``linux`` without PYNQ, or behind a
-        ``serial`` port.
+        Device that computes: ``simulation``, or a board through ``pynq``, through ``linux`` without PYNQ, through
+        ``xdma`` on PCI Express, or behind a ``serial`` port.
     model : Model, str or Path, optional
         Model of a design that is given as a folder: an ``.onnx`` file or the name of a built-in network.
     **options

@@ -28,7 +28,7 @@ from pynq_model import pynq_module
 
 import hwgen
 from hwgen.emit import driver, linux, wrapper
-from hwgen.emit.drivers import python_driver
+from hwgen.emit.drivers import python_driver, python_file
 from hwgen.emit.engine import registers_json
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.shell import ends_of
@@ -340,7 +340,7 @@ def folder(tmp_path) -> Path:
     made.mkdir()
     (made / "registers.json").write_text(json.dumps(wrapper.to_json(shell_of(1, 1), "net_axi")))
     (made / "net_driver.py").write_bytes(python_driver("driver.py"))
-    shutil.copy(Path(linux.__file__), made / "net_linux.py")
+    (made / "net_linux.py").write_bytes(python_file("buffers.py", "linux.py"))
     return made
 
 
@@ -358,7 +358,7 @@ def test_connect_without_devices(folder, caplog):
     with pytest.raises(module.DriverError, match=r"^there is no UIO device axi_dma_0 \(there are: "):
         module.connect()
     assert caplog.messages == ["net_axi is reached through linux"]
-    with pytest.raises(module.DriverError, match=r"^through must be pynq or linux, not 'usb'$"):
+    with pytest.raises(module.DriverError, match=r"^through must be pynq or linux or xdma, not 'usb'$"):
         module.connect(through="usb")
     (folder / "net_linux.py").unlink()
     with pytest.raises(module.DriverError, match=r"net_linux\.py can't be read: .*; copy it into this file's folder$"):

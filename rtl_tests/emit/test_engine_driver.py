@@ -9,7 +9,6 @@ import runpy
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from driver_runs import shell_of
-from engine_verdict import DONE, Still, buffer, verdict
+from engine_verdict import DONE, Running, Still, buffer, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 from program_mutations import changed, endless, escapes, parts, sealed, spoilt, with_job
@@ -192,36 +191,6 @@ def test_damaged_folders(folder, name):
 def engine_of(document: dict[str, Any], folder: Path) -> engine_driver.Engine:
     """With the registers of a document, whatever its folder says."""
     return engine_driver.Engine(Still(document), allocate=buffer(0x1000), folder=folder, timeout=0.01)
-
-
-class Running:
-    """An engine that computes: each run takes some accesses, and writes memory at its end unless it is stopped."""
-
-    def __init__(self, document: dict[str, Any], compute: Callable[[], None]):
-        self.still, self.compute = Still(document), compute
-        self.left, self.accesses, self.interrupted = 0, 0, -1
-
-    def _count(self) -> None:
-        self.accesses += 1
-        if self.accesses == self.interrupted:
-            raise KeyboardInterrupt
-        self.left -= self.left > 0
-        if self.left == 1:
-            self.compute()
-            self.still.values[self.still.offsets["STATUS"]] = DONE
-
-    def read(self, offset: int) -> int:
-        self._count()
-        return 1 if self.left and offset == self.still.offsets["STATUS"] else self.still.read(offset)
-
-    def write(self, offset: int, value: int) -> None:
-        self._count()
-        self.still.write(offset, value)
-        if offset == self.still.offsets["PROGRAM_BASE"]:
-            self.still.values[offset] = value
-        if offset == self.still.offsets["CONTROL"]:
-            self.left = 7 if value == 1 else 0
-            self.still.values[self.still.offsets["STATUS"]] = 0 if value == 1 else DONE
 
 
 @pytest.mark.parametrize("overlap", [False, True])

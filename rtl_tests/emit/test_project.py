@@ -14,19 +14,31 @@ import pytest
 from refusals import refusals_in
 from register_maps import shell
 from report_pages import MEASURED, PLANNED, check_page
-from vivado import CATALOGUE, LIST, Packaged, folder_of, needs_tcl, packaged, run, verilog_ports
+from vivado import (
+    CATALOGUE,
+    LIST,
+    Packaged,
+    addresses,
+    cells,
+    folder_of,
+    made_of,
+    needs_tcl,
+    packaged,
+    refused_project,
+    rows,
+    run,
+    streams_folder,
+    verilog_ports,
+)
 
 import hwgen
 from hwgen import boards
 from hwgen.cli.main import main
 from hwgen.devices import family_of
-from hwgen.emit import vivado_files, wrapper
-from hwgen.emit.vivado_files import ip_of
+from hwgen.emit import vivado_files
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
-from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.stream import BeatFormat, Port
 from hwgen.report.page import vivado
-from hwgen.verilog import convert
 
 
 @dataclass(frozen=True)
@@ -100,27 +112,6 @@ def ports_of(processor: Processor, ports: int) -> dict[str, str]:
     return used | {f"PSU__SAXIGP{port + 2}__DATA_WIDTH": "128" for port in range(ports)}
 
 
-def made_of(folder: Path, *arguments: str, **world: Any) -> Packaged:
-    done = run(folder, arguments, script=vivado_files.PROJECT, **world)
-    assert done.returncode == 0, done.stderr
-    rows = (folder.parent / "dump").read_text().splitlines()
-    return Packaged([*(line.split("\t") for line in rows), ["said", done.stdout, "", ""]])
-
-
-def refused(folder: Path, *arguments: str, **world: Any) -> str:
-    done = run(folder, arguments, script=vivado_files.PROJECT, **world)
-    assert done.returncode == 1, done.stdout
-    return done.stderr.strip()
-
-
-def rows(made: Packaged, kind: str) -> dict[str, str]:
-    return {path: value for each, path, _, value in made.rows if each == kind}
-
-
-def cells(made: Packaged) -> dict[str, str]:
-    return {name: made.get("bd_cell", name)["VLNV"] for name in made.of("bd_cell")}
-
-
 def processor_of(made: Packaged) -> Processor:
     (processor,) = (each for each in (ZYNQ, ZYNQ_ULTRASCALE_PLUS) if each.cell in made.of("bd_cell"))
     return processor
@@ -167,11 +158,6 @@ def check_processor(made: Packaged, mhz: str, ports: int) -> None:
     settings = {name: value for name, value in made.get("bd_cell", processor.cell).items() if name != "VLNV"}
     expected = processor.settings | {processor.clock: mhz} | ports_of(processor, ports)
     assert settings == {f"CONFIG.{name}": value for name, value in expected.items()}
-
-
-def addresses(made: Packaged) -> dict[tuple[str, str], str]:
-    """First address and size of each segment in each address space."""
-    return {(path, space): place for each, path, space, place in made.rows if each == "address"}
 
 
 def check_memory(made: Packaged, ports: dict[str, int]) -> None:
@@ -352,15 +338,7 @@ def test_weights_at_run_time(tmp_path):
 )
 def test_several_streams(tmp_path, board, mhz, inputs, outputs):
     """A wrapper alone: its accelerator is an empty file."""
-    config, folder = shell(inputs, outputs), tmp_path / "built"
-    files = convert(Wrapper(config, "net"), "net_axi")
-    files |= dict.fromkeys(("net.v", "net_driver.py", "net_registers.h", "net_registers.py"), b"")
-    files["registers.json"] = json.dumps(wrapper.to_json(config, "net_axi")).encode()
-    files[vivado_files.PACKAGING] = vivado_files.packaging(ip_of(config, "net", files), "")
-    files |= vivado_files.project(config, "net", boards.load(board), files)
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    folder = streams_folder(tmp_path, inputs, outputs, board)
     check(folder, made_of(folder), mhz)
 
 
@@ -413,7 +391,7 @@ def test_who_has_a_project(tmp_path):
     for name, there in [
         ("zedboard", True), ("pynq-z1", True), ("pynq-z2", True), ("arty-z7-20", True), ("zc706", True),
         ("kv260", True), ("ultra96-v2", True), ("aup-zu3", True), ("zcu104", True), ("zcu102", True),
-        ("vc707", False), ("vc709", False), ("xc7z020clg400-1", False), (str(own), True),
+        ("vc707", True), ("vc709", True), ("xc7z020clg400-1", False), (str(own), True),
         ("xczu3eg-sbva484-1-e", False), (str(artix), False), (str(kintex), False),
     ]:  # fmt: skip
         assert bool(vivado_files.project(shell(1, 1), "net", boards.load(name), [])) == there, name
@@ -497,30 +475,34 @@ def test_report_leaves_out_what_vivado_made_of_another_build(folder, capsys):
 
 @needs_tcl
 def test_what_is_missing(folder):
-    assert "this Vivado has no files of the board pynq-z2 (*:pynq-z2:part0:*); get them by" in refused(
+    assert "this Vivado has no files of the board pynq-z2 (*:pynq-z2:part0:*); get them by" in refused_project(
         folder, boards={}
     )
     other = {"tul.com.tw:pynq-z2:part0:1.0": "xc7z010clg400-1"}
-    assert "is for the part xc7z010clg400-1, but the design for xc7z020clg400-1" in refused(folder, boards=other)
-    assert "accepts --jobs N and --to design|bitstream after -tclargs, not --part x" in refused(folder, "--part", "x")
-    assert "--jobs must be a positive number, not 0" in refused(folder, "--jobs", "0")
-    assert "--to must be design or bitstream, not synthesis" in refused(folder, "--to", "synthesis")
+    assert "is for the part xc7z010clg400-1, but the design for xc7z020clg400-1" in refused_project(
+        folder, boards=other
+    )
+    assert "accepts --jobs N and --to design|bitstream after -tclargs, not --part x" in refused_project(
+        folder, "--part", "x"
+    )
+    assert "--jobs must be a positive number, not 0" in refused_project(folder, "--jobs", "0")
+    assert "--to must be design or bitstream, not synthesis" in refused_project(folder, "--to", "synthesis")
     assert not (folder / "ip").exists()
     (folder / "project").mkdir()
     (folder / "project" / "notes").write_text("mine")
-    assert "project exists and is not a project of decoilfnet_example; move it away" in refused(folder)
+    assert "project exists and is not a project of decoilfnet_example; move it away" in refused_project(folder)
     assert (folder / "project" / "notes").read_text() == "mine"
 
 
 @needs_tcl
 def test_what_goes_wrong(folder):
-    assert "no bitstream: write_bitstream ERROR; the project says more" in refused(folder, progress="80%")
-    assert "the run says nothing of timing" in refused(folder, slack="")
+    assert "no bitstream: write_bitstream ERROR; the project says more" in refused_project(folder, progress="80%")
+    assert "the run says nothing of timing" in refused_project(folder, slack="")
     assert not (folder / vivado.MEASURED).exists()
     said = "".join(made_of(folder, slack="-1.5", frequency="125000000").of("said"))
     assert "timing is not met by -1.5 ns at 125.0 MHz; plan with --clock 105" in said  # 1000 / 9.5
     edit(folder, "set mhz 125", "set mhz 300")
-    assert "makes clocks of up to 250 MHz, not 300: plan with --clock 250 or less" in refused(folder)
+    assert "makes clocks of up to 250 MHz, not 300: plan with --clock 250 or less" in refused_project(folder)
 
 
 @needs_tcl
@@ -528,7 +510,7 @@ def test_what_goes_wrong(folder):
 def test_the_stand_ins_refuse(folder, old, new, reason):
     """What is wrong in a script is seen."""
     edit(folder, old, new)
-    assert re.search(reason, refused(folder))
+    assert re.search(reason, refused_project(folder))
 
 
 @needs_tcl
@@ -537,7 +519,7 @@ def test_the_stand_ins_refuse_for_ultrascale_plus(tmp_path, old, new, reason):
     """What is wrong in a script is seen."""
     folder = folder_of(tmp_path, 16, "kv260")
     edit(folder, old, new)
-    assert re.search(reason, refused(folder))
+    assert re.search(reason, refused_project(folder))
 
 
 @needs_tcl
@@ -588,10 +570,14 @@ def test_the_checks_see(folder, old, new):
 @needs_tcl
 def test_the_lists_are_what_is_used(folder, tmp_path):
     """All that is on the lists, with its page, and no more."""
-    for name in ("engine", "kria"):
+    for name in ("engine", "kria", "pcie", "streams"):
         (tmp_path / name).mkdir()
     engine = packaged(folder_of(tmp_path / "engine"), inference="nothing")
     made = [made_of(folder), made_of(folder_of(tmp_path / "kria", 16, "kv260"))]
+    made += [
+        made_of(folder_of(tmp_path / "pcie", 64, "vc709")),
+        made_of(streams_folder(tmp_path / "streams", 1, 1, "vc707")),
+    ]
     found = [*(packaged(folder, inference=each) for each in ("other", "nothing")), engine, *made]
     used = {(path, option) for made in found for kind, path, option, _ in made.rows if kind == "used"}
     listed = {(name, "") for name in LIST["commands"]}

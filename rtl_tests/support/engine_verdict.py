@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,36 @@ class Still:
 
     def write(self, offset: int, value: int) -> None:
         self.written.append((offset, value))
+
+
+class Running:
+    """An engine that computes: each run takes some accesses, and writes memory at its end unless it is stopped."""
+
+    def __init__(self, document: dict[str, Any], compute: Callable[[], None]):
+        self.still, self.compute = Still(document), compute
+        self.left, self.accesses, self.interrupted = 0, 0, -1
+
+    def _count(self) -> None:
+        self.accesses += 1
+        if self.accesses == self.interrupted:
+            raise KeyboardInterrupt
+        self.left -= self.left > 0
+        if self.left == 1:
+            self.compute()
+            self.still.values[self.still.offsets["STATUS"]] = DONE
+
+    def read(self, offset: int) -> int:
+        self._count()
+        return 1 if self.left and offset == self.still.offsets["STATUS"] else self.still.read(offset)
+
+    def write(self, offset: int, value: int) -> None:
+        self._count()
+        self.still.write(offset, value)
+        if offset == self.still.offsets["PROGRAM_BASE"]:
+            self.still.values[offset] = value
+        if offset == self.still.offsets["CONTROL"]:
+            self.left = 7 if value == 1 else 0
+            self.still.values[self.still.offsets["STATUS"]] = 0 if value == 1 else DONE
 
 
 def buffer(address: int) -> Any:

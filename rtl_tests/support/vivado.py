@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -13,13 +14,16 @@ from typing import Any
 
 import pytest
 from programs import behind
+from register_maps import shell
 
 from hwgen import boards
 from hwgen.devices.xilinx7 import VIVADO
-from hwgen.emit import vivado_files
+from hwgen.emit import vivado_files, wrapper
 from hwgen.emit.engine import EnginePackage
 from hwgen.emit.vivado_files import ip_of
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.bus.wrapper import Wrapper
+from hwgen.verilog import convert
 
 HERE = Path(__file__).resolve().parent
 TCLSH = shutil.which("tclsh")
@@ -48,6 +52,13 @@ WORLD: dict[str, Any] = {
         "xilinx.com:kv260_som:part0:1.3": "xck26-sfvc784-2LV-c",
         "xilinx.com:kv260_som:part0:1.4": "xck26-sfvc784-2LV-c",
         "avnet.com:ultra96v2:part0:1.2": "xczu3eg-sbva484-1-i",
+        "xilinx.com:vc707:part0:1.4": "xc7vx485tffg1761-2",
+        "xilinx.com:vc709:part0:1.8": "xc7vx690tffg1761-2",
+    },
+    # Interfaces of the memory in the board files (XilinxBoardStore).
+    "board_interfaces": {
+        "xilinx.com:vc707:part0:1.4": ["ddr3_sdram"],
+        "xilinx.com:vc709:part0:1.8": ["ddr3_sdram_socket_j1", "ddr3_sdram_socket_j1_j3", "ddr3_sdram_socket_j3"],
     },
     "progress": "100%",
     "slack": "0.312",
@@ -103,6 +114,34 @@ def refused(folder: Path, *arguments: str) -> str:
     done = run(folder, arguments)
     assert done.returncode == 1, done.stdout
     return done.stderr.strip()
+
+
+def made_of(folder: Path, *arguments: str, **world: Any) -> Packaged:
+    """Run a folder's project script, and return what it made."""
+    done = run(folder, arguments, script=vivado_files.PROJECT, **world)
+    assert done.returncode == 0, done.stderr
+    rows = (folder.parent / "dump").read_text().splitlines()
+    return Packaged([*(line.split("\t") for line in rows), ["said", done.stdout, "", ""]])
+
+
+def refused_project(folder: Path, *arguments: str, **world: Any) -> str:
+    """Run a folder's project script, which must fail, and return its message."""
+    done = run(folder, arguments, script=vivado_files.PROJECT, **world)
+    assert done.returncode == 1, done.stdout
+    return done.stderr.strip()
+
+
+def rows(made: Packaged, kind: str) -> dict[str, str]:
+    return {path: value for each, path, _, value in made.rows if each == kind}
+
+
+def cells(made: Packaged) -> dict[str, str]:
+    return {name: made.get("bd_cell", name)["VLNV"] for name in made.of("bd_cell")}
+
+
+def addresses(made: Packaged) -> dict[tuple[str, str], str]:
+    """First address and size of each segment in each address space."""
+    return {(path, space): place for each, path, space, place in made.rows if each == "address"}
 
 
 def verilog_ports(folder: Path, top: str) -> dict[str, tuple[str, int]]:
@@ -174,11 +213,25 @@ def edit(folder: Path, old: str, new: str) -> None:
 def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard", ports: int = 1) -> Path:
     """Write the files of a build that Vivado's scripts read, and return their folder. Engine and program are empty."""
     shell = EngineShellConfig(engine=replace(behind(bus_bytes), ports=ports), build_hash=0x0123_4567_89AB_CDEF)
-    files = {"engine.v": b"", "net.program": b"", **EnginePackage(shell=shell, top="engine").files()}
+    files = {"engine.v": b"", "net.program": b"", **EnginePackage(shell=shell, top="engine").files(boards.load(board))}
     scripts = {vivado_files.COMPONENT: vivado_files.component(ip_of(shell, "engine", files), VIVADO.ip_families)}
     scripts[vivado_files.PACKAGING] = vivado_files.packaging(ip_of(shell, "engine", files), PARTS[0])
     files |= scripts | vivado_files.project(shell, "engine", boards.load(board), files)
     folder = tmp_path / "a folder"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def streams_folder(tmp_path: Path, inputs: int, outputs: int, board: str) -> Path:
+    """Write the files of an accelerator's wrapper that Vivado's scripts read, and return their folder."""
+    config, folder = shell(inputs, outputs), tmp_path / "built"
+    files = convert(Wrapper(config, "net"), "net_axi")
+    files |= dict.fromkeys(("net.v", "net_driver.py", "net_registers.h", "net_registers.py"), b"")
+    files["registers.json"] = json.dumps(wrapper.to_json(config, "net_axi")).encode()
+    files[vivado_files.PACKAGING] = vivado_files.packaging(ip_of(config, "net", files), "")
+    files |= vivado_files.project(config, "net", boards.load(board), files)
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)

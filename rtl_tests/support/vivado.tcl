@@ -8,6 +8,7 @@ namespace eval vivado {
     variable inside [dict create]; # names of objects, by what they are part of
     variable values [dict create]; # of properties, by object and name
     variable files {}
+    variable constraints {}; # files of them
     variable ports [dict create]; # of the top module: their directions
     variable project ""
     variable part ""
@@ -115,7 +116,7 @@ namespace eval vivado {
     }
 
     proc do_create_project {options name {folder .}} {
-        variable project; variable part; variable files
+        variable project; variable part; variable files; variable constraints
         set part [dict get $options -part]
         if {$part ni $::parts} {
             error "no part $part"
@@ -127,6 +128,7 @@ namespace eval vivado {
         close [open [file join $folder $name.xpr] w]
         set project $folder
         set files {}
+        set constraints {}
     }
 
     proc do_close_project {options} {
@@ -141,12 +143,16 @@ namespace eval vivado {
     }
 
     proc do_add_files {options paths} {
-        variable files
+        variable files; variable constraints
+        set fileset [expr {[dict exists $options -fileset] ? [dict get $options -fileset] : "sources_1"}]
         foreach path $paths {
             if {![file isfile $path]} {
                 error "$path does not exist"
             }
-            lappend files $path
+            if {$fileset ne [expr {[file extension $path] eq ".xdc" ? "constrs_1" : "sources_1"}]} {
+                error "$path does not belong to $fileset"
+            }
+            lappend [expr {$fileset eq "constrs_1" ? "constraints" : "files"}] $path
         }
     }
 
@@ -214,6 +220,9 @@ namespace eval vivado {
         }
         if {[string tolower $name] eq "name" && $class ne ""} {
             return [dict get $names $object]
+        }
+        if {$name eq "RANGE" && [string index $object 0] eq "/"} {
+            return [lindex [place segments $object] 1]
         }
         if {![dict exists $values $object $name]} {
             error "property $name of \"$object\" is not on the list"

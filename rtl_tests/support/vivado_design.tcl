@@ -29,12 +29,23 @@ namespace eval vivado {
         set found {}
         foreach row [dict get $::catalogue $vlnv $what] {
             lassign $row name way kind repeat
-            set times [expr {$repeat eq "" ? 1 : [parameter $cell $repeat]}]
+            set times [times $cell $repeat]
             for {set number 0} {$number < $times} {incr number} {
                 lappend found [list [format $name $number] $way $kind]
             }
         }
         return $found
+    }
+
+    # The product of a cell's parameters, each 0 or 1 where it is compared with a value.
+    proc times {cell repeat} {
+        set times 1
+        foreach name $repeat {
+            set wanted [lassign [split $name =] name]
+            set value [parameter $cell $name]
+            set times [expr {$times * ($wanted eq "" ? $value : $value eq $wanted)}]
+        }
+        return $times
     }
 
     proc parameter {cell name} {
@@ -163,13 +174,59 @@ namespace eval vivado {
                 error "the rule has no $key"
             }
         }
-        if {[dict get $options -config apply_board_preset] && $board_part eq ""} {
+        if {"Board_Interface" in $known} {
+            set interface [dict get $options -config Board_Interface]
+            if {$board_part eq "" || $interface ni [dict get $::board_interfaces $board_part]} {
+                error "the board has no interface $interface"
+            }
+            set external DDR3,SYS_CLK
+        } elseif {[dict get $options -config apply_board_preset] && $board_part eq ""} {
             error "there is no board whose preset could be applied"
         }
         if {"make_external" in $known} {
             set external [dict get $options -config make_external]
         }
         dict set values $cell [dict create VLNV $vlnv]
+    }
+
+    # A port of the design: a single one of a direction, or an interface of a mode and a type.
+    proc do_create_bd_port {options name} {
+        variable values
+        need_design
+        if {[dict get $options -dir] ne "I" || [dict get $options -type] ne "rst"} {
+            error "$name is no input of a reset"
+        }
+        return [make bd_port $name ""]
+    }
+
+    proc do_create_bd_intf_port {options name} {
+        variable values
+        need_design
+        set port [make bd_intf_port $name ""]
+        if {![regexp {^xilinx.com:interface:(\w+)_rtl:1.0$} [dict get $options -vlnv] -> kind]} {
+            error "there is no interface [dict get $options -vlnv]"
+        }
+        dict set values $port MODE [string tolower [dict get $options -mode]]
+        dict set values $port KIND $kind
+        return $port
+    }
+
+    proc do_get_bd_ports {options name} {
+        return [need [find bd_port $name ""] bd_port]
+    }
+
+    proc do_get_bd_intf_ports {options name} {
+        return [need [find bd_intf_port $name ""] bd_intf_port]
+    }
+
+    # Name, direction and kind of a pin or a port: a port's input drives the design.
+    proc end_of_net {object} {
+        variable names; variable classes
+        if {[dict get $classes $object] eq "bd_port"} {
+            return [list [dict get $names $object] out reset]
+        }
+        set path [dict get $names [need $object bd_pin]]
+        return [list $path {*}[lrange [row $path pins] 1 2]]
     }
 
     proc do_get_bd_cells {options name} {
@@ -191,10 +248,8 @@ namespace eval vivado {
     proc do_connect_bd_net {options from to} {
         variable names; variable wires
         need_design
-        set source [dict get $names [need $from bd_pin]]
-        set sink [dict get $names [need $to bd_pin]]
-        lassign [row $source pins] -> way kind
-        lassign [row $sink pins] -> other other_kind
+        lassign [end_of_net $from] source way kind
+        lassign [end_of_net $to] sink other other_kind
         if {$way ne "out" || $other ne "in" || $kind ne $other_kind} {
             error "$source ($way, $kind) can't drive $sink ($other, $other_kind)"
         }
@@ -207,6 +262,10 @@ namespace eval vivado {
     proc do_connect_bd_intf_net {options from to} {
         variable names; variable links
         need_design
+        if {[find bd_intf_port * ""] ne "" && $from in [find bd_intf_port * ""]} {
+            connect_port $from [dict get $names [need $to bd_intf_pin]]
+            return
+        }
         set master [dict get $names [need $from bd_intf_pin]]
         set slave [dict get $names [need $to bd_intf_pin]]
         lassign [row $master buses] -> mode kind
@@ -215,6 +274,21 @@ namespace eval vivado {
             error "$master ($mode, $kind) does not fit $slave ($other, $other_kind)"
         }
         foreach {one another} [list $master $slave $slave $master] {
+            if {[dict exists $links $one]} {
+                error "$one is connected already"
+            }
+            dict set links $one $another
+        }
+    }
+
+    # An interface port continues the interface pin of a cell, of the same mode and type.
+    proc connect_port {port pin} {
+        variable names; variable values; variable links
+        lassign [row $pin buses] -> mode kind
+        if {$mode ne [dict get $values $port MODE] || $kind ne [dict get $values $port KIND]} {
+            error "[dict get $names $port] does not fit $pin ($mode, $kind)"
+        }
+        foreach {one another} [list [dict get $names $port] $pin $pin [dict get $names $port]] {
             if {[dict exists $links $one]} {
                 error "$one is connected already"
             }
@@ -376,6 +450,13 @@ namespace eval vivado {
                 }
             }
         }
+        foreach {class connected} [list bd_port [dict values $wires] bd_intf_port [dict keys $links]] {
+            foreach port [find $class * ""] {
+                if {[dict get $names $port] ni $connected} {
+                    error "[dict get $names $port] is not connected"
+                }
+            }
+        }
         foreach {space segment} [reachable] {
             set assigned [lsearch -inline -all -index 0 $addresses $space]
             if {[lsearch -index 1 $assigned $segment] < 0 && [list $space $segment] ni $excluded} {
@@ -493,7 +574,7 @@ namespace eval vivado {
 
     # Rows of the design: nets, buses, addresses, settings.
     proc dump_design {channel} {
-        variable wires; variable links; variable addresses; variable excluded; variable drawn
+        variable wires; variable links; variable addresses; variable excluded; variable drawn; variable constraints
         dict for {sink source} $wires {
             puts $channel [join [list wire $sink driver $source] \t]
         }
@@ -507,6 +588,9 @@ namespace eval vivado {
         foreach row $excluded {
             lassign $row space segment
             puts $channel [join [list excluded $segment $space ""] \t]
+        }
+        foreach file $constraints {
+            puts $channel [join [list constraints [file tail $file] "" ""] \t]
         }
         puts $channel [join [list drawn $drawn "" ""] \t]
     }

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from importlib import resources
 
 from hwgen.devices.device import Capacity, Device
-from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
+from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, script, vivado_part
 from hwgen.devices.memory import URAM288, LutRow
 from hwgen.devices.ultrascale_plus.dsp48e2 import DSP48E2_CHAINS
 from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
@@ -121,14 +120,14 @@ YOSYS = YosysFlow(
 
 def zynq_script() -> str:
     """Return the part of Vivado's ``project.tcl`` that sets up the Zynq UltraScale+ processing system."""
-    return resources.files("hwgen.devices.ultrascale_plus").joinpath("zynq.tcl").read_text(encoding="utf-8")
+    return script("ultrascale_plus/zynq.tcl") + script("processor.tcl")
 
 
 #: Vivado's names for UltraScale+. A Zynq UltraScale+ or a Kria module receives 16 interrupts from the logic (PG201):
 #: eight on the port pl_ps_irq0, which is used, and eight on pl_ps_irq1.
 VIVADO = VivadoFlow(
     ip_families=("artixuplus", "kintexuplus", "virtexuplus", "zynquplus", "zynquplusRFSOC"),
-    processor=Processor(device_prefixes=("XCZU", "XCK2"), project_script=zynq_script, interrupts=8),
+    hosts=(Processor(device_prefixes=("XCZU", "XCK2"), project_script=zynq_script, interrupts=8),),
 )
 
 ULTRASCALE_PLUS = Device(

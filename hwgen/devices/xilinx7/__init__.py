@@ -7,10 +7,9 @@ netlists were measured with version 0.66 (`bench/resources.py`).
 from __future__ import annotations
 
 import re
-from importlib import resources
 
 from hwgen.devices.device import Capacity, Device, Logic, MultiplierSlice
-from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
+from hwgen.devices.flow import PciExpress, Processor, VivadoFlow, YosysFlow, script, vivado_part
 from hwgen.devices.memory import LutRow, Memories
 from hwgen.devices.xilinx7.carry_chains import CARRY4, CarryChains
 
@@ -154,13 +153,31 @@ YOSYS = YosysFlow(
 
 def zynq_script() -> str:
     """Return the part of Vivado's ``project.tcl`` that sets up the Zynq-7000 processing system."""
-    return resources.files("hwgen.devices.xilinx7").joinpath("zynq.tcl").read_text(encoding="utf-8")
+    return script("xilinx7/zynq.tcl") + script("processor.tcl")
 
 
-#: Vivado's names for the 7 series. A Zynq-7000 receives 16 interrupts from the logic (UG585, IRQ_F2P).
+def pcie_script() -> str:
+    """Return the part of Vivado's ``project.tcl`` that sets up PCI Express with XDMA, and DDR3 memory."""
+    return script("xilinx7/xdma.tcl")
+
+
+#: Vivado's names for the 7 series. A Zynq-7000 receives 16 interrupts from the logic (UG585, IRQ_F2P). Virtex-7 devices
+#: have PCI Express blocks of generation 2 (5 GT/s) or 3 (DS180); PG195 has XDMA's widths and channels for both.
 VIVADO = VivadoFlow(
     ip_families=("artix7", "kintex7", "spartan7", "virtex7", "zynq"),
-    processor=Processor(device_prefixes=("XC7Z",), project_script=zynq_script, interrupts=16),
+    hosts=(
+        Processor(device_prefixes=("XC7Z",), project_script=zynq_script, interrupts=16),
+        PciExpress(
+            device_prefixes=("XC7V585T", "XC7V2000T", "XC7VX485T"),
+            project_script=pcie_script,
+            link_speed="5.0_GT/s",
+            data_bits=128,
+            channels=2,
+        ),
+        PciExpress(
+            device_prefixes=("XC7VX",), project_script=pcie_script, link_speed="8.0_GT/s", data_bits=256, channels=4
+        ),
+    ),
 )
 
 XILINX7 = Device(

@@ -1,0 +1,264 @@
+"""Access to an accelerator or an engine on a PCI Express card, by AMD's XDMA and its Linux driver.
+
+hwgen writes this file into the folder of a design for a board with PCI Express, next to the driver. It needs Python
+3.10 and NumPy. The kernel module ``xdma`` (https://github.com/Xilinx/dma_ip_drivers, XDMA/linux-kernel) does the rest:
+``/dev/xdma0_user`` has the registers, ``/dev/xdma0_h2c_N`` are channels to the card, and ``/dev/xdma0_c2h_N`` from it.
+``connect`` of the driver opens the design with this file::
+
+    from NAME_driver import connect
+
+    accelerator = connect()
+    outputs = accelerator.run(frames)
+
+`devices` opens the parts of the design one by one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from hwgen.emit.buffers import _PAGE, AccessError, MappedRegisters, Pool
+
+#: Register that clears the converters between XDMA and the streams while it is 1, a page after the design's registers.
+_CLEAR = _PAGE
+#: Registers of an AXI DMA that the driver reads (AMD PG021): control and status, and the receiving channel's offset.
+_STATUS, _RECEIVE = 0x04, 0x30
+_RESET, _IDLE = 1 << 2, 1 << 1
+#: Number of bytes that a transfer must stay below. The kernel module ends a packet after 2,048 descriptors, one per
+#: page (libxdma.h, XDMA_ENGINE_XFER_MAX_DESC).
+_MAX_BYTES = 2048 * _PAGE
+#: Number of bytes of the card's memory that are used: those of a VC707. A VC709's module has more.
+_CARD_BYTES = 1 << 30
+
+
+class _Device:
+    """Device file of one of XDMA's channels: each read or write is a transfer that lasts until the call ends.
+
+    Parameters
+    ----------
+    path : Path
+        Device file.
+
+    Raises
+    ------
+    AccessError
+        If there is no such file, or it can't be opened. Transfers raise it if the kernel module reports an error.
+    """
+
+    def __init__(self, path):
+        self._path = _existing(path)
+        try:
+            # Without Python's buffers, because a packet is one call, read(2) or write(2) with the array's memory.
+            self._file = open(os.open(path, os.O_RDWR), "r+b", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise AccessError(
+                f"{path} can't be opened: {error.strerror}; run as root, or give your user the device"
+            ) from None
+
+        weakref.finalize(self, self._file.close)
+
+    def send(self, view, address=None):
+        """Send the bytes of a memory view to the card, at an address of its memory if one is given.
+
+        Return how many were sent.
+        """
+        return self._call(self._file.write, view, address)
+
+    def receive(self, view, address=None):
+        """Receive bytes from the card into a memory view, from an address of its memory if one is given.
+
+        Return how many were received.
+        """
+        return self._call(self._file.readinto, view, address)
+
+    def _call(self, method, view, address):
+        try:
+            if address is not None:
+                self._file.seek(address)
+            return method(view) or 0
+        except OSError as error:
+            raise AccessError(f"{self._path}: {error.strerror}") from None
+
+
+class Channel:
+    """Channel of XDMA for a stream, with those methods of PYNQ's channels that the driver calls.
+
+    Parameters
+    ----------
+    path : Path
+        Device file of the channel.
+    receives : bool
+        Whether the stream comes from the card.
+    """
+
+    def __init__(self, path, *, receives):
+        device = _Device(path)
+        self._move = device.receive if receives else device.send
+        self._worker = ThreadPoolExecutor(1)
+        self._transfer = None
+        #: Number of bytes that the last transfer moved.
+        self.transferred = 0
+
+    @property
+    def idle(self):
+        """Whether the channel's last transfer has ended."""
+        return self._transfer is None or self._transfer.done()
+
+    def start(self):
+        """Accept transfers, as XDMA's channels always do."""
+
+    def transfer(self, buffer, start=0, nbytes=0):
+        """Start a transfer of ``nbytes`` bytes of an array, beginning at byte ``start``; 0 moves all that follow.
+
+        Raises
+        ------
+        ValueError
+            If the transfer would be more than one packet.
+        """
+        size = nbytes or buffer.nbytes - start
+        if size >= _MAX_BYTES:
+            raise ValueError(f"a transfer of {size:,} bytes is too long: it must have less than {_MAX_BYTES:,}")
+        self.transferred = 0
+        self._transfer = self._worker.submit(self._move, memoryview(buffer).cast("B")[start : start + size])
+
+    def wait(self):
+        """Wait until the channel's transfer has ended.
+
+        Raises
+        ------
+        RuntimeError
+            If the kernel module reports an error. It ends a transfer of which nothing moves after 10 s.
+        """
+        self.transferred = self._transfer.result()
+
+
+class Dma:
+    """Pair of XDMA channels with those parts of PYNQ's ``DMA`` interface that the driver uses.
+
+    Parameters
+    ----------
+    sends, receives : Channel or None
+        Channel into the accelerator, and out of it.
+    clear : callable
+        Function that drops what is on its way between the accelerator and all channels, if no transfer is.
+    """
+
+    buffer_max_size = _MAX_BYTES
+
+    def __init__(self, sends, receives, clear):
+        self.sendchannel, self.recvchannel, self._clear = sends, receives, clear
+
+    def read(self, offset):
+        """Return the value of a channel's status register, or of its control register, as an AXI DMA would have it.
+
+        The reset of a channel ends with its transfer, and drops what is on its way.
+        """
+        channel = self.recvchannel if offset >= _RECEIVE else self.sendchannel
+        if offset % _RECEIVE == _STATUS:
+            return _IDLE * channel.idle
+        if channel.idle:
+            self._clear()
+        return _RESET * (not channel.idle)
+
+    def write(self, offset, value):
+        """Leave the channel's register: a transfer ends by itself, by the kernel module's timeout at the latest."""
+
+
+class Card(Pool):
+    """Memory on the card for an engine. The program's arrays are in the PC's memory, and move when they are flushed.
+
+    Parameters
+    ----------
+    sends, receives : object
+        Devices of the channels to the card and from it.
+    """
+
+    def __init__(self, sends, receives):
+        super().__init__("the card's memory", _CARD_BYTES, 0)
+        self._sends, self._receives = sends, receives
+
+    def _block_bytes(self, offset, size):
+        return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+
+    def flush(self, buffer):
+        """Send a `Buffer` to its place on the card."""
+        self._move(self._sends.send, buffer)
+
+    def invalidate(self, buffer):
+        """Receive a `Buffer` from its place on the card."""
+        self._move(self._receives.receive, buffer)
+
+    @staticmethod
+    def _move(move, buffer):
+        view = memoryview(buffer).cast("B") if buffer.nbytes else b""
+        done = 0
+        while done < len(view):
+            moved = move(view[done:], buffer.physical_address + done)
+            if not moved:
+                raise AccessError(f"the card's memory ends before {buffer.physical_address + len(view):#x}")
+            done += moved
+
+
+def devices(_module, inputs, outputs, *, card=0, root="/"):
+    """Open a design's registers, XDMA's channels and memory through the kernel module, and return them.
+
+    Parameters
+    ----------
+    _module : str
+        Name of the design's bus wrapper, which the kernel module does not know.
+    inputs, outputs : int
+        Number of its input and output streams; 0 for an engine, whose memory is on the card.
+    card : int
+        Number of the card, if there are several with XDMA.
+    root : path
+        Root of the file system.
+
+    Returns
+    -------
+    tuple of MappedRegisters, list of Dma, and callable
+        Registers of the design, its channels, and the function that allocates arrays.
+
+    Raises
+    ------
+    AccessError
+        If a device is missing.
+    """
+    name = str(Path(root) / f"dev/xdma{card}_")
+    registers = MappedRegisters(_existing(Path(f"{name}user")), 2 * _PAGE)
+    if not inputs and not outputs:
+        return registers, [], Card(*(_Device(Path(f"{name}{way}_0")) for way in ("h2c", "c2h"))).allocate
+    sends = [Channel(Path(f"{name}h2c_{index}"), receives=False) for index in range(inputs)]
+    receives = [Channel(Path(f"{name}c2h_{index}"), receives=True) for index in range(outputs)]
+
+    def clear():
+        if all(channel.idle for channel in (*sends, *receives)):
+            for value in (1, 0):
+                registers.write(_CLEAR, value)
+                registers.read(_CLEAR)  # the answer comes after the write
+
+    pairs = zip_longest(sends, receives)
+    return registers, [Dma(*channels, clear) for channels in pairs], _allocate
+
+
+def _allocate(shape, dtype):
+    """Return an array of zeros in pages of its own, so that no page of it moves with other data."""
+    value_type, count = np.dtype(dtype), int(np.prod(shape))
+    memory = mmap.mmap(-1, max(count * value_type.itemsize, 1))
+    return np.frombuffer(memory, value_type, count).reshape(shape)
+
+
+def _existing(path):
+    """Return the path of a device file, or raise AccessError if there is none."""
+    if not path.exists():
+        raise AccessError(
+            f"there is no {path}: load this folder's bitstream into the card, let the PC find the card (restart it, or "
+            "scan PCI Express again), and load the kernel module xdma"
+        )
+    return path
