@@ -23,7 +23,7 @@ from hwgen.errors import BoardError
 if TYPE_CHECKING:
     from amaranth.vendor import XilinxPlatform
 
-    from hwgen.devices.flow import Host
+    from hwgen.devices.flow import ProjectHost
     from hwgen.devices.memory import UltraRam
 
 __all__ = ["BUS_BITS", "Board", "load", "names"]
@@ -199,8 +199,8 @@ class Board:
         return family_of(self.part) or GENERIC
 
     @property
-    def host(self) -> Host | None:
-        """`Host` of a Vivado project on the board; ``None`` if the board's file lacks what the project needs."""
+    def host(self) -> ProjectHost | None:
+        """`ProjectHost` of a Vivado project on the board; ``None`` if the board's file lacks what the project needs."""
         host = self.family.host_of(self.part)
         if host is None or not self.board_parts:
             return None

@@ -1,4 +1,4 @@
-"""Amaranth platform of the Xilinx VC707 (XC7VX485T). Pins from UG885, those of PCI Express as in LiteX-Boards."""
+"""Amaranth platform of the Xilinx VC707 (XC7VX485T). Pins from UG885, and for PCI Express from LiteX-Boards."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hwgen import frozen
-from hwgen.devices.flow import Host, NextpnrFlow, VivadoFlow, YosysFlow
+from hwgen.devices.flow import NextpnrFlow, ProjectHost, VivadoFlow, YosysFlow
 from hwgen.devices.memory import Memories
 
 
@@ -305,8 +305,8 @@ class Device:
         match = self.part_pattern.fullmatch(part.lower())
         return None if match is None else f"{self.device_prefix}{match[1].upper()}"
 
-    def host_of(self, part: str) -> Host | None:
-        """Return the `Host` of a part, for a Vivado project: a processor or PCI Express; ``None`` if it has none."""
+    def host_of(self, part: str) -> ProjectHost | None:
+        """Return a part's `ProjectHost` for a Vivado project (a processor, or PCI Express); ``None`` if it has none."""
         device = self.device_of(part)
         return None if device is None or self.vivado is None else self.vivado.host_of(device)
 

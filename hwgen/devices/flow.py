@@ -144,7 +144,7 @@ class NextpnrFlow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host(ABC):
+class ProjectHost(ABC):
     """Base class of what a device has to connect an accelerator with a program, in a Vivado project around it.
 
     Parameters
@@ -165,7 +165,7 @@ class Host(ABC):
     project_script: Callable[[], str]
 
     @abstractmethod
-    def parts(self, *, has_streams: bool) -> str:
+    def project_parts(self, *, has_streams: bool) -> str:
         """Return a noun phrase for what a project has next to the IP of an accelerator, or of an engine."""
 
     @abstractmethod
@@ -184,7 +184,7 @@ class Host(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processor(Host):
+class Processor(ProjectHost):
     """Description of the processing system (hard processor) that some devices have next to their logic.
 
     Parameters
@@ -202,7 +202,7 @@ class Processor(Host):
     interrupts: int
     length_bits: int = 26
 
-    def parts(self, *, has_streams: bool) -> str:
+    def project_parts(self, *, has_streams: bool) -> str:
         return "the processing system, a DMA for each stream," if has_streams else "the processing system,"
 
     def can_carry(self, inputs: int, outputs: int) -> bool:
@@ -218,8 +218,8 @@ class Processor(Host):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PciExpress(Host):
-    """Description of a device's PCI Express block, through which AMD's XDMA serves a program on a PC (PG195).
+class PciExpress(ProjectHost):
+    """Description of a device's PCI Express block, with AMD's XDMA for a program on a PC (PG195).
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ class PciExpress(Host):
     data_bits: int
     channels: int
 
-    def parts(self, *, has_streams: bool) -> str:
+    def project_parts(self, *, has_streams: bool) -> str:
         return "XDMA for PCI Express," if has_streams else "XDMA for PCI Express, a controller of the DDR3 memory,"
 
     def can_carry(self, inputs: int, outputs: int) -> bool:
@@ -262,15 +262,15 @@ class VivadoFlow:
     ----------
     ip_families : tuple of str
         Vivado's names of the families that its catalogue offers the IP for, of a generated design.
-    hosts : tuple of Host
+    hosts : tuple of ProjectHost
         Hosts that a project can be built around. A device has at most one of them.
     """
 
     ip_families: tuple[str, ...]
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[ProjectHost, ...] = ()
 
-    def host_of(self, device: str) -> Host | None:
-        """Return the `Host` of a device, such as ``XC7Z020``; ``None`` if it has none."""
+    def host_of(self, device: str) -> ProjectHost | None:
+        """Return the `ProjectHost` of a device, such as ``XC7Z020``; ``None`` if it has none."""
         return next((host for host in self.hosts if device.startswith(host.device_prefixes)), None)
 
 

@@ -107,7 +107,7 @@ class Pool:
         Size of the memory in bytes, and its first address for the hardware.
     """
 
-    #: What a message says that helps against too little memory.
+    #: Clause that ends a message on too little memory: what helps.
     _REMEDY = ""
 
     def __init__(self, name, size, address):
@@ -115,7 +115,7 @@ class Pool:
         #: Offset and size in bytes of each allocated array.
         self._taken = {}
 
-    def allocate(self, shape, dtype):
+    def allocate(self, shape, dtype) -> Any:
         """Allocate an array in the memory, and return it.
 
         Raises

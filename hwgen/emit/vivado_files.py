@@ -15,7 +15,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hwgen.boards import Board
-from hwgen.devices.flow import Host
+from hwgen.devices.flow import ProjectHost
 from hwgen.emit import constraints, wrapper
 from hwgen.emit.texts import rendered, text
 from hwgen.gateware.bus.base import CONTROL, AddressSpace, BusShellConfig, BusStream
@@ -347,7 +347,7 @@ def _project_head(
     shell: BusShellConfig,
     top: str,
     board: Board,
-    host: Host,
+    host: ProjectHost,
     values: Mapping[str, str],
     names: Mapping[str, Sequence[str]],
 ) -> str:
@@ -356,7 +356,7 @@ def _project_head(
     ``values`` has the host's variables, and ``names`` lists of files by variable.
     """
     module = wrapper.module(top)
-    parts = host.parts(has_streams=bool(shell.inputs or shell.outputs))
+    parts = host.project_parts(has_streams=bool(shell.inputs or shell.outputs))
     comment = [
         f"{PROJECT}: written by hwgen. Do not edit: every build writes it together with {top}.v.",
         f"Makes a Vivado project of {module} on {tcl_word(board.name)} in the folder project next to this file, with",

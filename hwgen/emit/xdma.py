@@ -21,6 +21,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ _RESET, _IDLE = 1 << 2, 1 << 1
 #: Number of bytes that a transfer must stay below. The kernel module ends a packet after 2,048 descriptors, one per
 #: page (libxdma.h, XDMA_ENGINE_XFER_MAX_DESC).
 _MAX_BYTES = 2048 * _PAGE
-#: Number of bytes of the card's memory that are used: those of a VC707. A VC709's module has more.
+#: Number of bytes of the card's memory that are used: as many as a VC707 has. A VC709's module has more.
 _CARD_BYTES = 1 << 30
 
 
@@ -87,7 +88,7 @@ class _Device:
             raise AccessError(f"{self._path}: {error.strerror}") from None
 
 
-class Channel:
+class StreamChannel:
     """Channel of XDMA for a stream, with those methods of PYNQ's channels that the driver calls.
 
     Parameters
@@ -102,7 +103,7 @@ class Channel:
         device = _Device(path)
         self._move = device.receive if receives else device.send
         self._worker = ThreadPoolExecutor(1)
-        self._transfer = None
+        self._transfer: Any = None
         #: Number of bytes that the last transfer moved.
         self.transferred = 0
 
@@ -134,17 +135,17 @@ class Channel:
         Raises
         ------
         RuntimeError
-            If the kernel module reports an error. It ends a transfer of which nothing moves after 10 s.
+            If the kernel module reports an error. It ends a transfer that stalls for 10 s.
         """
         self.transferred = self._transfer.result()
 
 
-class Dma:
+class ChannelPair:
     """Pair of XDMA channels with those parts of PYNQ's ``DMA`` interface that the driver uses.
 
     Parameters
     ----------
-    sends, receives : Channel or None
+    sends, receives : StreamChannel or None
         Channel into the accelerator, and out of it.
     clear : callable
         Function that drops what is on its way between the accelerator and all channels, if no transfer is.
@@ -206,7 +207,7 @@ class Card(Pool):
             done += moved
 
 
-def devices(_module, inputs, outputs, *, card=0, root="/"):
+def devices(_module, inputs, outputs, *, card=0, root="/") -> Any:
     """Open a design's registers, XDMA's channels and memory through the kernel module, and return them.
 
     Parameters
@@ -222,7 +223,7 @@ def devices(_module, inputs, outputs, *, card=0, root="/"):
 
     Returns
     -------
-    tuple of MappedRegisters, list of Dma, and callable
+    tuple of MappedRegisters, list of ChannelPair, and callable
         Registers of the design, its channels, and the function that allocates arrays.
 
     Raises
@@ -234,8 +235,8 @@ def devices(_module, inputs, outputs, *, card=0, root="/"):
     registers = MappedRegisters(_existing(Path(f"{name}user")), 2 * _PAGE)
     if not inputs and not outputs:
         return registers, [], Card(*(_Device(Path(f"{name}{way}_0")) for way in ("h2c", "c2h"))).allocate
-    sends = [Channel(Path(f"{name}h2c_{index}"), receives=False) for index in range(inputs)]
-    receives = [Channel(Path(f"{name}c2h_{index}"), receives=True) for index in range(outputs)]
+    sends = [StreamChannel(Path(f"{name}h2c_{index}"), receives=False) for index in range(inputs)]
+    receives = [StreamChannel(Path(f"{name}c2h_{index}"), receives=True) for index in range(outputs)]
 
     def clear():
         if all(channel.idle for channel in (*sends, *receives)):
@@ -244,7 +245,7 @@ def devices(_module, inputs, outputs, *, card=0, root="/"):
                 registers.read(_CLEAR)  # the answer comes after the write
 
     pairs = zip_longest(sends, receives)
-    return registers, [Dma(*channels, clear) for channels in pairs], _allocate
+    return registers, [ChannelPair(*channels, clear) for channels in pairs], _allocate
 
 
 def _allocate(shape, dtype):

@@ -103,6 +103,7 @@ def test_folder(built):
     names |= {
         "engine_driver.py",
         "engine_linux.py",
+        "engine_ooc.xdc",
         "engine_driver.c",
         "engine_driver.h",
         "component.xml",

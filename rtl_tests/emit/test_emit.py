@@ -293,6 +293,7 @@ def test_the_folder(tmp_path):
         "my_net_driver.h",
         "my_net_driver.py",
         "my_net_linux.py",
+        "my_net_ooc.xdc",
         "my_net_registers.h",
         "my_net_registers.py",
         "my_net_tb.v",

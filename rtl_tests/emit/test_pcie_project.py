@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from register_maps import shell
@@ -188,7 +189,7 @@ def test_who_has_a_project():
     """Boards with pins, a block, and a channel for each stream; an engine needs memory."""
     board = boards.load("vc709")
 
-    def made(inputs: int, outputs: int, **changes: str) -> bool:
+    def made(inputs: int, outputs: int, **changes: Any) -> bool:
         changed = dataclasses.replace(board, **changes)
         return bool(vivado_files.project(shell(inputs, outputs), "net", changed, []))
 

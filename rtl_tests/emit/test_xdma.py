@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -71,9 +72,7 @@ def test_frames_through_files(bench, card, caplog):
 def test_missing_devices(bench, tmp_path):
     """One line says what is missing and what helps."""
     module = driver_of(bench)
-    helps = (
-        r": load this folder's bitstream into the card, let the PC find the card \(.*\), and load the kernel"
-    )
+    helps = r": load this folder's bitstream into the card, let the PC find the card \(.*\), and load the kernel"
     with pytest.raises(module.DriverError, match=r"^there is no \S*/root/dev/xdma0_user" + helps):
         module.connect()
     (tmp_path / "root/dev").mkdir(parents=True)
@@ -96,11 +95,11 @@ def test_devices_that_can_t_be_opened(tmp_path):
         xdma.devices("net_axi", 1, 1, card=1, root=tmp_path)
 
 
-def channels(monkeypatch, streams: Streams, clear=lambda: None) -> xdma.Dma:
+def channels(monkeypatch, streams: Streams, clear: Callable[[], None]) -> Any:
     """A pair of channels in front of streams that fail."""
     monkeypatch.setattr(xdma, "_Device", lambda _path: streams)
-    pair = [xdma.Channel(Path(f"/dev/xdma0_{way}_0"), receives=way == "c2h") for way in ("h2c", "c2h")]
-    return xdma.Dma(*pair, clear)
+    sends, receives = (xdma.StreamChannel(Path(f"/dev/xdma0_{way}_0"), receives=way == "c2h") for way in ("h2c", "c2h"))
+    return xdma.ChannelPair(sends, receives, clear)
 
 
 def test_a_channel_s_transfers(monkeypatch):
@@ -132,7 +131,7 @@ def test_a_channel_s_transfers(monkeypatch):
         dma.sendchannel.transfer(xdma._allocate((1 << 23,), np.uint8))
 
 
-def test_words_on_their_way_are_dropped(tmp_path):
+def test_words_on_their_way_are_dropped(tmp_path, monkeypatch):
     """The register that clears the converters is written once all channels are idle, and not before."""
     root = tmp_path
     (root / "dev").mkdir()
@@ -142,7 +141,7 @@ def test_words_on_their_way_are_dropped(tmp_path):
     registers, (dma,), _ = xdma.devices("net_axi", 1, 1, root=root)
     written = []
     write = registers.write
-    registers.write = lambda offset, value: (written.append((offset, value)), write(offset, value))
+    monkeypatch.setattr(registers, "write", lambda *word: (written.append(word), write(*word)))
     buffer = xdma._allocate((4,), np.uint8)
     dma.recvchannel.transfer(buffer)
     assert dma.read(0x00) == 0

@@ -1,6 +1,6 @@
 # PCI Express with AMD's XDMA (PG195), and DDR3 by the board's own preset: names in Vivado, and the commands that add them.
-# Names of pins and parameters are those of public block designs with these IPs, such as koheron/koheron-sdk's (XDMA on the
-# 7 series) and esa-tu-darmstadt/tapasco's (VC709). No Vivado has run this script.
+# Public block designs with these IPs have the names of pins and parameters, such as koheron/koheron-sdk (XDMA on the 7
+# series) and esa-tu-darmstadt/tapasco (VC709). No Vivado has run this script.
 
 set host xdma_0
 set memory mig_7series_0
