@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,11 @@ from pieces import Piece
 from pynq_model import GoldenOverlay, pynq_module
 from referees import integer_session
 from wrapper_model import Memory
+from xdma_model import Streams
 
 import hwgen
-from hwgen.emit import linux
+from hwgen.emit import linux, xdma
+from hwgen.emit.driver import Stream
 from hwgen.host import session as host_device
 from hwgen.host.session import SessionDesign, SessionDevice
 from hwgen.network import golden
@@ -154,11 +156,22 @@ def test_a_board_that_is_not_there(digits, tmp_path):
         hwgen.Session(folder, "linux", model=digits.model)
 
 
+def test_a_card_that_is_not_there(digits, tmp_path):
+    """One line, from the driver of a folder for PCI Express; a folder for another board lacks the access."""
+    folder = digits.model.plan("vc709", dsp=40, multipliers="dsp").build(tmp_path / "vc709")
+    with pytest.raises(
+        hwgen.DeviceError, match=r"^there is no /dev/xdma0_user: load this folder's bitstream into the "
+    ):
+        hwgen.Session(folder, "xdma", model=digits.model)
+    with pytest.raises(hwgen.DeviceError, match=r"digits_xdma\.py can't be read: No such file or directory; copy it"):
+        hwgen.Session(digits.build(tmp_path / "built"), "xdma", model=digits.model)
+
+
 def test_wrong_requests(digits):
     session = hwgen.Session(digits)
     with pytest.raises(hwgen.InputError, match=r"^there is no output scores: the model has logits$"):
         session.run(["scores"], {"image": np.zeros((1, 1, 8, 8), np.float32)})
-    with pytest.raises(hwgen.InputError, match=r"^device must be simulation, pynq, linux, serial, not 'usb'$"):
+    with pytest.raises(hwgen.InputError, match=r"^device must be simulation, pynq, linux, xdma, serial, not 'usb'$"):
         hwgen.Session(digits, "usb")
     with pytest.raises(hwgen.InputError, match=r"^a design has its model already"):
         hwgen.Session(digits, model=digits.model)
@@ -566,6 +579,35 @@ def by_linux(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest
     return hwgen.Session(folder, "linux", model=model, timeout=0.05), overlay
 
 
+def by_xdma(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Return a session with a PCI Express card, and what takes its faults."""
+    described, driver_of = json.loads((folder / "registers.json").read_text()), host_device.driver_of
+    registers = {each["offset"]: each["reset"] for each in described["registers"]}
+    source, sink = (Stream(described[side][0]) for side in ("inputs", "outputs"))
+
+    def computed(packet: bytes) -> bytes:
+        """Return the outputs of a packet of frames, by the golden model."""
+        count = 1 + (len(packet) - source.frame_bytes) // source.memory_bytes
+        content = np.frombuffer(packet.ljust(count * source.memory_bytes, b"\0"), source.dtype)
+        result = sink.memory(np.zeros, count)
+        sink.pack(model.golden(source.unpack(content.reshape(count, -1)), integers=True), result)
+        return result.tobytes()[: sink.bytes_of(count)]
+
+    streams = Streams(computed)
+    patch.setattr(xdma, "_Device", lambda _path: streams)
+
+    def patched(*arguments: Any) -> ModuleType:
+        module = driver_of(*arguments)
+        sends, receives = (xdma.StreamChannel(Path(way), receives=way == "c2h") for way in ("h2c", "c2h"))
+        pair = xdma.ChannelPair(sends, receives, streams.clear)
+        control = SimpleNamespace(read=registers.get, write=lambda offset, value: None)
+        module._ACCESSES["xdma"] = lambda *_: (control, [pair], xdma._allocate)
+        return module
+
+    patch.setattr(host_device, "driver_of", patched)
+    return hwgen.Session(folder, "xdma", model=model, timeout=1), streams
+
+
 def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """Return a session behind a serial port, and what takes its faults."""
     made = list[Line]()
@@ -595,8 +637,13 @@ def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytes
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "opened", "on"),
-    [("pynq-z2", by_pynq, "dma"), ("pynq-z2", by_linux, "dma"), ("ulx3s", by_serial, "serial")],
-    ids=["pynq", "linux", "serial"],
+    [
+        ("pynq-z2", by_pynq, "dma"),
+        ("pynq-z2", by_linux, "dma"),
+        ("vc709", by_xdma, "dma"),
+        ("ulx3s", by_serial, "serial"),
+    ],
+    ids=["pynq", "linux", "xdma", "serial"],
 )
 def test_faults(name: str, opened: Callable, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch has its own outputs, whatever the one before met; each fault is an error."""
