@@ -96,7 +96,7 @@ class _Block:
         self.__array_interface__ = values.__array_interface__
 
 
-class Pool:
+class BufferMemory:
     """Base class of a memory for hardware, with a method that allocates arrays in it.
 
     Parameters

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hwgen.emit.buffers import AccessError, MappedRegisters, Pool, _map_device
+from hwgen.emit.buffers import AccessError, BufferMemory, MappedRegisters, _map_device
 
 #: Offsets of the registers of an AXI DMA's channel in simple mode (AMD PG021), and of the receiving channel.
 _CONTROL, _STATUS, _ADDRESS, _HIGH_ADDRESS, _LENGTH, _RECEIVE = 0x00, 0x04, 0x18, 0x1C, 0x28, 0x30
@@ -68,7 +68,7 @@ class Registers(MappedRegisters):
         super().__init__(Path(root) / "dev" / entry.name, _number(entry / "maps/map0/size"))
 
 
-class Buffers(Pool):
+class Buffers(BufferMemory):
     """Memory of a u-dma-buf device, with a method that allocates arrays in it for DMAs.
 
     Parameters

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.emit.buffers import _PAGE, AccessError, MappedRegisters, Pool
+from hwgen.emit.buffers import _PAGE, AccessError, BufferMemory, MappedRegisters
 
 #: Register that clears the converters between XDMA and the streams while it is 1, a page after the design's registers.
 _CLEAR = _PAGE
@@ -172,7 +172,7 @@ class ChannelPair:
         """Leave the channel's register: a transfer ends by itself, by the kernel module's timeout at the latest."""
 
 
-class Card(Pool):
+class Card(BufferMemory):
     """Memory on the card for an engine. The program's arrays are in the PC's memory, and move when they are flushed.
 
     Parameters
