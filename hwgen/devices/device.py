@@ -145,6 +145,13 @@ class MultiplierSlice:
         narrowest = min(first_bits, second_bits)
         return narrowest >= self.min_bits and first_bits + second_bits >= self.min_product_bits
 
+    def piece_bits(self, bits: int, index: int, count: int) -> int:
+        """Return the width in bits of piece ``index`` of the ``count`` that a cascade divides a signed operand into.
+
+        The last piece is signed and has the remaining bits. The others have as many bits as the cascade shifts.
+        """
+        return bits - index * self.cascade_shift if index == count - 1 else self.cascade_shift
+
 
 @dataclass(frozen=True, kw_only=True)
 class Logic:

@@ -19,13 +19,13 @@ from amaranth.lib import data, memory
 
 from hwgen.devices import Device, MultiplierSlice
 from hwgen.errors import ConfigError
+from hwgen.gateware.arithmetic.slice_chain import slice_cascade
 from hwgen.gateware.channels import Beats, ChannelTables
 from hwgen.gateware.cost import Cost, Resources, constant_adder_luts
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, delayed, named, read_port
 from hwgen.gateware.product_rows import extended
-from hwgen.gateware.requantisation.recipe import PIECE
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.value_tables import MAX_BITS
@@ -34,25 +34,20 @@ Range = tuple[int, int]
 
 
 def slice_pieces(first_bits: int, second_bits: int, multiplier_slice: MultiplierSlice) -> list[tuple[int, int]]:
-    """Return a list of index pairs, in order: the operands' 17-bit pieces that each DSP slice of a product multiplies.
+    """Return a list of index pairs, in order: the operands' pieces that each DSP slice of a product multiplies.
 
     A pair has the index of a piece of each operand. An operand that fits the slice's wide port is not divided if the
     other one is.
     """
 
     def pieces(bits: int) -> int:
-        return max(1, -(-(bits - 1) // PIECE))
+        return max(1, -(-(bits - 1) // multiplier_slice.cascade_shift))
 
     counts = [(pieces(first_bits), pieces(second_bits))]
     counts += [(counts[0][0], 1)] * (second_bits <= multiplier_slice.wide_bits)
     counts += [(1, counts[0][1])] * (first_bits <= multiplier_slice.wide_bits)
     first, second = min(counts, key=lambda pair: pair[0] * pair[1])
     return sorted(product(range(first), range(second)), key=sum)
-
-
-def _piece_bits(bits: int, index: int, count: int) -> int:
-    """Return the width in bits of piece ``index`` of the ``count`` pieces of a signed operand of ``bits`` bits."""
-    return bits - index * PIECE if index == count - 1 else PIECE
 
 
 class PathNumber:
@@ -94,12 +89,13 @@ class PathNumber:
         return self._stages[min(cycle - self.cycle, len(self._stages) - 1)]
 
     def piece(self, cycle: int, index: int, count: int) -> Value:
-        """Return 17-bit piece ``index`` of ``count`` of the value, for a DSP slice that reads it in ``cycle``.
+        """Return piece ``index`` of ``count`` of the value, for a DSP slice that reads it in ``cycle``.
 
         The last piece is signed and has all remaining bits.
         """
         value = extended(self.at(cycle, in_slice=True), self.bits)[: self.bits].as_signed()
-        return value[index * PIECE :].as_signed() if index == count - 1 else value[index * PIECE : (index + 1) * PIECE]
+        shift = self._path.device.multiplier_slice.cascade_shift
+        return value[index * shift :].as_signed() if index == count - 1 else value[index * shift : (index + 1) * shift]
 
     def add_register_cost(self, cost: Cost) -> None:
         """Add to ``cost`` the registers that delay the value; the registers between two reads form one delay line."""
@@ -218,23 +214,29 @@ class NumberPath:
 
         The operands are valid in ``cycle``. Nothing reads the ``unused`` lowest bits of the sum.
         """
-        operands, counts = (first, second), [1 + max(pieces) for pieces in zip(*steps, strict=True)]
-        done: list[Value] = []
-        for step, pieces in enumerate(steps):
-            sizes = list(zip(operands, pieces, counts, strict=True))
-            parts = [number.piece(cycle + step, index, count) for number, index, count in sizes]
-            multiplied = delayed(self.m, f"{self.name}_{name}_product_{step}", parts[0] * parts[1], 1)
-            total = delayed(self.m, f"{self.name}_{name}_sum_{step}", multiplied + total, 1)
-            bits = [_piece_bits(number.bits, index, count) - number.zeros for number, index, count in sizes]
-            self.cost.dsp += self.device.multiplier_slice.multiplies(*bits)
-            self.cost.in_slices(len(multiplied) + len(total), len(total))
-            if sum(steps[min(step + 1, len(steps) - 1)]) > sum(pieces):
-                left = len(steps) - 1 - step
-                low = extended(total, PIECE)[:PIECE]
-                done.append(delayed(self.m, f"{self.name}_{name}_low_{step}", low, left))
-                self.cost.delay(max(0, min(PIECE, len(done) * PIECE - unused)), left)
-                total = named(total >> PIECE, "remaining_product")
-        return Cat(*done, total)
+        multiplier_slice, counts = (
+            self.device.multiplier_slice,
+            [1 + max(pieces) for pieces in zip(*steps, strict=True)],
+        )
+        shift, dropped = multiplier_slice.cascade_shift, 0
+        factors = (
+            (first.piece(cycle + step, pieces[0], counts[0]), second.piece(cycle + step, pieces[1], counts[1]))
+            for step, pieces in enumerate(steps)
+        )
+        prefix = f"{self.name}_{name}"
+        names = f"{prefix}_product_{{}}", f"{prefix}_sum_{{}}", f"{prefix}_low_{{}}"
+        result, slices = slice_cascade(self.m, names, steps, factors, total, shift)
+        for step, (pieces, (multiplied, added)) in enumerate(zip(steps, slices, strict=True)):
+            sizes = zip((first, second), pieces, counts, strict=True)
+            bits = [
+                multiplier_slice.piece_bits(number.bits, index, count) - number.zeros for number, index, count in sizes
+            ]
+            self.cost.dsp += multiplier_slice.multiplies(*bits)
+            self.cost.in_slices(len(multiplied) + len(added), len(added))
+            if step + 1 < len(steps) and sum(steps[step + 1]) > sum(pieces):
+                dropped += shift
+                self.cost.delay(max(0, min(shift, dropped - unused)), len(steps) - 1 - step)
+        return result
 
     def add_register_costs(self) -> None:
         """Add the delay registers of all values to the data path's cost, once all reads of the values are known."""

@@ -33,12 +33,11 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.lookup import delayed, named, registered
-from hwgen.gateware.requantisation.recipe import PIECE
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 BIAS_BITS, SHIFT_BITS = 32, 8
-#: Number of low bits of the significand that are multiplied in LUTs.
-_LUT_BITS = SIGNIFICAND_BITS - PIECE
+#: Number of low bits of the significand that LUTs multiply. The other 17 fit the narrow operand of a DSP slice.
+_LUT_BITS = 7
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
 #: Width of the sum of an accumulator and its bias, without sign, in bits.
 _TOTAL_BITS = 32

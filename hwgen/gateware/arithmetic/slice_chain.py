@@ -1,20 +1,21 @@
-"""Chain of multiply-add DSP slices, which a device family instantiates as its own cells."""
+"""Chains of DSP slices: multiply-adds in a device family's own cells, and cascades that compute wide products."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from hwgen.devices import Device, SliceOperand, SliceTerm
 from hwgen.errors import ConfigError
 from hwgen.gateware.circuit_forms import Primitive
 from hwgen.gateware.cost import Cost
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, named
+from hwgen.gateware.product_rows import extended
 
 #: Maximum number of registers that a slice has before an operand of its multiplier.
 MAX_REGISTERS = 2
@@ -174,3 +175,43 @@ class SliceChain(Primitive[SliceChainConfig]):
 def _shape(operand: SliceOperand) -> Shape:
     """Return the Amaranth shape of a DSP slice's operand."""
     return Shape(operand.bits, operand.signed)
+
+
+def slice_cascade(
+    m: Module,
+    names: tuple[str, str, str],
+    steps: Sequence[tuple[int, int]],
+    factors: Iterable[tuple[Value, Value]],
+    total: Value,
+    shift: int,
+) -> tuple[Value, list[tuple[Value, Value]]]:
+    """Add a cascade of DSP slices for a wide product; return a pair: product plus ``total``, registers of each slice.
+
+    Each slice adds the product of two pieces to the sum of the previous slice, one cycle later. If the product has a
+    larger weight, the sum is shifted right before; the dropped bits are final.
+
+    Parameters
+    ----------
+    m : Module
+    names : tuple of str
+        Names of a slice's product, of its sum and of its dropped bits, with ``{}`` for the index of the slice.
+    steps : sequence of (int, int)
+        Indices of the pieces of both operands that each slice multiplies.
+    factors : iterable of (Value, Value)
+        These pieces, in the cycle of the slice.
+    total : Value
+        Number that the first slice adds.
+    shift : int
+        Number of bits of a piece, which the cascade shifts by.
+    """
+    product_name, sum_name, low_name = names
+    low: list[Value] = []
+    slices: list[tuple[Value, Value]] = []
+    for step, (left, right) in enumerate(factors):
+        product = delayed(m, product_name.format(step), left * right, 1)
+        total = delayed(m, sum_name.format(step), product + total, 1)
+        slices.append((product, total))
+        if step + 1 < len(steps) and sum(steps[step + 1]) > sum(steps[step]):
+            low.append(delayed(m, low_name.format(step), extended(total, shift)[:shift], len(steps) - 1 - step))
+            total = named(total >> shift, "remaining_product")
+    return Cat(*low, total), slices

@@ -7,11 +7,9 @@ from dataclasses import dataclass, fields
 from itertools import count, product
 from typing import Any
 
+from hwgen.devices import MultiplierSlice
 from hwgen.gateware.requantisation.ranges import RequantiseParameters, SumRanges
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
-
-#: Number of operand bits that one DSP slice multiplies if an operand is divided among a cascade of slices.
-PIECE = 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +26,14 @@ class Recipe:
         Factor of each channel. Without pieces, every factor is 0 or 1.
     pieces : int
         Number of slices per product.
+    multiplier_slice : MultiplierSlice
+        Slice whose cascade divides operands into pieces.
     in_slices : bool
         Whether DSP slices, not LUTs, multiply.
     split_factor : bool
-        Whether each slice multiplies 17 bits of the factor. Otherwise each slice multiplies 17 bits of the clamped sum.
+        Whether each slice multiplies a piece of the factor. Otherwise each multiplies a piece of the clamped sum.
     operand_pieces : int
-        Number of pieces of 17 bits of the clamped sum if the factor is divided as well; otherwise 1.
+        Number of pieces of the clamped sum if the factor is divided as well; otherwise 1.
     clamp : bool
         Whether sums are clamped.
     operand_bits : int
@@ -44,6 +44,7 @@ class Recipe:
     left: tuple[int, ...]
     factor: tuple[int, ...]
     pieces: int
+    multiplier_slice: MultiplierSlice
     in_slices: bool
     split_factor: bool
     clamp: bool
@@ -52,7 +53,7 @@ class Recipe:
 
     @property
     def steps(self) -> list[tuple[int, int]]:
-        """List of index pairs in cascade order: the 17-bit pieces of sum and factor that each DSP slice multiplies."""
+        """List of index pairs in cascade order: the pieces of sum and factor that each DSP slice multiplies."""
         if not self.split_factor:
             return [(piece, 0) for piece in range(self.pieces)]
         pieces = product(range(self.operand_pieces), range(self.pieces // self.operand_pieces))
@@ -61,7 +62,7 @@ class Recipe:
     def operand_piece_bits(self, piece: int) -> int:
         """Return the width in bits of a piece of the clamped sum; the highest piece is signed."""
         pieces = self.operand_pieces if self.split_factor else self.pieces
-        return self.operand_bits - piece * PIECE if piece == pieces - 1 else PIECE
+        return self.multiplier_slice.piece_bits(self.operand_bits, piece, pieces)
 
     def factor_name(self, piece: int) -> str:
         """Return the name of the factor table: ``factor``, or ``factor_INDEX`` for a piece of divided factors."""
@@ -129,9 +130,12 @@ def _candidates(ranges: SumRanges, pieces: int, wide_bits: int | None) -> Iterat
 
     ``wide_bits`` is the width of a slice's wide port, in bits; ``None`` if LUTs multiply.
     """
+    multiplier_slice = ranges.parameters.multiplier_slice
     common = max(1, *(shift for factor, shift in ranges.scales if factor), 1)
     missing = [common - shift if factor else 0 for factor, shift in ranges.scales]
-    for split_factor, factor_bits, max_bits, operand_pieces in _geometries(pieces, wide_bits):
+    for split_factor, factor_bits, max_bits, operand_pieces in _geometries(
+        pieces, wide_bits, multiplier_slice.cascade_shift
+    ):
         spare = [factor_bits - factor.bit_length() for factor, _ in ranges.scales]
         if min(spare) < 0:
             continue
@@ -150,6 +154,7 @@ def _candidates(ranges: SumRanges, pieces: int, wide_bits: int | None) -> Iterat
                     left=tuple(left),
                     factor=tuple(factors),
                     pieces=pieces,
+                    multiplier_slice=multiplier_slice,
                     in_slices=bool(pieces and wide_bits),
                     split_factor=split_factor,
                     clamp=clamp,
@@ -158,16 +163,17 @@ def _candidates(ranges: SumRanges, pieces: int, wide_bits: int | None) -> Iterat
                 )
 
 
-def _geometries(pieces: int, wide_bits: int | None) -> Iterator[tuple[bool, int, int | None, int]]:
+def _geometries(pieces: int, wide_bits: int | None, piece: int) -> Iterator[tuple[bool, int, int | None, int]]:
     """Yield ways to divide operands: (factor divided, factor bits, maximum sum bits or ``None``, sum pieces).
 
-    The operand that is not divided must fit the wide port, or is divided into pieces, too.
+    A piece of a divided operand has ``piece`` bits. The operand that is not divided must fit the wide port, or is
+    divided into pieces, too.
     """
     if not pieces or wide_bits is None:
         yield False, SIGNIFICAND_BITS if pieces else 1, None, 1
         return
-    yield False, min(SIGNIFICAND_BITS, wide_bits - 1), pieces * PIECE + 1, 1
-    yield True, pieces * PIECE, wide_bits, 1
+    yield False, min(SIGNIFICAND_BITS, wide_bits - 1), pieces * piece + 1, 1
+    yield True, pieces * piece, wide_bits, 1
     for share in range(2, pieces) if wide_bits <= SIGNIFICAND_BITS else ():
         if pieces % share == 0:
-            yield True, pieces // share * PIECE, share * PIECE + 1, share
+            yield True, pieces // share * piece, share * piece + 1, share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -10,12 +10,13 @@ from itertools import pairwise
 from amaranth import Cat, Const, Module, Mux, Value, signed
 
 from hwgen.devices import MultiplierSlice
+from hwgen.gateware.arithmetic.slice_chain import slice_cascade
 from hwgen.gateware.channels import Beats
 from hwgen.gateware.cost import Cost, constant_adder_luts
-from hwgen.gateware.lookup import delayed, delayed_unless_constant, named, registers
+from hwgen.gateware.lookup import delayed_unless_constant, named, registers
 from hwgen.gateware.product_rows import ProductRows, extended
 from hwgen.gateware.requantisation.output_rounding import OutputRounding
-from hwgen.gateware.requantisation.recipe import PIECE, ScalingPart
+from hwgen.gateware.requantisation.recipe import ScalingPart
 from hwgen.gateware.rounding import signed_bits
 
 
@@ -53,6 +54,11 @@ class ScaledProducts(ScalingPart):
         )
 
     @property
+    def _piece(self) -> int:
+        """Number of bits of a divided operand that one DSP slice multiplies."""
+        return self.recipe.multiplier_slice.cascade_shift
+
+    @property
     def _in_luts(self) -> bool:
         """Whether LUTs multiply the sums by their scale factors."""
         return self.recipe.pieces > 0 and not self.recipe.in_slices
@@ -72,7 +78,7 @@ class ScaledProducts(ScalingPart):
             return {recipe.factor_name(0): self.parameters.table(recipe.factor)}
         return {
             recipe.factor_name(piece): self.parameters.table(
-                [(factor >> (piece * PIECE)) % (1 << PIECE) for factor in recipe.factor]
+                [(factor >> (piece * self._piece)) % (1 << self._piece) for factor in recipe.factor]
             )
             for piece in range(recipe.pieces // recipe.operand_pieces)
         }
@@ -95,7 +101,7 @@ class ScaledProducts(ScalingPart):
             self.rows.count(cost, column, self.parameters.pixels)
         for step, (pieces, later) in enumerate(pairwise(recipe.steps)):
             if sum(later) > sum(pieces):
-                low = min(PIECE, max(0, (sum(pieces) + 1) * PIECE - unused_bits))
+                low = min(self._piece, max(0, (sum(pieces) + 1) * self._piece - unused_bits))
                 cost.delay(self.values * low, recipe.pieces - 1 - step)
         if recipe.in_slices:
             self._count_slices(cost)
@@ -110,9 +116,9 @@ class ScaledProducts(ScalingPart):
         factor_bits = max(recipe.factor).bit_length()
         for step, (operand_piece, _) in enumerate(recipe.steps):
             width = recipe.operand_piece_bits(operand_piece)
-            product = width + min(factor_bits, PIECE if recipe.split_factor else factor_bits)
+            product = width + min(factor_bits, self._piece if recipe.split_factor else factor_bits)
             shifted = step and sum(recipe.steps[step]) > sum(recipe.steps[step - 1])
-            bits = max(product, bits - PIECE * bool(shifted)) + 1
+            bits = max(product, bits - self._piece * bool(shifted)) + 1
             cost.in_slices(self.values * (product + bits + step * width), self.values * bits)
 
     def add_to(self, m: Module, beats: Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
@@ -146,28 +152,27 @@ class ScaledProducts(ScalingPart):
     def _add_cascade(self, m: Module, lane: int, operands: Sequence[Value], factors: dict[str, Value]) -> Value:
         """Add the cascade of DSP slices that computes a lane's product, one cycle per slice; return the product.
 
-        Each slice adds the product of its pieces to the previous sum. If the product has a larger weight, the sum is
-        shifted right by 17 bits. The 17 dropped bits are final. ``factors`` are by table, as of the first step.
+        ``factors`` are by table, as of the first step.
         """
-        recipe, done = self.recipe, []
-        total: Value = Const(self._included_offset or 0)
+        names = f"product_{lane}_{{}}", f"partial_product_{lane}_{{}}", f"product_low_{lane}_{{}}"
+        pairs, total = self._cascade_factors(m, lane, operands, factors), Const(self._included_offset or 0)
+        product, _ = slice_cascade(m, names, self.recipe.steps, pairs, total, self._piece)
+        return product[: self.bits].as_signed()
+
+    def _cascade_factors(
+        self, m: Module, lane: int, operands: Sequence[Value], factors: dict[str, Value]
+    ) -> Iterator[tuple[Value, Value]]:
+        """Yield the pieces of the clamped sum and of the factor that each DSP slice of a lane's cascade multiplies."""
+        recipe = self.recipe
         for step, (operand_piece, factor_piece) in enumerate(recipe.steps):
             left, width = operands[step], recipe.operand_piece_bits(operand_piece)
             if width < recipe.operand_bits:
-                start = operand_piece * PIECE
+                start = operand_piece * self._piece
                 top = start + width == recipe.operand_bits
-                left = left[start:].as_signed() if top else left[start : start + PIECE]
+                left = left[start:].as_signed() if top else left[start : start + width]
             name = recipe.factor_name(factor_piece)
             waited = step - recipe.factor_reads[name]
-            right = delayed_unless_constant(m, f"factor_{lane}_{step}", factors[name], waited)
-            product = delayed(m, f"product_{lane}_{step}", left * right, 1)
-            total = delayed(m, f"partial_product_{lane}_{step}", product + total, 1)
-            later = recipe.steps[step + 1 : step + 2]
-            if later and sum(later[0]) > operand_piece + factor_piece:
-                low = extended(total, PIECE)[:PIECE]
-                done.append(delayed(m, f"product_low_{lane}_{step}", low, recipe.pieces - 1 - step))
-                total = named(total >> PIECE, "remaining_product")
-        return Cat(*done, total)[: self.bits].as_signed()
+            yield left, delayed_unless_constant(m, f"factor_{lane}_{step}", factors[name], waited)
 
 
 def _takes_slice(multiplier_slice: MultiplierSlice, operand_bits: int, factors: Sequence[int]) -> bool:
