@@ -68,7 +68,7 @@ def text(value: Any) -> str:
         return f"[{', '.join(map(text, value))}]"
     if type(value) is dict:
         return f"{{{', '.join(f'{text(key)}: {text(entry)}' for key, entry in value.items())}}}"
-    if is_dataclass(value) and not isinstance(value, type) and _has_generated_repr(value):
+    if is_dataclass(value) and not isinstance(value, type) and hasattr(type(value).__repr__, "__wrapped__"):
         entries = (
             f"{field_name(field)}={text(getattr(value, field.name))}"
             for field in fields(value)
@@ -76,8 +76,3 @@ def text(value: Any) -> str:
         )
         return f"{class_name(type(value))}({', '.join(entries)})"
     return repr(value)
-
-
-def _has_generated_repr(value: object) -> bool:
-    """Return whether ``dataclass`` generated the ``repr`` of a value's class; a generated one wraps a function."""
-    return hasattr(type(value).__repr__, "__wrapped__")

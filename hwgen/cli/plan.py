@@ -160,7 +160,7 @@ def plan(arguments: argparse.Namespace) -> int:
     from hwgen.plan import Request
     from hwgen.plan.alternatives import what_can_be_built
     from hwgen.templates import TEMPLATES
-    from hwgen.templates.budget import layer_weight_bits, weight_shortage
+    from hwgen.templates.base import layer_weight_bits, weight_shortage
 
     template = TEMPLATES.get(requested_template(request_options(arguments)) or "")
     is_loaded = arguments.weights not in (None, CONSTANT)

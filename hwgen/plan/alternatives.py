@@ -16,11 +16,9 @@ from hwgen.options import AUTO, DSP, ENGINE, LUT_SHARE, STREAM, called
 from hwgen.plan.choose import can_be_built, may_fit, task_of
 from hwgen.plan.plan import Plan, rate_text
 from hwgen.plan.request import Request
-from hwgen.templates.base import Group, Task
-from hwgen.templates.budget import layer_weight_bits, layers_for_ultra_ram, weight_shortage
+from hwgen.templates.base import Group, Refusal, Task, attempt, layer_weight_bits, layers_for_ultra_ram, weight_shortage
 from hwgen.templates.engine import estimated_cycles
 from hwgen.templates.mixed import MixedSearch, surely_exceeds
-from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import StreamTemplate
 

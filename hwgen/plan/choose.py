@@ -11,9 +11,7 @@ from hwgen.network.graph import Network
 from hwgen.options import AUTO, DSP
 from hwgen.plan.plan import Plan, placement_of
 from hwgen.templates import TEMPLATES
-from hwgen.templates.base import Goal, Group, Task, Template
-from hwgen.templates.budget import shortage, sure_shortage
-from hwgen.templates.refusal import Refusal, attempt
+from hwgen.templates.base import Goal, Group, Refusal, Task, Template, attempt, shortage, sure_shortage
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import StreamTemplate
 from hwgen.templates.unroll import Unrolling

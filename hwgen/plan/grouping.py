@@ -20,9 +20,8 @@ from hwgen.plan.cuts import Span, front, spans
 from hwgen.printable import counted
 from hwgen.progress import tell
 from hwgen.templates import interim
-from hwgen.templates.base import Group, Task
+from hwgen.templates.base import Group, Refusal, Task
 from hwgen.templates.latency import estimate_latency
-from hwgen.templates.refusal import Refusal
 
 #: Ratio of consecutive cycle counts in a grid that bounds or estimates a group's cycles by its DSP slices.
 GRID = 1.02

@@ -19,8 +19,7 @@ from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.schedule.solve import Cycles
-from hwgen.templates.base import Group
-from hwgen.templates.budget import check_budget, shortage
+from hwgen.templates.base import Group, check_budget, shortage
 from hwgen.templates.layers import LayerPlan
 
 

@@ -26,9 +26,7 @@ from hwgen.plan.plan import Plan, rate_text
 from hwgen.plan.request import Request, lut_refusal
 from hwgen.progress import in_one
 from hwgen.templates import TEMPLATES, interim
-from hwgen.templates.base import Group, Task
-from hwgen.templates.budget import layer_weight_bits, layers_for_ultra_ram, weight_shortage
-from hwgen.templates.refusal import Refusal, fitting
+from hwgen.templates.base import Group, Refusal, Task, fitting, layer_weight_bits, layers_for_ultra_ram, weight_shortage
 from hwgen.templates.stages import stage_of
 
 #: Maximum number of DSP budgets that are tried if groups in turn need too many LUTs, flip-flops or block RAMs.

@@ -15,7 +15,7 @@ from hwgen.network.fates import VERDICTS, Operator, Survey
 from hwgen.printable import percent
 from hwgen.program.passes import passes
 from hwgen.report.table import columns
-from hwgen.templates.budget import layer_weight_bits, memory_bits, sure_shortage
+from hwgen.templates.base import layer_weight_bits, memory_bits, sure_shortage
 from hwgen.templates.stages import IN_TILES, stage_of
 
 _WORDS = {"built": "built", "folded": "folded", "host": "on the host", "unsupported": "not supported"}

@@ -221,9 +221,9 @@ def _store_boxes(jobs: Sequence[Job]) -> np.ndarray:
     return _make_box_table([box], len(jobs))
 
 
-def _fetch_boxes(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
-    """Return a table (array), a row per job: the memory region with its descriptor, from address ``base``."""
-    return _make_box_table([(base + job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
+def _fetch_boxes(config: EngineConfig, jobs: int) -> np.ndarray:
+    """Return a table (array), a row per job: the memory region with its descriptor; the program is at address 0."""
+    return _make_box_table([(job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
 
 
 @dataclass(frozen=True)
@@ -274,20 +274,11 @@ class EngineSchedule:
         Jobs of the program, in order.
     memory : MemoryTiming, optional
         Timing of the memory.
-    base : int
-        Byte address of the program.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        jobs: Sequence[Job],
-        memory: MemoryTiming | None = None,
-        *,
-        base: int = 0,
-    ) -> None:
+    def __init__(self, config: EngineConfig, jobs: Sequence[Job], memory: MemoryTiming | None = None) -> None:
         finish = FinishConfig(engine=config)
-        self._config, self._jobs, self._memory, self._base = config, jobs, memory or MemoryTiming(), base
+        self._config, self._jobs, self._memory = config, jobs, memory or MemoryTiming()
         self._finish_latency, self._read_latency = finish.latency, read_latency(config)
 
     def run(self) -> EngineCycles:
@@ -300,7 +291,7 @@ class EngineSchedule:
         """
         jobs, config, memory = len(self._jobs), self._config, self._memory
         core = CoreSchedule(config, self._finish_latency, self._jobs)
-        boxes = _fetch_boxes(config, self._base, jobs), _store_boxes(self._jobs), _load_boxes(config, self._jobs)
+        boxes = _fetch_boxes(config, jobs), _store_boxes(self._jobs), _load_boxes(config, self._jobs)
         units = [_Unit.of(config, unit_boxes, jobs) for unit_boxes in boxes]
         job_boxes = None
         if config.has_map_memory:
@@ -426,10 +417,6 @@ class CoreSchedule:
         """Return an array of the known cycles of one type of core event, such as job computed, one per job."""
         return self.tables.times[row, : self.tables.known[row]]
 
-    def _state_entry(self, name: str) -> int:
-        """Return an entry of the core's state by name, such as the number of pixel groups that have begun."""
-        return int(self.tables.state[name][0])
-
     @property
     def computed(self) -> np.ndarray:
         """Int64 array ``[job]``: first cycle when each engine job counts as computed; the last can be in the future."""
@@ -446,7 +433,7 @@ class CoreSchedule:
     @property
     def groups(self) -> np.ndarray:
         """Int64 array ``(n, 2)``: cycles of the array's first and last step for each group (one pixel per lane)."""
-        return self.tables.groups[: self._state_entry("num_groups")]
+        return self.tables.groups[: int(self.tables.state["num_groups"][0])]
 
     def offer_compute(self, cycle: int) -> None:
         """Record that, as of cycle ``cycle``, the next job is valid at the array's input.

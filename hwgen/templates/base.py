@@ -2,20 +2,22 @@
 
 A template is a frozen dataclass with its own choices for one group, such as the tile of its pyramids. It searches for
 these choices, makes the hardware's configuration from them, and writes and reads its part of ``plan.json``. Callers
-use a `Group` or its template, and never test which template it is.
+use a `Group` or its template, and never test which template it is. A search returns what fits the board, or a `Refusal`
+with the reason why nothing does; the caller at the user's request turns it into an exception.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from hwgen.boards import Board
 from hwgen.devices import Device
+from hwgen.errors import PlanError
 from hwgen.fields import Entries
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.bus.shell import ends_of
@@ -29,12 +31,211 @@ from hwgen.options import AUTO, LUT, Steering
 from hwgen.schedule.solve import MAX_FRAMES, Cycles, steady_cycles
 from hwgen.templates.factor_paths import Budget
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
 from hwgen.templates.two_prices import StagePrices, best_packing, by_prices
 from hwgen.templates.unroll import Search, by_cost
 from hwgen.templates.work import LayerWork, Unroll, lanes_out
+
+Fit = TypeVar("Fit")
+"""Type variable of a search's result if something fits the board: an `Unrolling`, a `Group` or a `Plan`."""
+
+Parameters = ParamSpec("Parameters")
+
+
+class OverBudgetError(PlanError):
+    """Error: a plan needs more of a board's ``resource`` than there is; ``needed`` is the amount."""
+
+    def __init__(self, message: str, resource: str, needed: float):
+        super().__init__(message)
+        self.resource, self.needed = resource, needed
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Result of a planner's search that finds nothing that fits: the reason, and the board's resource that runs out.
+
+    Parameters
+    ----------
+    reason : str
+        One sentence for people. It names what would fit where that is known.
+    resource : str
+        Resource of the board that runs out: ``DSP slices``, ``BRAM36``, ``LUTs`` or ``flip-flops``. Empty if the layers
+        can't be built with more of any resource either.
+    needed : float
+        Amount of the resource that would suffice for the attempted plan.
+    """
+
+    reason: str
+    resource: str = ""
+    needed: float = 0
+
+    def __str__(self) -> str:
+        return str(self.error)  # the error removes control characters that names can contain
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether a resource of the board runs out, so that a plan would fit a board with more of it."""
+        return bool(self.resource)
+
+    @property
+    def error(self) -> PlanError:
+        """Exception to raise for this refusal: an `OverBudgetError` if a resource runs out, else a `PlanError`."""
+        if self.over_budget:
+            return OverBudgetError(self.reason, self.resource, self.needed)
+        return PlanError(self.reason)
+
+
+def fitting(outcome: Fit | Refusal) -> Fit:
+    """Return a search's outcome, or raise its refusal's exception.
+
+    Raises
+    ------
+    PlanError
+        If the outcome is a refusal; an `OverBudgetError` names the resource that runs out.
+    """
+    if isinstance(outcome, Refusal):
+        raise outcome.error
+    return outcome
+
+
+def attempt(
+    search: Callable[Parameters, Fit | Refusal], *args: Parameters.args, **options: Parameters.kwargs
+) -> Fit | Refusal:
+    """Return a search's outcome; a `PlanError` that it raises becomes a `Refusal`."""
+    try:
+        return search(*args, **options)
+    except PlanError as error:
+        return Refusal(error.args[0])
+
+
+#: Maximum share of the block RAM that constant weights need if other layers' weights are loaded to UltraRAM.
+CONSTANT_SHARE = 0.5
+
+
+def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
+    """Return a `Refusal` that names the first resource that exceeds the board's; ``None`` if the board has enough.
+
+    Parameters
+    ----------
+    dsp : int
+        Number of DSP slices that may be used.
+    """
+    if used.dsp > dsp:
+        return Refusal(
+            f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll"
+            + (" or allow more (--dsp)" if dsp < board.dsp else ""),
+            "DSP slices",
+            used.dsp,
+        )
+    for name, field, needed in (
+        ("BRAM36", "bram36", used.bram36),
+        ("UltraRAMs", "uram", used.uram),
+        ("LUTs", "lut", used.lut),
+        ("flip-flops", "ff", used.ff),
+    ):
+        if needed > getattr(board, field):
+            option = board.limiting_option(field)
+            advice = (
+                f" or fewer DSP slices, or allow more ({option})" if option else ", fewer DSP slices or a larger board"
+            )
+            message = f"plan needs {needed:,.12g} {name}, but {board.supply(field)}: take fewer layers{advice}"
+            return Refusal(message, name, needed)
+    return None
+
+
+def check_budget(used: Resources, board: Board, dsp: int) -> None:
+    """Raise OverBudgetError if a plan's resources exceed the board's, or ``dsp`` DSP slices.
+
+    Raises
+    ------
+    OverBudgetError
+        If a resource runs out; the error names the resource.
+    """
+    fitting(shortage(used, board, dsp))
+
+
+def memory_bits(board: Board, loaded: bool = False) -> int:
+    """Return the number of bits that a device can store in block RAM and in LUTs used as memory, together.
+
+    If weights are loaded at run time (``loaded``), UltraRAM can store them as well.
+    """
+    memories = board.family.memories
+    return board.bram36 * memories.block_bits + board.lut * memories.lut_bits + loaded * ultra_bits(board)
+
+
+def ultra_bits(board: Board) -> int:
+    """Return the number of bits that a board's UltraRAM can store; 0 without UltraRAM."""
+    ultra_ram = board.ultra_ram
+    return 0 if ultra_ram is None else board.uram * ultra_ram.bits * ultra_ram.words
+
+
+def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
+    """Return a `Refusal` if no unroll factors can fit the device (too many weights or LUTs), else ``None``.
+
+    ``None`` if neither shortage is certain.
+    """
+    loaded = any(layer.loaded for layer in layers)
+    return weight_shortage(layer_weight_bits(layers), board, loaded) or _arithmetic_shortage(layers, board)
+
+
+def layer_weight_bits(layers: Sequence[Op]) -> list[tuple[str, int]]:
+    """Return a list of (layer name, total bits of its weights) for the layers with weights."""
+    return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
+
+
+def layers_for_ultra_ram(network: Network, board: Board) -> frozenset[str]:
+    """Return the names of the layers to load weights for, to UltraRAM: the largest, until the others fit block RAM.
+
+    The weights of the others need at most `CONSTANT_SHARE` of the board's block RAM.
+    """
+    left, names = CONSTANT_SHARE * board.bram36 * board.family.memories.block_bits, set()
+    for name, bits in sorted(layer_weight_bits(network.layers), key=lambda layer: layer[1]):
+        left -= bits
+        if left < 0:
+            names.add(name)
+    return frozenset(names)
+
+
+def weight_shortage(weights: Sequence[tuple[str, int]], board: Board, loaded: bool = False) -> Refusal | None:
+    """Return a `Refusal` if the weights of a layer, or of all, exceed the device's memory; else ``None``.
+
+    ``None`` if the device's memory holds all weights.
+
+    Parameters
+    ----------
+    weights : sequence of (str, int)
+        Name and bits of all weights, per layer that has weights.
+    loaded : bool
+        Whether the weights are loaded at run time, so that UltraRAM can store them as well.
+    """
+    ultra = loaded * ultra_bits(board) // board.family.memories.block_bits
+    supply = board.supply("bram36") + (f", and UltraRAM in place of {ultra:,} more" if ultra else "")
+    for group in (*([layer] for layer in weights), weights):
+        names, bits = [name for name, _ in group], sum(count for _, count in group)
+        needed = -(-bits // board.family.memories.block_bits)
+        if bits > memory_bits(board, loaded):
+            return Refusal(
+                f"{names[0] if len(names) == 1 else f'{names[0]} to {names[-1]}'}: weights need {needed:,} BRAM36, but "
+                f"{supply}",
+                "BRAM36",
+                needed,
+            )
+    return None
+
+
+def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
+    """Return a `Refusal` for the first layer whose arithmetic exceeds the board's LUTs; ``None`` if none does."""
+    for layer in layers:
+        if (needed := stage_of(layer, board.family).min_luts) > board.lut:
+            return Refusal(
+                f"{layer.name}: {layer.taps} taps that are added up at once in float32 need {needed:,} LUTs, but "
+                f"{board.supply('lut')}: GlobalAveragePool, or an input scale that is a power of two, takes few",
+                "LUTs",
+                needed,
+            )
+    return None
+
 
 #: Candidate prices of a block RAM, in DSP slices, if a search runs out of block RAM.
 BRAM_PRICES = (0.25, 1, 4, 16)
@@ -255,7 +456,7 @@ class Template(ABC):
         Raises
         ------
         PlanError
-            If a layer, tile or schedule is refused (see `hwgen.templates.refusal.attempt`).
+            If a layer, tile or schedule is refused (see `hwgen.templates.base.attempt`).
         """
 
     @classmethod

@@ -37,10 +37,9 @@ from hwgen.program.tiles import Tiling
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates import engine_search, interim
-from hwgen.templates.base import Goal, Group, Task, Template
+from hwgen.templates.base import Goal, Group, Refusal, Task, Template
 from hwgen.templates.engine_search import SEARCHED, FasterEngine, engines, faster_engine, kind, refusal_of, sizes_text
 from hwgen.templates.layers import LayerPlan, check_output, layer_entries
-from hwgen.templates.refusal import Refusal
 
 #: Maximum number of engines, the best by estimate, that a search compiles the network for.
 NUM_COMPILED = 12
@@ -92,7 +91,7 @@ class EngineTemplate(Template):
         engine = _first_engine(task)
         if isinstance(engine, Refusal):
             return engine
-        if _are_sizes_given(task.goal):
+        if len(_fixed_sizes(task.goal)) == len(SEARCHED):
             return cls._compile_for(engine, task, network)
         return cls._best_group(task, network, engine)
 
@@ -442,11 +441,6 @@ def _faster_engine(group: EngineGroup) -> list[str]:
 def _fixed_sizes(goal: Goal) -> list[str]:
     """Return a list of names of options in a goal that fix an engine's size (cores, array, bus width)."""
     return [name for name in SEARCHED if getattr(goal, name) not in (None, AUTO)]
-
-
-def _are_sizes_given(goal: Goal) -> bool:
-    """Return whether a goal gives all sizes of the engine that a search would choose."""
-    return len(_fixed_sizes(goal)) == len(SEARCHED)
 
 
 def _first_engine(task: Task) -> EngineConfig | Refusal:

@@ -33,9 +33,7 @@ from hwgen.program.array_pass import Pass
 from hwgen.program.compile import passes_of
 from hwgen.program.estimates import Estimate, Workload, tiled_estimate
 from hwgen.program.fixed import lookup_words
-from hwgen.templates.base import Goal, Task
-from hwgen.templates.budget import shortage
-from hwgen.templates.refusal import Refusal
+from hwgen.templates.base import Goal, Refusal, Task, shortage
 
 #: Sizes of the engine's array, as (output channels, pixels) per cycle; the first one that fits is always compared.
 ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))

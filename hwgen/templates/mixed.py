@@ -17,9 +17,8 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.options import DSP
 from hwgen.printable import counted
-from hwgen.templates.base import MAX_LUTS, Group, Task, Template
+from hwgen.templates.base import MAX_LUTS, Group, Refusal, Task, Template, attempt
 from hwgen.templates.compose import input_formats
-from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import EXACT_UNROLLINGS, GroupSearch, layer_plan
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of

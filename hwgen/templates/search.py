@@ -20,12 +20,10 @@ from hwgen.schedule.buffers import ample_rows, sizes_of
 from hwgen.schedule.solve import endless_cycles
 from hwgen.templates import interim
 from hwgen.templates import moves as memory_moves
-from hwgen.templates.base import Goal, Group, Task, Template
-from hwgen.templates.budget import memory_bits, shortage
+from hwgen.templates.base import Goal, Group, Refusal, Task, Template, memory_bits, shortage
 from hwgen.templates.latency import last_end, row_times
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.moves import moved_converters
-from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.unroll import Rank, Search, Unrolling, interval, min_text
 from hwgen.templates.work import LayerWork, Unroll, ceil_div

@@ -11,11 +11,10 @@ from hwgen.fields import Entries, Rule
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
 from hwgen.options import STREAM
-from hwgen.templates.base import Group, Task, Template
+from hwgen.templates.base import Group, Refusal, Task, Template
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, read_input_pixels
 from hwgen.templates.mixed import best_in_rows
-from hwgen.templates.refusal import Refusal
 
 
 @dataclass(frozen=True, kw_only=True)

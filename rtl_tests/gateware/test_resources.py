@@ -41,7 +41,7 @@ from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
-from hwgen.templates.budget import check_budget
+from hwgen.templates.base import check_budget
 from hwgen.templates.engine import engine_group
 from hwgen.tools import synthesis
 

@@ -16,7 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, patterns, run, stalls
 from tiles import SEEDS as TILE_SEEDS
-from tiles import Case, beats_of, cases, new_lanes, new_parts, pools, reuse_buffers, simulate, whole_masks, whole_parts
+from tiles import (
+    Case,
+    beats_of,
+    cases,
+    new_lanes,
+    new_parts,
+    pools,
+    reuse_buffers,
+    simulate,
+    walk_cycles,
+    whole_masks,
+    whole_parts,
+)
 
 from hwgen.errors import ConfigError
 from hwgen.explore import pyramid
@@ -393,7 +405,7 @@ def test_figures_of_wider_beats():
     # Beats of 4 columns: one, and three of which one was kept; 2 rows of three are kept, and 2 rows of one.
     assert (four[0].reuse.beats_in, four[0].reuse.cycles) == (10 * 3, 18 * 4)
     assert four[0].reuse.memory_bits == (2 * 3 + 2 * 1) * 4 * 8
-    assert four[0].tiles.walk_cycles == (2 * 2, 2 * 6) * 4
+    assert walk_cycles(four[0].tiles) == (2 * 2, 2 * 6) * 4
     assert (one[0].reuse.beats_in, one[0].reuse.cycles) == (10 * 10, 18 * 12)
     assert four[1] == one[1]
     # One pixel a beat: all tiles' beats. Four: a row's larger tile is filled once that of the row before has been read,

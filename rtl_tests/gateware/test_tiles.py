@@ -21,6 +21,7 @@ from tiles import (
     tile_buffers,
     tilings,
     used_lanes,
+    walk_cycles,
     whole_lanes,
     whole_parts,
     window_pixels,
@@ -277,7 +278,7 @@ def check_times(config: PyramidBufferConfig, trace: Trace, frames: int) -> None:
     filled, ends = [], []  # cycles in which tiles are complete; of their last steps
     writer = reader = 0  # earliest next cycle
     first = next(number for number, fill in enumerate(config.fill_beats) if fill)
-    for number, (fill, walk) in enumerate(zip(config.fill_beats * frames, config.walk_cycles * frames, strict=True)):
+    for number, (fill, walk) in enumerate(zip(config.fill_beats * frames, walk_cycles(config) * frames, strict=True)):
         if number >= HALVES:
             writer = max(writer, ends[number - HALVES] + config.release_delay)
         for _ in range(fill):
@@ -360,7 +361,7 @@ def test_figures_of_tiles_on_chip():
     assert (config.bank_depth, config.window.word_bits) == (2 * 16, 16)
     assert config.fill_beats == (32,) * 4
     # 4 windows of 2 output folds, 3 patches and 2 input folds
-    assert config.walk_cycles == (48,) * 4
+    assert walk_cycles(config) == (48,) * 4
     assert config.latency == 4
     assert small(taps=9).latency == 5
     assert small(taps=4).latency == 6
@@ -455,7 +456,7 @@ def test_groups():
     source = BeatFormat(channels=6, height=6, width=6, lanes=2, bits=8, signed=False, groups=2)
     config = small(input=source, output_folds=8)
     frames = frames_for(config.window, 1, 1)
-    assert config.walk_cycles == (4 * 8 * 3 * 2,) * 4
+    assert walk_cycles(config) == (4 * 8 * 3 * 2,) * 4
     assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
 
 

@@ -26,9 +26,7 @@ from hwgen.plan import alternatives, grouping
 from hwgen.plan.alternatives import what_can_be_built
 from hwgen.plan.choose import best_group, objective_bound, plan_of
 from hwgen.report.plan import table
-from hwgen.templates.base import Goal, Group, Task
-from hwgen.templates.budget import layer_weight_bits, weight_shortage
-from hwgen.templates.refusal import Refusal
+from hwgen.templates.base import Goal, Group, Refusal, Task, layer_weight_bits, weight_shortage
 from hwgen.templates.unroll import interval
 
 ZEDBOARD, VC709, KV260 = boards.load("zedboard"), boards.load("vc709"), boards.load("kv260")

@@ -35,6 +35,11 @@ from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.stage import Stage
 
 
+def walk_cycles(config: PyramidBufferConfig) -> tuple[int, ...]:
+    """Cycles to read all windows of each tile that has windows, without stalls."""
+    return tuple(row.windows * column.windows * config.window.window_cycles for row, column in config.tiles)
+
+
 @st.composite
 def tilings(draw, layers: Sequence[Op], overlap: str | None = None) -> list[tuple[TiledAxis, TiledAxis]]:
     """Any tip, often not a divisor of the map."""
@@ -224,7 +229,7 @@ def tile_buffers(draw, max_layers: int = 2, most: int = 1200) -> PyramidBufferCo
     if any(window.padding) and draw(st.booleans()):
         window = replace(window, taps=layer.taps, inside=True)
     config = PyramidBufferConfig(window=window, rows=rows, columns=columns)
-    assume(sum(config.walk_cycles) <= most)
+    assume(sum(walk_cycles(config)) <= most)
     assume(sum(config.fill_beats) <= most)
     return config
 

@@ -32,10 +32,9 @@ from hwgen.options import OVERLAPS
 from hwgen.plan import grouping
 from hwgen.plan.choose import best_group, plan_of
 from hwgen.simulate import check
-from hwgen.templates.base import Goal, Task
+from hwgen.templates.base import Goal, OverBudgetError, Refusal, Task
 from hwgen.templates.pyramid import PyramidTemplate, pyramid_cycles, tips
 from hwgen.templates.pyramid_tiles import axes
-from hwgen.templates.refusal import OverBudgetError, Refusal
 
 ZEDBOARD, VC709 = boards.load("zedboard"), boards.load("vc709")
 

@@ -168,11 +168,6 @@ class PyramidBufferConfig(HasWindow):
         return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
-    def walk_cycles(self) -> tuple[int, ...]:
-        """Tuple: cycles to read all windows of a tile, without stalls, per tile that has windows."""
-        return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
-
-    @cached_property
     def resources(self) -> Resources:
         cost = Cost(self.device)
         window, word = self.window, self.window.word_bits
