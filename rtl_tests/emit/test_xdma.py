@@ -105,7 +105,7 @@ def channels(monkeypatch, streams: Streams, clear: Callable[[], None]) -> Any:
 def test_a_channel_s_transfers(monkeypatch):
     """A transfer goes on while the program does; its status, errors and length are those of an AXI DMA."""
     cleared = []
-    dma = channels(monkeypatch, Streams(lambda packet: packet[::-1]), lambda: cleared.append(1))
+    dma = channels(monkeypatch, Streams(lambda packet: packet[::-1], 0.1), lambda: cleared.append(1))
     source, result = xdma._allocate((4,), np.uint16), xdma._allocate(shape=(2, 5), dtype="<u1")
     assert source.ctypes.data % 4096 == 0
     assert not result.any()
@@ -123,7 +123,7 @@ def test_a_channel_s_transfers(monkeypatch):
     dma.recvchannel.transfer(result)
     with pytest.raises(RuntimeError, match=r"^/dev/xdma0_c2h_0: Connection timed out$"):
         dma.recvchannel.wait()
-    assert time.monotonic() - begun >= Streams.TIMEOUT
+    assert time.monotonic() - begun >= 0.1
     assert dma.recvchannel.idle
     with pytest.raises(
         ValueError, match=r"^a transfer of 8,388,608 bytes is too long: it must have less than 8,388,608$"

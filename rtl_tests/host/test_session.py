@@ -593,7 +593,7 @@ def by_xdma(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.
         sink.pack(model.golden(source.unpack(content.reshape(count, -1)), integers=True), result)
         return result.tobytes()[: sink.bytes_of(count)]
 
-    streams = Streams(computed)
+    streams = Streams(computed, timeout=2)  # seconds: longer than a packet takes on a busy machine
     patch.setattr(xdma, "_Device", lambda _path: streams)
 
     def patched(*arguments: Any) -> ModuleType:
@@ -605,7 +605,7 @@ def by_xdma(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.
         return module
 
     patch.setattr(host_device, "driver_of", patched)
-    return hwgen.Session(folder, "xdma", model=model, timeout=1), streams
+    return hwgen.Session(folder, "xdma", model=model, timeout=10), streams
 
 
 def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:

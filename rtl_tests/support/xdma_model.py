@@ -119,6 +119,8 @@ class Streams:
     ----------
     compute : callable
         Function from the bytes of a packet to those of its outputs.
+    timeout : float
+        Seconds after which the kernel module ends a transfer.
 
     Attributes
     ----------
@@ -127,11 +129,8 @@ class Streams:
         next packet, or are ``short``, or the user ``interrupts`` the program.
     """
 
-    #: Seconds after which the kernel module ends a transfer.
-    TIMEOUT = 0.1
-
-    def __init__(self, compute: Callable[[bytes], bytes]):
-        self._compute = compute
+    def __init__(self, compute: Callable[[bytes], bytes], timeout: float):
+        self._compute, self._timeout = compute, timeout
         self._made: queue.Queue[bytes] = queue.Queue()
         self._late: list[bytes] = []
         self.fault = ""
@@ -161,7 +160,7 @@ class Streams:
     def receive(self, view: memoryview, address: int | None = None) -> int:
         assert address is None
         try:
-            content = self._made.get(timeout=self.TIMEOUT)
+            content = self._made.get(timeout=self._timeout)
         except queue.Empty:
             raise AccessError("/dev/xdma0_c2h_0: Connection timed out") from None
         view[: len(content)] = content
