@@ -25,6 +25,12 @@ class Label:
         return (values.astype(np.int64) - self.zero).astype(np.float32) * np.float32(self.scale)
 
 
+def label_texts(labels: Sequence[Label]) -> str:
+    """Return the scales and zero points of a layer's inputs, then its output, as text for a message."""
+    *inputs, output = (f"scale {label.scale:g} and zero point {label.zero}" for label in labels)
+    return f"inputs of {', and '.join(inputs)}, and an output of {output}"
+
+
 def quantize_linear(values: np.ndarray, scale: np.float32 | float, zero: int, kind: IntegerType) -> np.ndarray:
     """Quantise float32 ``values`` like ONNX QuantizeLinear, and return the integers as int64."""
     steps = np.rint(values / np.float32(scale)).astype(np.float64)

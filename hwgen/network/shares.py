@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwgen.errors import PlanError
+from hwgen.network.float32 import label_texts
 from hwgen.network.ops.join import MAX_BITS, Add
 
 #: Numbers of fractional bits that `find_shares` tries: first with ties to even, then with a threshold per output.
@@ -51,7 +52,10 @@ def find_shares(op: Add) -> Shares:
         shares = search(op, fraction, a, b)
         if shares is not None:
             return shares
-    raise PlanError(f"{op.name}: no tables of {FLOAT_FRACTIONS[-1]} bits give its sums at scales {op.labels}")
+    raise PlanError(
+        f"{op.name}: no lookup tables with {FLOAT_FRACTIONS[-1]} fraction bits round its sums as ONNX Runtime does, "
+        f"with {label_texts(op.labels)}; quantise the model with other scales, or stop before this layer (--until)"
+    )
 
 
 def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:

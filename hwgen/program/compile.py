@@ -42,6 +42,8 @@ from hwgen.program.passes import passes
 from hwgen.program.tiles import Chunk, Room, Tiling, best_tilings, chunks, fold_steps, operand_bytes, pieces
 from hwgen.program.unfold import Unfold, unfold_options, unfoldable, unfolded, unfolded_conv, unfolds_of
 
+#: End of an error message: what to do if an engine lacks a unit or room for a layer.
+_OTHER_ENGINE = "plan an engine for this network, or use --template stream"
 #: Maximum number of unfolded layouts of a network input whose cycles are compared with the plain map's.
 MAX_LAYOUTS = 3
 
@@ -267,7 +269,7 @@ def schedule(
     possible = keepable(computed, engine, order, batch, rows)
     if kept_maps is None:
         kept_maps = placed_maps({name: possible[name] for name in rows if name in possible}, engine)
-    check_kept(kept_maps, possible, engine)
+    check_kept(kept_maps, computed, engine, order, batch, rows)
     # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
     trial = allocate_maps(computed, 0, order, batch=batch, kept_maps=kept_maps)
     for group in groups:
@@ -367,7 +369,9 @@ class _Compiler:
         for choice in choices:
             for name, (_, *others) in choice.items():
                 if any(any(_unfolded_size(tiling)) for tiling in others):
-                    raise PlanError(f"{name}: unfold_columns must be 0 in all passes of the layer but the first")
+                    raise PlanError(
+                        f"{name}: unfold_columns and unfold_rows must be 0 in every pass after the layer's first one"
+                    )
         variant = self._variant(self._layouts(layouts))
         by_frame, of_all = (
             [layer.keeping(_rows_of_edges(variant.network, rows)) for layer in part] for part in variant.parts
@@ -624,7 +628,11 @@ def _by_part(
     names = {layer.name for layer in of_all}
     for choice in choices:
         if names & {*choice} and not names >= {*choice}:
-            raise PlanError(f"{' and '.join(choice)} can't be side by side: some of them are computed frame by frame")
+            raise PlanError(
+                f"{' and '.join(choice)} can't be computed side by side: {' and '.join(sorted(names & {*choice}))} "
+                "computes all frames of the batch at once, the others one frame after the other; take it out of "
+                "side_by_side"
+            )
     return [
         (by_frame, [choice for choice in choices if not names & {*choice}]),
         (of_all, [choice for choice in choices if names & {*choice}]),
@@ -682,7 +690,9 @@ def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:
     """Refuse tilings of layers that the network does not compute, by name."""
     for name in tilings:
         if name not in names:
-            raise PlanError(f"a tiling must be of a layer that is computed: {', '.join(names)}; there is no {name!r}")
+            raise PlanError(
+                f"tilings: {name!r} is not a layer with a pass of its own; these have one: {', '.join(names)}"
+            )
 
 
 def _check_sums(task: Pass, engine: EngineConfig) -> None:
@@ -693,23 +703,29 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
     if task.fixed and not engine.has_fixed_unit:
         raise ModelError(
             f"{task.name}: needs the unit for layers in fixed point, which this engine does not have (fixed_words); "
-            "plan an engine for this network, or use --template stream"
+            f"{_OTHER_ENGINE}"
         )
     if task.fixed and len(task.fixed.lookups) > engine.lookup_words:
         raise ModelError(
-            f"{task.name}: tables and curves in fixed point need lookup_words of {len(task.fixed.lookups):,}, not "
-            f"{engine.lookup_words:,}"
+            f"{task.name}: tables and curves in fixed point need {len(task.fixed.lookups):,} lookup words, and this "
+            f"engine has {engine.lookup_words:,} (lookup_words); {_OTHER_ENGINE}"
         )
     if task.fixed and task.fixed.has_float_sums and not engine.float_sums:
-        raise ModelError(f"{task.name}: sums in float32 need an engine with float_sums")
+        raise ModelError(
+            f"{task.name}: is a sum in float32, which this engine can't compute (float_sums); {_OTHER_ENGINE}"
+        )
     if task.product and engine.sum_bits < PRODUCT_BITS:
-        raise ModelError(f"{task.name}: products of two maps need sum_bits of {PRODUCT_BITS}, not {engine.sum_bits}")
+        raise ModelError(
+            f"{task.name}: products of two maps need accumulators of {PRODUCT_BITS} bits, and this engine's have "
+            f"{engine.sum_bits} (sum_bits); {_OTHER_ENGINE}"
+        )
     if task.weights is None or task.maximum:
         return
     max_sum = max(int(np.abs(weights).sum()) for weights in task.weights) * 128
     if max_sum >= 1 << engine.sum_bits - 1:
         raise ModelError(
-            f"{task.name}: sums must fit the engine's {engine.sum_bits} bits (sum_bits), not reach {max_sum}"
+            f"{task.name}: sums reach {max_sum:,}, more than this engine's accumulators of {engine.sum_bits} bits hold "
+            f"(sum_bits); {_OTHER_ENGINE}"
         )
 
 
@@ -734,7 +750,11 @@ def _pack_weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
     A fold has the output channels of each core of a team in turn.
     """
     if task.weights is None:
-        raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")
+        raise ModelError(
+            f"{task.name}: an engine's program contains the weights, and this network's are loaded at run time; plan "
+            "it "
+            "with constant weights (--weights constant)"
+        )
     if task.operands:
         whole = (_operand_weights(each, tiling, engine) for each in task.operands)
         return b"".join(chain.from_iterable(whole))

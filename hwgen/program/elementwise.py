@@ -12,6 +12,7 @@ from hwgen.errors import ModelError
 from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.engine.finish import ACTIVATION
+from hwgen.network.float32 import label_texts
 from hwgen.network.maps import UINT8, FeatureMap
 from hwgen.network.ops import Add, Lookup, Max, Mul, Sum
 from hwgen.network.shares import find_shares
@@ -61,8 +62,8 @@ def _sum_tables(op: Add, operand: int) -> np.ndarray:
     extra_bits = FRACTION - shares.fraction
     if extra_bits < 0 or int(np.abs(words[:2]).max()) << extra_bits >= 1 << SHARE_BITS - 1:
         raise ModelError(
-            f"{op.name}: the engine's tables have {SHARE_BITS} bits with {FRACTION} fraction bits, "
-            f"too few to add at scales {op.labels}"
+            f"{op.name}: the engine adds values from tables of {SHARE_BITS} bits, {FRACTION} of them after the point, "
+            f"too few for {label_texts(op.labels)}; use --template stream"
         )
     return words << extra_bits
 

@@ -128,7 +128,9 @@ def _add_operation(
     match step:
         case steps.Table():
             if (step.table != step.table[:1]).any():
-                raise writer.refuse("the engine's fixed-point unit has one table for all channels, not one for each")
+                raise writer.refuse(
+                    "the engine's fixed-point unit has one table for all channels, and this layer one per channel"
+                )
             return writer.look_up(values[0], step.table[0].tolist(), step.low)
         case steps.Shift():
             return writer.scale(values[0], step.shift)
@@ -151,7 +153,9 @@ def _add_operation(
         case steps.Curve():
             return writer.curve(values[0], step)
         case _:
-            raise writer.refuse(f"the engine's fixed-point unit has no {type(step).__name__}")
+            raise writer.refuse(
+                f"the engine's fixed-point unit has no instruction for a step of this layer ({type(step).__name__})"
+            )
 
 
 def channel_line_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -235,11 +239,17 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
     """
     writer, size, scratch = FixedProgramBuilder(op.name), value_bytes(op.input.type), sum_pool_scratch(op)
     if any(op.window.padding):
-        raise writer.refuse("the engine's fixed-point unit adds up windows of wide maps without padding only")
-    if scratch:
-        columns = tuple(_column_sums(op, edges[0], byte, edge) for byte, edge in enumerate(scratch))
-        window = replace(
-            op.window, **{key: (getattr(op.window, key)[0], 1) for key in ("kernel", "stride", "dilation")}
+        raise writer.refuse(
+            "the engine's fixed-point unit sums windows of maps of more than 8 bits only without padding"
+        )
+    down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
+    operands = []
+    for byte in range(size):
+        window = Window(
+            kernel=op.window.kernel,
+            stride=(down * size if op.output.height > 1 else 1, right_stride),
+            padding=(-byte, 0, byte, 0),
+            dilation=(op.window.dilation[0] * size, op.window.dilation[1]),
         )
         operands = [task for edge, sums in scratch.items() for task in _byte_sums(op, edge, sums, window)]
         values = [writer.arrive((-128 * window.taps, 127 * window.taps)) for _ in operands]

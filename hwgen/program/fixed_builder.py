@@ -158,7 +158,10 @@ class FixedProgramBuilder:
         if not isinstance(second, RegisterValue):
             ends = int(second.min()), int(second.max())
             if signed_bits(*ends) > FACTOR_BITS:
-                raise self.refuse(f"the engine's fixed-point unit multiplies by factors of {FACTOR_BITS} bits")
+                raise self.refuse(
+                    f"the engine's fixed-point unit multiplies by factors of at most {FACTOR_BITS} bits, not of "
+                    f"{signed_bits(*ends)}"
+                )
             return self.add(
                 Opcode.MULTIPLY,
                 _quotient_range(first.ends, ends, shift, rounding),
@@ -185,7 +188,8 @@ class FixedProgramBuilder:
         half = max(bits - FACTOR_BITS, bits + signed_bits(*first.ends) + 1 - VALUE_BITS)
         if shift <= half or rounding == Rounding.EVEN:
             raise self.refuse(
-                f"the engine's fixed-point unit multiplies by values of {FACTOR_BITS} bits, or shifts by more"
+                f"the engine's fixed-point unit multiplies by values of at most {FACTOR_BITS} bits, not of {bits}, and "
+                f"this product is divided by 2**{shift}, too little to leave bits out"
             )
         upper = self.times(second, np.array(1), half, Rounding.DOWN)
         whole = self.times(upper, np.array(1 << half))
@@ -204,7 +208,10 @@ class FixedProgramBuilder:
     def scale(self, value: RegisterValue, bits: int) -> RegisterValue:
         """Add an instruction; return a `RegisterValue`: a value divided by ``2**bits``, rounded (ties upwards)."""
         if -bits >= FACTOR_BITS - 1 or bits > MAX_SHIFT:
-            raise self.refuse(f"the engine's fixed-point unit shifts by {-bits} bits in several steps only")
+            raise self.refuse(
+                f"the engine's fixed-point unit shifts left by at most {FACTOR_BITS - 2} bits and right by at most "
+                f"{MAX_SHIFT}, and this layer shifts {'left' if bits < 0 else 'right'} by {abs(bits)}"
+            )
         return self.times(value, np.array(1 << max(-bits, 0)), max(bits, 0))
 
     def look_up(self, value: RegisterValue, words: Sequence[int], low: int) -> RegisterValue:
@@ -275,7 +282,10 @@ class FixedProgramBuilder:
         bits = signed_bits(*value.ends) + 24
         has_limited_shift = int(rule.shift.max()) > MAX_SHIFT  # the quotient is 0 if the products have fewer bits
         if (has_limited_shift and bits > MAX_SHIFT) or bits - int(rule.shift.min()) >= VALUE_BITS:
-            raise self.refuse("the engine's fixed-point unit has too few bits for this layer's factors")
+            raise self.refuse(
+                f"the engine's fixed-point unit has {VALUE_BITS} bits, too few for the products of this layer's "
+                f"requantisation ({bits} bits)"
+            )
         shift = np.minimum(rule.shift, MAX_SHIFT)
         ends = _quotient_range(value.ends, (0, (1 << 24) - 1), int(shift.min()), Rounding.EVEN)
         value = self.scale_channels(value, rule.significand, shift, ends, Rounding.EVEN)
@@ -298,7 +308,10 @@ class FixedProgramBuilder:
         lines = ((bits, _line_of_steps([first << bits for first in firsts], 1 << bits)) for bits in _EXTRA_BITS)
         bits, line = next(((bits, line) for bits, line in lines if line), (0, None))
         if line is None:
-            raise self.refuse("the engine's fixed-point unit computes functions whose steps are almost equally wide")
+            raise self.refuse(
+                "the engine's fixed-point unit computes only functions whose output steps are almost equally wide in "
+                "the input, and this layer's are not"
+            )
         self.release(value)
         value = self.scale(value, -bits)
         place = self.plus(value, line.offset)
@@ -363,10 +376,14 @@ class FixedProgramBuilder:
                 )
             )
         if len(self._constants) > MAX_CONSTANTS:
-            raise self.refuse(f"the engine's fixed-point unit holds {MAX_CONSTANTS} constants, and this layer has more")
+            raise self.refuse(
+                f"the engine's fixed-point unit holds {MAX_CONSTANTS} constants, and this layer needs "
+                f"{len(self._constants)}"
+            )
         if len(self._words) > MAX_INSTRUCTIONS:
             raise self.refuse(
-                f"the engine's fixed-point unit executes {MAX_INSTRUCTIONS} instructions, and this layer has more"
+                f"the engine's fixed-point unit executes {MAX_INSTRUCTIONS} instructions, and this layer needs "
+                f"{len(self._words)}"
             )
         widest = max((len(each) for each in self._constants), default=1)
         constants = [np.broadcast_to(each, (widest,)) for each in self._constants]

@@ -31,21 +31,35 @@ def tiling_cost(
     _check_boxes(task, tiling, room)
     single = tiles.is_single(task, tiling.channels, tiling.taps) and tiling.tap_columns in (None, task.window.kernel[1])
     pixel_limit = tiles.max_pixels(task, engine, single=single and not room.shared)
-    if tiling.rows * tiling.columns > pixel_limit or not tiles.can_pool(task, engine, tiling.columns):
+    if tiling.rows * tiling.columns > pixel_limit:
         raise PlanError(
-            f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
-            f"output buffer or its pool; {pixel_limit} pixels at most fit"
+            f"{task.name}: tile must have at most {pixel_limit} pixels, as many as the engine's accumulators and "
+            "output "
+            f"buffer hold, not {tiling.rows} x {tiling.columns}"
+        )
+    if not tiles.can_pool(task, engine, tiling.columns):
+        raise PlanError(
+            f"{task.name}: a row of {tiling.columns} pixels of the tile is too wide for the engine's pool buffer "
+            f"(pool_words {engine.pool_words}, at most {tiles.MAX_POOLED} pixels); give the tile fewer columns"
         )
     fold_limit = tiles.max_folds(task, engine, np.array([tiling.rows * tiling.columns]), single=single).item()
     if not 1 <= tiling.folds <= fold_limit:
-        raise PlanError(f"{task.name}: folds of a tiling must be from 1 to {fold_limit}, not {tiling.folds}")
+        raise PlanError(
+            f"{task.name}: folds must be from 1 to {fold_limit} for a tile of this size, not {tiling.folds}"
+        )
     cost = _cost(task, engine, room, tiling)
+    if cost is None:
+        raise PlanError(
+            f"{task.name}: its boxes of {tiling.box_rows} x {tiling.columns} outputs don't fit the engine's map buffer "
+            f"of {room.map_words:,} words per bank (map_words); lower box_rows, the tile's columns or the chunk's "
+            "channels"
+        )
     max_steps = engine.weight_steps if room.resident else room.weight_steps
     job_steps = tiling.folds * tiles.steps(task, tiling.channels, tiling.taps, tiling.tap_columns)
-    if cost is None or job_steps > max_steps:
+    if job_steps > max_steps:
         raise PlanError(
-            f"{task.name}: the engine's buffers don't hold {tiling}; map_words {room.map_words} or weight_steps "
-            f"{max_steps} must be more"
+            f"{task.name}: the weights of a job's {job_steps:,} steps don't fit the engine's weight buffer of "
+            f"{max_steps:,} (weight_steps); lower folds or the chunk"
         )
     return cost
 
@@ -63,23 +77,34 @@ def _check_sizes(task: Pass, tiling: tiles.Tiling) -> None:
     }
     for name, (size, maximum, unit) in sizes.items():
         if not 0 < size <= maximum or (size % unit and size != maximum):
-            unit_text = f", a multiple of {unit} or all" if unit > 1 else ""
-            raise PlanError(f"{task.name}: {name} of a tiling must be from 1 to {maximum}{unit_text}, not {size}")
+            unit_text = f" and a multiple of {unit}, or {maximum}" if unit > 1 else ""
+            raise PlanError(f"{task.name}: {name} must be from 1 to {maximum}{unit_text}, not {size}")
 
 
 def _check_boxes(task: Pass, tiling: tiles.Tiling, room: tiles.Room) -> None:
     """Refuse a tiling whose chunks or input boxes (parts of the input) the pass or buffers don't permit."""
     rows, columns = task.window.kernel
     if task.maximum and (tiling.taps < rows or tiling.tap_columns not in (None, columns)):
-        raise PlanError(f"{task.name}: a chunk of a maximum must have all {rows} x {columns} taps of the kernel")
+        raise PlanError(
+            f"{task.name}: a max pool's chunk must have all {rows} x {columns} taps of its kernel, not {tiling.taps} x "
+            f"{columns if tiling.tap_columns is None else tiling.tap_columns}"
+        )
     if (tiling.by_taps or tiling.rolling) and task.split != UNDIVIDED:
-        raise PlanError(f"{task.name}: boxes by_taps and rolling boxes must be of one core")
-    if tiling.by_taps and (tiling.rolling or tiling.box_rows != tiling.rows):
-        raise PlanError(f"{task.name}: boxes by_taps must have one tile each, and not be rolling")
-    if tiling.rolling and (tiling.channels < task.channels or tiling.box_rows != tiling.rows):
-        raise PlanError(f"{task.name}: rolling boxes must have one tile each, with all channels")
+        used = "by_taps" if tiling.by_taps else "rolling"
+        raise PlanError(f"{task.name}: {used} must be false for a layer that several cores compute")
+    if tiling.by_taps and tiling.rolling:
+        raise PlanError(f"{task.name}: by_taps and rolling exclude each other; set one of them to false")
+    if (tiling.by_taps or tiling.rolling) and tiling.box_rows != tiling.rows:
+        used = "by_taps" if tiling.by_taps else "rolling"
+        raise PlanError(
+            f"{task.name}: box_rows must equal the tile's {tiling.rows} rows with {used}, not {tiling.box_rows}"
+        )
+    if tiling.rolling and tiling.channels < task.channels:
+        raise PlanError(
+            f"{task.name}: a chunk must have all {task.channels} channels with rolling, not {tiling.channels}"
+        )
     if tiling.rolling and room.shared:
-        raise PlanError(f"{task.name}: rolling boxes must have the map buffer to themselves, not side by side")
+        raise PlanError(f"{task.name}: rolling must be false for layers in side_by_side, which share the map buffer")
 
 
 def _cost(task: Pass, engine: EngineConfig, room: tiles.Room, tiling: tiles.Tiling) -> tiles.TilingCost | None:

@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain
+from typing import NoReturn
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
@@ -19,7 +20,7 @@ from hwgen.program.given_tilings import tiling_cost
 from hwgen.program.jobs import Emitter, TiledPass
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import FusedLayer, MapLocation
-from hwgen.program.split import UNDIVIDED, frames_per_round, splits
+from hwgen.program.split import UNDIVIDED, Split, frames_per_round, splits
 from hwgen.program.tiles import Room, Tiling, TilingCost, best_tilings, pieces, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
@@ -216,29 +217,39 @@ class Grouping:
             chosen_layers, remaining = remaining[: len(choice)], remaining[len(choice) :]
             names = [layer.name for layer in chosen_layers]
             if names != list(choice):
-                expected = ", ".join(names) or "no more layers"
+                expected = ", ".join(names) or "no further layer"
                 raise PlanError(
-                    f"layers side by side must be {expected}, in the network's order, not {', '.join(choice)}"
+                    f"tilings must be given for each layer in the network's order: {expected} is next, not "
+                    f"{', '.join(choice)}"
                 )
             if choice:
                 groups.append(self._group_with_tilings(chosen_layers, choice))
         if remaining:
-            raise PlanError(f"{remaining[0].name}: the layer's tiling must be given")
+            raise PlanError(f"{remaining[0].name}: has no tiling; give it a tile and a chunk, or its passes")
         return groups
 
     def _group_with_tilings(self, layers: Sequence[LayerPasses], choice: Mapping[str, Sequence[Tiling]]) -> JobGroup:
         """Return a `JobGroup` of alternating jobs of layers with chosen tilings; refuse tilings that don't fit."""
         tasks = [task for layer in layers for task in layer.tasks]
         if len(layers) > 1 and share_tables(tasks):
-            raise PlanError(f"{' and '.join(choice)} can't be side by side: both load the same table")
+            raise PlanError(
+                f"{' and '.join(choice)} can't be computed side by side: both load the engine's one lookup table; take "
+                "them out of side_by_side"
+            )
         for layer in layers:
             if len(choice[layer.name]) not in (1, len(layer.tasks)):
-                raise PlanError(f"{layer.name}: {len(layer.tasks)} passes must be given, not {len(choice[layer.name])}")
+                raise PlanError(
+                    f"{layer.name}: passes must have {len(layer.tasks)} entries, one per pass through the array, not "
+                    f"{len(choice[layer.name])}"
+                )
         room = self._whole if len(layers) == 1 else self._buffer_share(tasks)
         tilings = [tiling for layer in layers for tiling in _tiling_per_pass(choice[layer.name], len(layer.tasks))]
         tiled_passes = tuple(self._tiled(*each, room) for each in zip(tasks, tilings, strict=True))
         if len({tiled_pass.task.split.frames for tiled_pass in tiled_passes}) > 1:
-            raise PlanError(f"{' and '.join(choice)} can't be side by side: teams compute different numbers of frames")
+            raise PlanError(
+                f"{' and '.join(choice)} can't be computed side by side: their teams of cores compute different "
+                "numbers of frames; give them the same teams and split_rows"
+            )
         return JobGroup(tuple(layer.step for layer in layers), tiled_passes, 0.0)
 
     def _tiled(self, task: Pass, tiling: Tiling, room: Room) -> TiledPass:
@@ -251,9 +262,10 @@ class Grouping:
         """
         split = tiling.split(task)
         if split not in [UNDIVIDED, *(each.split for each in self._divisions(task))]:
+            possible = dict.fromkeys((UNDIVIDED, *(each.split for each in self._divisions(task))))
             raise PlanError(
-                f"{task.name}: {split.teams} teams of {split.members} cores can't divide the layer on an engine of "
-                f"{self._engine.cores} cores"
+                f"{task.name}: the {self._engine.cores} cores of the engine can't divide the layer into "
+                f"{_split_text(split)}; what works: {', or '.join(map(_split_text, possible))}"
             )
         divided = task.divided(split)
         return TiledPass.of(divided, tiling, tiling_cost(divided, self._engine, tiling, room))
@@ -732,6 +744,19 @@ def _cycles(
     return EngineSchedule(engine, emitter.jobs, MemoryTiming.at(whole.pace)).run().cycles
 
 
+def _split_text(split: Split) -> str:
+    """Return a division of a layer among cores as text for a message."""
+    return f"{split.teams} teams of {split.members} cores{' by rows' if split.by_rows else ''}"
+
+
+def _refuse_ring(layer: str, use: str, rows: int, height: int) -> NoReturn:
+    """Raise `PlanError`: a layer's ``use`` of a map needs all its rows, not a ring of ``rows`` rows."""
+    raise PlanError(
+        f"{layer}: {use}, which must be kept whole in the map memory, not as a ring of {rows} rows; give it {height} "
+        "rows, or leave it out of kept_maps"
+    )
+
+
 def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int]) -> None:
     """Refuse ring buffers of map rows in the map memory that the passes of a group can't write or read.
 
@@ -744,15 +769,27 @@ def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int])
         task, kept = tiled_pass.task, tiled_pass.task.kept_rows()
         rings = {edge: rows for edge, rows in kept.items() if 0 < rows < height_of[edge]}
         if task.operand and task.operand[0] in rings:
-            raise PlanError(
-                f"{task.name}: a map that is added must be kept in whole, not {rings[task.operand[0]]} rows"
+            _refuse_ring(task.name, f"adds map {task.operand[0]}", rings[task.operand[0]], height_of[task.operand[0]])
+        source, target = task.source[0], task.target[0]
+        if source in rings and task.row_step > 1:
+            _refuse_ring(
+                task.name, f"reads every {task.row_step}th row of map {source}", rings[source], height_of[source]
             )
-        rows = rings.get(task.source[0])
-        if rows and (_box_rows(tiled_pass) > rows or task.row_step > 1):
-            raise PlanError(f"{task.name}: {rows} rows of its input must hold a box of {_box_rows(tiled_pass)}")
-        rows = rings.get(task.target[0])
-        if rows and (rows % (tiled_pass.tiling.rows // task.edge) or task.lattice != PixelGrid()):
-            raise PlanError(f"{task.name}: {rows} rows of its output must be tiles of {tiled_pass.tiling.rows} rows")
+        if source in rings and _box_rows(tiled_pass) > rings[source]:
+            raise PlanError(
+                f"{task.name}: kept_maps gives its input {source} {rings[source]} rows, but a box of its tiling reads "
+                f"{_box_rows(tiled_pass)}; give {source} more rows, or lower the layer's box_rows"
+            )
+        if target in rings and task.lattice != PixelGrid():
+            _refuse_ring(
+                task.name, f"writes interleaved pixels of map {target} in each pass", rings[target], height_of[target]
+            )
+        tile_rows = tiled_pass.tiling.rows // task.edge
+        if target in rings and rings[target] % tile_rows:
+            raise PlanError(
+                f"{task.name}: kept_maps gives its output {target} {rings[target]} rows, which must be a multiple of "
+                f"the {tile_rows} rows that a tile writes"
+            )
 
 
 def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocation]) -> dict[str, MapLocation]:

@@ -60,20 +60,44 @@ def keepable(
     The host's maps can't be held, nor maps of more than 8 bits, nor maps that interleave the rows of several frames.
     ``rings`` is the number of rows of each map that is held in part.
     """
-    maps, row = stored_maps(network), WORD * engine.row_words
-    ends, keepable_maps = host_map_names(network, roots(network)), {}
+    candidates = _candidates(network, engine, order, batch, rings or {})
+    return {name: kept for name, (kept, refusal) in candidates.items() if refusal is None}
+
+
+def _candidates(
+    network: Network,
+    engine: EngineConfig,
+    order: Sequence[Sequence[FusedLayer]],
+    batch: Batch,
+    rings: Mapping[str, int],
+) -> dict[str, tuple[KeptMap, str | None]]:
+    """Return a dict by name of each map's `KeptMap`, and the reason why the map memory can't hold it, or ``None``."""
+    maps, row, capacity = stored_maps(network), WORD * engine.row_words, engine.kept_words * WORD
+    ends, candidates = host_map_names(network, roots(network)), {}
     for name, life in lifetimes(network, order, batch).items():
-        is_wide = value_bytes(maps[name].type) > 1
-        rows = 0 if is_wide else (rings or {}).get(name, maps[name].height)
-        if not 0 < rows <= maps[name].height or (rows < maps[name].height and life.first < life.last):
-            continue  # rows of a ring are read by the group that writes them
-        size = -(-map_bytes(maps[name]) // maps[name].height * rows // row) * row
-        if name not in ends and not life.interleaved and size <= engine.kept_words * WORD:
-            saved = map_bytes(maps[name]) * (1 + life.reads)
-            keepable_maps[name] = KeptMap(
-                name=name, first=life.first, last=life.last, size=size, saved=saved, rows=rows
+        height = maps[name].height
+        rows = rings.get(name, height)
+        size = -(-map_bytes(maps[name]) // height * rows // row) * row
+        refusal = None
+        if name in ends:
+            refusal = "the host reads or writes this map, so that it must be in off-chip memory"
+        elif value_bytes(maps[name].type) > 1:
+            refusal = f"the map memory holds values of at most 8 bits, not of {maps[name].type.bits}"
+        elif life.interleaved:
+            refusal = "a layer that is computed for all frames at once reads or writes this map"
+        elif not 0 < rows <= height:
+            refusal = f"kept_maps must give it from 1 to {height} rows, not {rows}"
+        elif rows < height and life.first < life.last:
+            refusal = (
+                f"kept_maps gives it {rows} rows, but layers that are not computed side by side use it, which needs "
+                f"all {height} rows"
             )
-    return keepable_maps
+        elif size > capacity:
+            refusal = f"its {rows} rows need {size:,} bytes, and the map memory has {capacity:,}"
+        saved = map_bytes(maps[name]) * (1 + life.reads)
+        kept = KeptMap(name=name, first=life.first, last=life.last, size=size, saved=saved, rows=rows)
+        candidates[name] = kept, refusal
+    return candidates
 
 
 def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, frozenset[str]]:
@@ -145,22 +169,49 @@ def free_bytes(maps: Mapping[str, KeptMap], engine: EngineConfig, steps: int) ->
     return (engine.kept_words * WORD - used).tolist()
 
 
-def check_kept(maps: Mapping[str, KeptAt], possible: Mapping[str, KeptMap], engine: EngineConfig) -> None:
+def check_kept(
+    maps: Mapping[str, KeptAt],
+    network: Network,
+    engine: EngineConfig,
+    order: Sequence[Sequence[FusedLayer]],
+    batch: Batch,
+    rings: Mapping[str, int],
+) -> None:
     """Refuse addresses of maps that are outside the map memory, or that let two maps overlap at the same time.
+
+    ``rings`` is the number of rows of each map that is held in part.
 
     Raises
     ------
     PlanError
         With the name of the map.
     """
-    for name, (address, rows) in maps.items():
-        if name not in possible or possible[name].rows != rows:
-            raise PlanError(f"{name}: the map memory of {engine.kept_words:,} words can't keep {rows} rows of this map")
+    candidates = _candidates(network, engine, order, batch, rings)
+    possible = {name: kept for name, (kept, _) in candidates.items()}
+    capacity, unit = engine.kept_words * WORD, WORD * engine.row_words
+    for name, (_, rows) in maps.items():
+        if name not in possible:
+            raise PlanError(
+                f"{name}: kept_maps names a map that the engine does not store; it stores "
+                f"{', '.join(filter(None, possible))}"
+            )
+        if (refusal := candidates[name][1]) is not None:
+            raise PlanError(f"{name}: {refusal}; change its entry in kept_maps, or leave it out")
+        if possible[name].rows != rows:
+            raise PlanError(f"{name}: kept_maps gives it {rows} rows, but its layers keep {possible[name].rows}")
+    for name, (address, _) in maps.items():
         kept = possible[name]
-        if not 0 <= address <= engine.kept_words * WORD - kept.size or address % (WORD * engine.row_words):
-            raise PlanError(f"{name}: {address} must be an address in the map memory")
+        if not 0 <= address <= capacity - kept.size or address % unit:
+            raise PlanError(
+                f"{name}: its address in kept_maps must be a multiple of {unit} from 0 to {capacity - kept.size}, not "
+                f"{address}"
+            )
         end = address + kept.size
         for other, (begin, _) in maps.items():
             overlaps = begin < end and address < begin + possible[other].size
             if other != name and overlaps and possible[other].meets(kept):
-                raise PlanError(f"{name} and {other}: both can't be in the same words of the map memory")
+                raise PlanError(
+                    f"{name} and {other}: kept_maps gives both bytes {max(address, begin)} to "
+                    f"{min(end, begin + possible[other].size) - 1} of the map memory while both are in use; give one "
+                    "of them another address, or leave it out"
+                )

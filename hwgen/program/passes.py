@@ -106,7 +106,9 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
     """
     op, *fused = ops
     if type(op) not in _RULES:
-        raise ModelError(f"{op.name}: the engine has no {op.kind}; layers that it computes are {', '.join(kinds())}")
+        raise ModelError(
+            f"{op.name}: the engine can't compute {op.kind}; it computes {', '.join(kinds())}; use --template stream"
+        )
     for layer in ops:
         _check_bits(layer)
     _check_window(op)
@@ -215,13 +217,21 @@ def kinds() -> list[str]:
 def _check_window(op: Op) -> None:
     """Refuse a layer whose strides, kernel size or dilation exceed the engine's limits."""
     window = window_of(op)
-    if window.stride[1] not in STRIDES or window.stride[0] not in (window.stride[1], *range(1, MAX_TAPS + 1)):
+    if window.stride[0] not in (window.stride[1], *range(1, MAX_TAPS + 1)):
         raise ModelError(
-            f"{op.name}: the engine takes horizontal strides of 1 to {STRIDES[-1]}, not {window.stride[1]}; use "
+            f"{op.name}: the engine accepts vertical strides of 1 to {MAX_TAPS}, or the horizontal one, not "
+            f"{window.stride[0]}; use --template stream"
+        )
+    if window.stride[1] not in STRIDES:
+        raise ModelError(
+            f"{op.name}: the engine accepts horizontal strides of 1 to {STRIDES[-1]}, not {window.stride[1]}; use "
             "--template stream"
         )
     if max(*window.kernel, *window.dilation) > MAX_TAPS:
-        raise ModelError(f"{op.name}: the engine takes kernels and dilations of at most {MAX_TAPS}, not {window}")
+        raise ModelError(
+            f"{op.name}: the engine accepts kernels and dilations of at most {MAX_TAPS} per axis, not {window}; use "
+            "--template stream"
+        )
 
 
 def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -352,7 +362,10 @@ def _rule_and_parameters(op: Op, factors: Factors, offsets: np.ndarray) -> tuple
     """Return a pair: a layer's `StoredRange` and parameter words; ``offsets`` are subtracted from the biases."""
     bias, bounds = factors.bias - offsets, op.requantisation  # type: ignore[attr-defined]
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
-        raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
+        raise ModelError(
+            f"{op.name}: biases must fit 32 bits after the input's zero point is folded in, not reach "
+            f"{np.abs(bias).max():,}; use --template stream"
+        )
     rule = rule_of(op.output.type, factors.zero_point, bounds.low, bounds.high)
     return rule, parameter_words(bias, factors.significand, factors.shift)
 
@@ -412,7 +425,7 @@ def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
     down, right = op.blocks
     if right not in STRIDES:
         raise ModelError(
-            f"{op.name}: the engine takes blocks of 1 to {STRIDES[-1]} columns, not {right}; use --template stream"
+            f"{op.name}: the engine accepts blocks of 1 to {STRIDES[-1]} columns, not {right}; use --template stream"
         )
     weights = np.zeros((down, right, op.channels, op.channels, down, right), np.int64)
     for row, column, channel in np.ndindex(down, right, op.channels):

@@ -343,8 +343,8 @@ def best_tilings(
                 best[replace(table.tiling(index).divided(task.split), **own)] = costs.cost(index)
     if not best:
         raise PlanError(
-            f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "
-            f"{engine.weight_steps} must be more"
+            f"{task.name}: the engine's buffers hold no tile of this layer, with map_words {engine.map_words:,} and "
+            f"weight_steps {engine.weight_steps:,}; use an engine with more, or --template stream"
         )
     return [*best.items()]
 

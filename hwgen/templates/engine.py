@@ -233,7 +233,10 @@ class EngineTemplate(Template):
         template = replace(read, engine=replace(read.engine, device=board.family))
         order = in_order(network, template.engine, template.memory.beat_cycles, template.batch)
         choices, kept_maps = _choices(group, network, order), _kept_maps(group, template.engine)
-        return template.grouped(network, choices, kept_maps=kept_maps)
+        try:
+            return template.grouped(network, choices, kept_maps=kept_maps)
+        except PlanError as error:
+            raise PlanError(f"plan: {error}") from None
 
     def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
         """Return the timing (`MemoryTiming`) of off-chip memory: the plan's, or with another latency or bandwidth.

@@ -33,10 +33,10 @@ from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.weights import Weights
 from hwgen.network import ops
-from hwgen.network.float32 import as_integers
-from hwgen.network.maps import Requantisation
+from hwgen.network.float32 import as_integers, label_texts
 from hwgen.network.ops.join import Recoded
 from hwgen.network.shares import Shares, find_shares
+from hwgen.options import RUNTIME, called
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import Kind, Stage, beat_format, block_rams, channel_fields, output_beats, requantiser
 from hwgen.templates.work import BlockOrder, LayerWork, SelectOrder, TurnOrder, Unroll
@@ -126,8 +126,8 @@ class AddStage(StepStage[ops.Add]):
         op, integer_type, extra_bits = self.op, self.op.output.type, FRACTION - shares.fraction
         if extra_bits < 0:
             raise PlanError(
-                f"{op.name}: tables loaded at run time have {FRACTION} fraction bits, too few to add at scales "
-                f"{op.labels}"
+                f"{op.name}: tables loaded at run time have {FRACTION} fraction bits, too few for "
+                f"{label_texts(op.labels)}; leave out {called('weights')} {RUNTIME}"
             )
         return LoadedTableSumConfig(
             window=window,

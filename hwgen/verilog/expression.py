@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hwgen.errors import InternalError, ToolError
+from hwgen.errors import InternalError
 from hwgen.verilog.netlist import Multiplexer, cut, is_const, joined, value_of, width_of
-from hwgen.verilog.rtlil import Cell, Sig, WireBits
+from hwgen.verilog.rtlil import Cell, Sig, WireBits, unwritable
 
 #: Maximum length of a Verilog expression within another one, in characters. A longer expression becomes a wire.
 LONGEST = 80
@@ -228,7 +228,7 @@ class Expressions:
         if cell.kind in ("$shl", "$sshr", "$shift"):
             operator = "<<" if cell.kind == "$shl" else ">>>"
             return f"{self._signed(ports['A'], width)} {operator} {self.operand(ports['B']).within('<<')}"
-        raise ToolError(f"Verilog can't be written of {cell.kind[1:]} with signed operands")
+        raise unwritable(cell, f"{cell.kind[1:]} with signed operands", "compute with unsigned operands")
 
     def needs_room(self, cell: Cell) -> bool:
         """Return whether an operator is a shift of an operand wider than its result, which takes a wider wire."""
@@ -269,7 +269,7 @@ class Expressions:
             a, b = self.operand(ports["A"], width), self.operand(ports["B"], width)
             other = a.text if a.operator == "?" else a.within("?")
             return ExpressionText(f"{self.operand(ports['S']).within('?')} ? {b.within('?')} : {other}", "?")
-        raise ToolError(f"Verilog can't be written of {cell.kind}")
+        raise unwritable(cell, f"cells of type {cell.kind}", "build the circuit without them")
 
     def _binary(self, cell: Cell, width: int, alone: bool) -> ExpressionText | None:
         a, b = cell.ports["A"], cell.ports["B"]

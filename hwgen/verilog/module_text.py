@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from hwgen.errors import ToolError
-from hwgen.gateware.lookup import chosen_name
 from hwgen.gateware.names import reserved
 from hwgen.verilog.expression import Expressions, const, selected
 from hwgen.verilog.netlist import (
@@ -25,7 +23,7 @@ from hwgen.verilog.netlist import (
     value_of,
     width_of,
 )
-from hwgen.verilog.rtlil import Assign, Body, Cell, Sig, Switch, Wire
+from hwgen.verilog.rtlil import Assign, Body, Cell, Sig, Switch, Wire, unwritable
 
 #: Maximum length of a Verilog line that can be broken, in columns.
 COLUMNS = 116
@@ -578,8 +576,10 @@ class ModuleText:
             if not cell.parameters.get("CLK_ENABLE"):
                 continue
             if cell.parameters.get("TRANSPARENCY_MASK"):
-                raise ToolError(
-                    f"Verilog can't be written of {name}: a read would see what is written in the same cycle"
+                raise unwritable(
+                    cell,
+                    f"memory {name} with a read port that sees the word written in the same cycle",
+                    "leave out transparent_for, and forward the word in logic",
                 )
             key = cell.ports["CLK"], int(cell.parameters["CLK_POLARITY"])
             by_clock.setdefault(key, []).extend(

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from hwgen.errors import ToolError
-from hwgen.verilog.rtlil import Assign, Body, Cell, Design, Module, RtlilMemory, Sig, Switch, WireBits
+from hwgen.verilog.rtlil import Assign, Body, Cell, Design, Module, RtlilMemory, Sig, Switch, WireBits, unwritable
 
 #: Set of types of RTLIL operators whose low result bits depend only on the same low bits of their operands.
 MODULAR = {"$add", "$sub", "$mul", "$neg", "$not", "$and", "$or", "$xor", "$mux"}
@@ -259,7 +258,7 @@ class _Arrangement:
                 self.words[str(cell.parameters["MEMID"])] = _words(cell)
             elif not cell.kind.startswith("\\"):
                 if "Y" not in cell.ports:
-                    raise ToolError(f"Verilog can't be written of {cell.kind[1:]}")
+                    raise unwritable(cell, f"cells of type {cell.kind[1:]}", "build the circuit without them")
                 if cell.ports["Y"]:
                     self.operators[cell.ports["Y"][0].wire] = cell
         for process in self.module.processes:

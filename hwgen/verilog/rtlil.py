@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hwgen.errors import ToolError
+
 
 @dataclass(frozen=True, slots=True)
 class WireBits:
@@ -68,6 +70,12 @@ class Cell:
     parameters: dict[str, str | int]
     ports: dict[str, Sig] = field(default_factory=dict)
     source: str = ""
+
+
+def unwritable(cell: Cell, what: str, help: str) -> ToolError:
+    """Return (not raise) a `ToolError`: hwgen can't write a cell as Verilog; ``help`` says what to do instead."""
+    where = f"{cell.source}: " if cell.source else ""
+    return ToolError(f"{where}hwgen writes no Verilog for {what}; {help}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,7 @@ def test_plans_that_are_refused(digits):
     (told,) = document["groups"]
     told["side_by_side"] = [["conv3", "fc"]]
     with pytest.raises(
-        PlanError, match=r"conv3 and fc can't be side by side: some of them are computed frame by frame"
+        PlanError, match=r"conv3 and fc can't be computed side by side: fc computes all frames of the batch at once"
     ):
         plan.read(json.dumps(document), digits, BOARD)
     told["batch"] = 256

@@ -180,7 +180,7 @@ def refused() -> dict[str, Network]:
     edges = (INPUT,), ("first",)
     return {
         "greatest: the engine computes max with values of at most 8 bits": alone(greatest),
-        "sums: the engine's fixed-point unit adds up windows of wide maps without padding": Network(
+        "sums: the engine's fixed-point unit sums windows of maps of more than 8 bits only without padding": Network(
             name="padded", layers=(first, padded), edges=edges
         ),
         "many: the engine's fixed-point unit executes 127 instructions": alone(many),
@@ -196,7 +196,7 @@ def test_refusals(text):
 def test_engine_without_the_unit():
     with pytest.raises(ModelError, match=r"this engine does not have \(fixed_words\)"):
         schedule(residual(), replace(ENGINE, fixed_words=0, lookup_words=0))
-    with pytest.raises(ModelError, match="lookup_words of 645, not 0"):
+    with pytest.raises(ModelError, match="need 645 lookup words, and this engine has 0"):
         schedule(residual(), replace(ENGINE, lookup_words=0))
 
 

@@ -167,5 +167,5 @@ def test_an_addition_after_a_sum_of_two_maps() -> None:
 
 def test_other_engines_are_refused() -> None:
     network = alone(interpolation(Random(1)))
-    with pytest.raises(ModelError, match="op: sums in float32 need an engine with float_sums"):
+    with pytest.raises(ModelError, match="op: is a sum in float32, which this engine can't compute"):
         schedule(network, replace(ENGINE, float_sums=False))

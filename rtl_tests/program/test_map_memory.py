@@ -138,7 +138,10 @@ def test_maps_between_layers_are_kept_in_part():
     check(found)
 
 
-@pytest.mark.parametrize(("rows", "reason"), [(2, "must hold a box of"), (7, "must be tiles of"), (4, "rings of rows")])
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [(2, "expand 2 rows, but a box of its tiling reads 4"), (7, "multiple of the 2 rows"), (4, "rings of rows")],
+)
 def test_rings_that_are_refused(rows, reason):
     """Of too few rows for a box, of parts of a tile, and of too few rows for boxes and tiles to follow each other."""
     network, engine = bottleneck(np.random.default_rng(0), 12, (8, 64, 8)), with_memory(EngineConfig(), 5)
@@ -191,12 +194,15 @@ def test_choices_make_the_same_jobs():
 @pytest.mark.parametrize(
     ("addresses", "reason"),
     [
-        ({"conv0": (0, 12), "conv1": (8, 12)}, "conv0 and conv1: both can't be in the same words"),
-        ({"conv0": (4, 12)}, "conv0: 4 must be an address"),
-        ({"conv0": (1 << 20, 12)}, "must be an address"),
-        ({"conv0": (0, 13)}, "conv0: the map memory of 2,048 words can't keep 13 rows of this map"),
-        ({"conv3": (0, 12)}, "conv3: the map memory of 2,048 words can't keep 12 rows of this map"),
-        ({"other": (0, 12)}, "other: "),
+        ({"conv0": (0, 12), "conv1": (8, 12)}, "conv0 and conv1: kept_maps gives both bytes 8 to "),
+        ({"conv0": (4, 12)}, "conv0: its address in kept_maps must be a multiple of 16 from 0 to .*, not 4"),
+        ({"conv0": (1 << 20, 12)}, "its address in kept_maps must be a multiple"),
+        (
+            {"conv0": (0, 13)},
+            "conv0: kept_maps must give it from 1 to 12 rows, not 13; change its entry in kept_maps, or leave it out",
+        ),
+        ({"conv3": (0, 12)}, "conv3: the host reads or writes this map"),
+        ({"other": (0, 12)}, "other: kept_maps names a map that the engine does not store; it stores conv0, "),
     ],
 )
 def test_addresses_that_are_refused(addresses, reason):

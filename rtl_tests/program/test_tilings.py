@@ -54,7 +54,7 @@ def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
     compared = candidates(task, engine, Room.whole(engine))
     assume(len(compared.rows))
     tiling = compared.tiling(data.draw(st.integers(0, len(compared.rows) - 1)))
-    with left_out_if("buffers don't hold"):
+    with left_out_if("don't fit the engine's"):
         tiling_cost(task, engine, tiling)
     check(schedule(network, engine, double_buffered=data.draw(st.booleans()), tilings={task.name: tiling}))
 
@@ -66,7 +66,7 @@ def test_tilings_that_are_refused(change, message):
 
 
 def test_a_tiling_of_no_layer():
-    with pytest.raises(PlanError, match="a layer that is computed: conv; there is no 'cnov'"):
+    with pytest.raises(PlanError, match="tilings: 'cnov' is not a layer with a pass of its own; these have one: conv"):
         schedule(alone(conv()), SMALL, tilings={"cnov": TILING})
 
 
@@ -136,7 +136,9 @@ def test_a_box_of_a_channelwise_layer_has_the_blocks_of_all_its_folds():
         if map_words == 4:
             check(schedule(alone(layer), SMALL, **arguments))
         else:
-            with pytest.raises(PlanError, match="conv: the engine's buffers don't hold"):
+            with pytest.raises(
+                PlanError, match="conv: its boxes of 1 x 8 outputs don't fit the engine's map buffer of 3 words"
+            ):
                 schedule(alone(layer), SMALL, **arguments)
 
 
@@ -151,7 +153,7 @@ def test_any_tiling_may_be_given(network, data):
         task, *_ = tasks_of(network)
     tiling, double = data.draw(cut(task)), data.draw(st.booleans())
     room = Room(map_words=data.draw(st.integers(4, 256)), weight_steps=data.draw(st.integers(64, 512)))
-    with left_out_if("too large", "don't hold", "folds of a tiling"):
+    with left_out_if("tile must have at most", "too wide", "don't fit the engine's", "folds must be"):
         found = schedule(network, LARGER, double_buffered=double, tilings={task.name: tiling}, room=room)
     check(found)
 

@@ -18,7 +18,7 @@ from hwgen.verilog.emitted import engine_files
 pytestmark = [pytest.mark.long, needs_compiler]
 LEFT_OUT = (
     "buffers hold no tile",
-    "too few to add",
+    "too few for inputs",
     "no factor",
     "can't round",
     "so near a tie",

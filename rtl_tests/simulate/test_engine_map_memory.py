@@ -27,7 +27,7 @@ pytestmark = [
 ]
 LEFT_OUT = (
     "buffers hold no tile",
-    "too few to add",
+    "too few for inputs",
     "no factor",
     "can't round",
     "so near a tie",

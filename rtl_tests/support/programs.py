@@ -105,7 +105,14 @@ def timings() -> st.SearchStrategy[MemoryTiming]:
 
 
 #: Refusals of random layers: small buffers or tables, and roundings that no factor gives.
-REFUSALS = ("buffers hold no tile", "no tables of", "too few to add", "no factor", "can't round", "so near a tie")
+REFUSALS = (
+    "buffers hold no tile",
+    "no lookup tables with",
+    "too few for inputs",
+    "no factor",
+    "can't round",
+    "so near a tie",
+)
 REFUSALS += ("products of two maps", "needs the unit for layers in fixed point")
 
 KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add", "move"]

@@ -593,7 +593,10 @@ def outputs_of(make) -> wiring.Component:
 
 def test_signed_division():
     """Amaranth rounds down, Verilog towards zero."""
-    with pytest.raises(ToolError, match="Verilog can't be written of divfloor with signed operands"):
+    with pytest.raises(
+        ToolError,
+        match=r"test_verilog\.py:\d+: hwgen writes no Verilog for divfloor with signed operands; compute with unsigned",
+    ):
         convert(outputs_of(lambda m, this: m.d.comb.__iadd__(this.y.eq(this.a // this.b))), "top")
 
 
@@ -605,7 +608,7 @@ def test_transparent_memory():
         m.d.comb += [write.addr.eq(this.a), write.data.eq(this.b), write.en.eq(1), read.addr.eq(this.b)]
         m.d.comb += this.y.eq(read.data)
 
-    with pytest.raises(ToolError, match="a read would see what is written in the same cycle"):
+    with pytest.raises(ToolError, match=r"memory \w+ with a read port that sees the word written in the same cycle"):
         convert(outputs_of(make), "top")
 
 
@@ -620,7 +623,7 @@ def with_asynchronous_reset(m, this):
     [(with_asynchronous_reset, "adff"), (lambda m, this: m.d.sync.__iadd__(Assert(this.a[0])), "check")],
 )
 def test_other_cells(make, kind):
-    with pytest.raises(ToolError, match=f"Verilog can't be written of {kind}$"):
+    with pytest.raises(ToolError, match=f"hwgen writes no Verilog for cells of type {kind}; build"):
         convert(outputs_of(make), "top")
 
 

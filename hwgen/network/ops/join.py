@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_linear
+from hwgen.network.float32 import Label, label_texts, qlinear_add, qlinear_mul, quantize_linear
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops.op import Op, with_clipped_ends
 
@@ -189,10 +189,11 @@ class Add(LabelledJoin):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.inputs) != 2 or len({side.shape for side in (*self.inputs, self.output)}) != 1:
-            raise ConfigError(f"{self.name}: two maps of the output's shape must be added, not {self.inputs}")
+            maps = " and ".join(map(str, self.inputs))
+            raise ConfigError(f"{self.name}: two maps of the output's shape, {self.output}, must be added, not {maps}")
         with np.errstate(all="ignore"):
             if not np.isfinite(self._reals).all():
-                raise ConfigError(f"{self.name}: sums must be finite in float32, not with {self.labels}")
+                raise ConfigError(f"{self.name}: sums exceed float32's range, with {label_texts(self.labels)}")
 
     @property
     def values(self) -> tuple[np.ndarray, np.ndarray]:
@@ -285,11 +286,12 @@ class Sum(LabelledJoin):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.inputs) < 2 or len({side.shape for side in (*self.inputs, self.output)}) != 1:
-            raise ConfigError(f"{self.name}: maps of the output's shape must be added, not {self.inputs}")
+            maps = " and ".join(map(str, self.inputs))
+            raise ConfigError(f"{self.name}: maps of the output's shape, {self.output}, must be added, not {maps}")
         with np.errstate(all="ignore"):
             ends = sum(np.abs(terms).max(initial=0) for terms in self.terms) / np.float32(self.labels[-1].scale)
             if not np.isfinite(np.float32(ends)):
-                raise ConfigError(f"{self.name}: sums must be finite in float32, not with {self.labels}")
+                raise ConfigError(f"{self.name}: sums exceed float32's range, with {label_texts(self.labels)}")
 
     @property
     def terms(self) -> tuple[np.ndarray, ...]:
@@ -338,7 +340,7 @@ class Mul(LabelledJoin):
             raise ConfigError(f"{self.name}: two maps of the output's channels must be multiplied, not {self.inputs}")
         with np.errstate(all="ignore"):
             if not np.isfinite(qlinear_mul(np.array(self.reach), *self.labels)).all():
-                raise ConfigError(f"{self.name}: products must be finite in float32, not with {self.labels}")
+                raise ConfigError(f"{self.name}: products exceed float32's range, with {label_texts(self.labels)}")
 
     @property
     def spread(self) -> int:  # type: ignore[override]
