@@ -36,7 +36,7 @@ except ImportError:  # not on Windows, where several processes can compute the s
     fcntl = None
 
 LIMIT = 4 << 30
-"""Maximum size of the whole cache in bytes; the environment variable ``HWGEN_CACHE_LIMIT`` overrides it, in MB."""
+"""Maximum size of the whole cache in bytes; the environment variable ``HWGEN_CACHE_LIMIT`` overrides it, in MiB."""
 GRACE = 600.0
 """Seconds after a cache entry's last use during which it is not dropped, because a process may be about to read it."""
 STALE = 86400.0
@@ -61,18 +61,18 @@ def folder() -> Path:
 
 
 def limit() -> int:
-    """Return the maximum size of the whole cache in bytes: ``$HWGEN_CACHE_LIMIT`` (in MB), or `LIMIT`.
+    """Return the maximum size of the whole cache in bytes: ``$HWGEN_CACHE_LIMIT`` (in MiB), or `LIMIT`.
 
     Raises
     ------
     ToolError
-        If the variable is set to anything but a number of MB.
+        If the variable is set to anything but a number of MiB.
     """
     configured = os.environ.get("HWGEN_CACHE_LIMIT", "").strip()
     if not configured:
         return LIMIT
     if not re.fullmatch(r"[0-9]{1,12}", configured):
-        raise ToolError(f"HWGEN_CACHE_LIMIT must be a number of MB, as in 2000, not {configured!r}")
+        raise ToolError(f"HWGEN_CACHE_LIMIT must be a number of MiB, as in 2000, not {configured!r}")
     return int(configured) << 20
 
 

@@ -256,7 +256,7 @@ class GoldenModel:
                 shown = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
                 raise InputError(f"map {index} must be an array of integers, not {shown}")
             if values.shape != (count, *wanted.shape):
-                raise InputError(f"map {index} must be of shape {(count, *wanted.shape)}, not {values.shape}")
+                raise InputError(f"map {index} must have shape {(count, *wanted.shape)}, not {values.shape}")
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -54,7 +54,11 @@ class Transfer:
 
     def __post_init__(self) -> None:
         if min(self.call, self.jump, self.word) < 0 or not self.call + self.jump + self.word:
-            raise ConfigError("costs of a call, a jump and a word must not be negative, and not all be zero")
+            raise ConfigError(
+                f"costs of a call, a jump and a word must be 0 or more, and one more than 0, not {self.call}, "
+                f"{self.jump} and "
+                f"{self.word}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,10 @@ class Lattice:
         for dim in DIMS:
             size, start = self.problem.size(dim), self.base[dim]
             if size % start:
-                raise ConfigError(f"{self.problem.name}: {dim}={size} must be a multiple of the datapath's {start}")
+                raise ConfigError(
+                    f"{self.problem.name}: {dim}={size} must be a multiple of the {start} that the core computes at "
+                    "once"
+                )
             factors = {*divisors(size // start)}
             if self.ragged and dim in RAGGED:
                 factors.update(distinct(size // start))

@@ -102,9 +102,9 @@ class Problem:
     def __post_init__(self) -> None:
         sizes = (*(self.size(dim) for dim in DIMS), self.width, self.height, *self.stride, self.groups)
         if min(sizes) < 1:
-            raise ConfigError(f"{self.name}: sizes, strides and groups must be positive")
+            raise ConfigError(f"{self.name}: sizes, strides and groups must be positive, not {min(sizes)}")
         if min(self.pad) < 0:
-            raise ConfigError(f"{self.name}: padding must not be negative")
+            raise ConfigError(f"{self.name}: padding must not be negative, as in {self.pad}")
 
     def size(self, dim: str) -> int:
         """Return the number of iterations of the loop over dimension ``dim``."""
@@ -230,17 +230,22 @@ class Problem:
         groups = options.get("g", (1, 1))[0]
         if min(rows, columns, channels, outputs, groups, *kernel, *stride) < 1:
             raise InputError(f"layer {text!r}: sizes must be positive, not 0")
-        if max(rows, columns) > MAX_PIXELS or max(channels, outputs) > MAX_CHANNELS:
+        if (side := max(rows, columns)) > MAX_PIXELS:
+            raise InputError(f"layer {text!r}: rows and columns must be at most {MAX_PIXELS:,}, not {side:,}")
+        if (most := max(channels, outputs)) > MAX_CHANNELS:
+            raise InputError(f"layer {text!r}: channels must be at most {MAX_CHANNELS:,}, not {most:,}")
+        if (side := max(*kernel, *stride)) > MAX_PIXELS:
+            raise InputError(f"layer {text!r}: kernel and stride must be at most {MAX_PIXELS:,}, not {side:,}")
+        pads = options.get("p", (0, 0))
+        if any(p >= k for p, k in zip(pads, kernel, strict=True)):
             raise InputError(
-                f"layer {text!r}: maps must have at most {MAX_PIXELS:,} rows and columns, "
-                f"and at most {MAX_CHANNELS:,} channels"
+                f"layer {text!r}: padding must be smaller than the {kernel[0]}x{kernel[1]} window, not "
+                f"{pads[0]}x{pads[1]}"
             )
-        if max(*kernel, *stride) > MAX_PIXELS:
-            raise InputError(f"layer {text!r}: kernel and stride must be at most {MAX_PIXELS:,}")
-        if any(p >= k for p, k in zip(options.get("p", (0, 0)), kernel, strict=True)):
-            raise InputError(f"layer {text!r}: padding must be smaller than the {kernel[0]}x{kernel[1]} window")
         if channels % groups or outputs % groups:
-            raise InputError(f"layer {text!r}: channels must be multiples of the {groups} groups")
+            raise InputError(
+                f"layer {text!r}: channels must be multiples of the {groups} groups, not {channels} and {outputs}"
+            )
         sizes, pad = _windows((rows, columns), kernel, stride, options.get("p"))
         if min(sizes) < 1:
             raise InputError(f"layer {text!r}: the {kernel[0]}x{kernel[1]} window does not fit into the map")

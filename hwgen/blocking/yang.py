@@ -279,7 +279,10 @@ def multicore(blocking: PricedBlocking, cores: int, shared: str) -> dict[str, fl
     problem = blocking.nest.problem
     num_blocks = problem.K if shared == "input" else problem.X * problem.Y
     if shared not in ("input", "weights") or cores < 1 or num_blocks % cores:
-        raise PlanError(f"{problem.name}: {cores} cores can't share {shared} and part {num_blocks} blocks evenly")
+        raise PlanError(
+            f"{problem.name}: {cores} cores can't share {shared} and divide {num_blocks} blocks evenly; cores must "
+            f"divide {num_blocks}"
+        )
     whole = energy.access(blocking.on_chip + blocking.whole_array_bytes, max(WIDTHS.values()))
     result: dict[str, float] = dict.fromkeys(("private", *OPERANDS, "shuffle", "home", "dram"), 0.0)
     for operand in OPERANDS:

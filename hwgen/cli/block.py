@@ -101,18 +101,20 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(f"--levels must be {LEVELS[0]} to {LEVELS[-1]}, not {arguments.levels}")
     for option in ("levels", "blocking", "core", "ragged"):
         if getattr(arguments, option) not in (None, False) and arguments.memory is None:
-            raise InputError(f"--{option} needs --memory")
+            raise InputError(f"--{option} needs --memory, such as --memory 32KB,8MB")
     for option in ("homed", "common", "cores"):
         if getattr(arguments, option) and arguments.levels is None:
-            raise InputError(f"--{option} needs --levels")
+            raise InputError(f"--{option} needs --levels, the number of memories to design: --levels {LEVELS[-1]}")
     if arguments.bits is not None and arguments.board is None:
         raise InputError("--bits needs --board: words have 16 bits with --memory, and a paper states its own width")
     if arguments.common and arguments.homed:
         raise InputError("--homed designs memories for each layer, --common one set for all: leave one of them out")
     if arguments.ragged and (arguments.common or arguments.blocking is not None):
         raise InputError("--ragged searches each layer separately: leave --common and --blocking out")
-    if arguments.cores is not None and (arguments.cores < 1 or arguments.common):
-        raise InputError(f"--cores must be at least 1 and can't be combined with --common, not {arguments.cores}")
+    if arguments.cores is not None and arguments.cores < 1:
+        raise InputError(f"--cores must be at least 1, not {arguments.cores}")
+    if arguments.cores is not None and arguments.common:
+        raise InputError("--cores can't be combined with --common: leave one of them out")
     if arguments.blocking is not None and arguments.levels is not None:
         raise InputError("--blocking is evaluated for given memories: leave --levels out")
     if not arguments.layer and arguments.paper is None:
@@ -140,7 +142,7 @@ def sizes(text: str) -> list[int]:
             raise InputError(f"memory size {part.strip()!r} must be a whole number of bytes, at least 1")
         memory_bytes.append(int(size))
     if memory_bytes != sorted(set(memory_bytes)):
-        raise InputError(f"--memory {text} must list the sizes in ascending order")
+        raise InputError(f"--memory {text} must list the sizes in ascending order, each once")
     return memory_bytes
 
 

@@ -254,16 +254,18 @@ def _check_writable(path: str) -> None:
         raise InputError("output '' can't be written: give the name of a file")
     folder = Path(os.path.realpath(path) if os.path.islink(path) else path).parent
     if os.path.islink(os.path.realpath(path)):
-        raise InputError(f"output {path} can't be written: it is a symbolic link that refers to itself")
+        raise InputError(
+            f"output {path} can't be written: it is a symbolic link that refers to itself; give another path"
+        )
     if Path(path).is_dir():
-        raise InputError(f"output {path} can't be written: it is a folder")
+        raise InputError(f"output {path} can't be written: it is a folder; give a file in it")
     special = os.path.abspath(path).startswith(("/dev/", "/proc/"))  # /dev/stdout can lead to a plain file
     if os.path.exists(path) and (special or not os.path.isfile(path)):
         raise InputError(f"output {path} can't be written: it is not a regular file; give another path")
     if not folder.is_dir():
         raise InputError(f"output {path} can't be written: folder {folder} does not exist; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"output {path} can't be written: no permission to write in {folder}")
+        raise InputError(f"output {path} can't be written: no permission to write in {folder}; give another path")
 
 
 def _is_same_file(one: str, other: str) -> bool:

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.only is not None:
         chosen_kinds = arguments.only.split(",")
         if unknown := [kind for kind in chosen_kinds if kind not in kinds]:
-            raise InputError(f"--only must be of {', '.join(kinds)}, not {unknown[0]!r}")
+            raise InputError(f"--only must list some of {', '.join(kinds)}, not {unknown[0]!r}")
         pairs = discharge.selected(pairs, chosen_kinds)
     if not pairs:
         raise InputError(f"folder {folder} has nothing to prove, its *.proofs.json are empty: build the design again")

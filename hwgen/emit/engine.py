@@ -280,8 +280,12 @@ def read(directory: str | Path) -> EngineVerilog:
         board=document.entries("board").exact(Board),
         verilog={name: _read_file(folder, _file_name(verilog, name), verilog.text(name)) for name in verilog.values},
     )
-    if document.text("digest") != digest(circuit.engine) or f"{ENGINE}.v" not in circuit.verilog:
-        raise InputError(f"{path}: has been changed: it is not of the engine that it describes; build it again")
+    if (text := document.text("digest")) != digest(circuit.engine):
+        raise InputError(
+            f"{path}: has been changed: its digest is {text}, but its engine's {digest(circuit.engine)}; build it again"
+        )
+    if f"{ENGINE}.v" not in circuit.verilog:
+        raise InputError(f"{path}: has been changed: it does not list {ENGINE}.v; build it again")
     return circuit
 
 

@@ -213,7 +213,7 @@ def read(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
         If the contents are not a weights file, are cut off, or were changed.
     """
     if not content.startswith(MAGIC) or len(content) < _HEAD:
-        raise InputError(f"{name} is not a weights file: 'hwgen weights' writes one")
+        raise InputError(f"{name} is not a weights file: give one that 'hwgen weights' wrote")
     size, check = unpack_from("<II", content, len(MAGIC))
     text, load = content[_HEAD : _HEAD + size], content[_HEAD + size :]
     if len(text) < size:

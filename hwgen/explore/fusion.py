@@ -216,6 +216,8 @@ def check_groups(layers: Layers, groups: Sequence[Span]) -> None:
     linked = Linked.of(layers)
     edges, count = [0, *(end for _, end in groups)], len(linked.layers)
     if edges[-1] != count or any(a >= b for a, b in pairwise(edges)) or [a for a, _ in groups] != edges[:-1]:
-        raise InputError(f"groups must hold each of {count} layers once and in order, not {list(groups)}")
+        raise InputError(
+            f"groups must hold each of {count} layers once and in order, as (begin, end) pairs, not {list(groups)}"
+        )
     if wrong := [end for end in edges if end not in linked.boundaries]:
         raise InputError(f"groups must end where one map crosses, not after {linked.layers[wrong[0] - 1].name}")

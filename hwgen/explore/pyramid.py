@@ -165,7 +165,8 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
         counted, needed = (
             below * kept.width + right * advance for below, right in zip(rows[index], columns[index], strict=True)
         )
-        # In the papers' count the ends of the map don't matter. If a fork keeps more, the map's size is the limit.
+        # ``counted`` is the papers' count: the overlap of windows, even beyond the ends of a small map. ``needed`` is
+        # larger for a fork, whose slowest reader lags; no more than the map is then stored.
         band = min(needed, whole) if all(pace[index] for pace in paces) else whole
         total += kept.channels * max(counted, band)
         words[index + 1] = total

@@ -74,9 +74,9 @@ class Sweep:
     def __post_init__(self) -> None:
         check_names(self.options)
         if unknown := [name for name in self.front if name not in GOALS]:
-            raise InputError(f"front must be of some of {', '.join(GOALS)}, not of {' and '.join(unknown)}")
+            raise InputError(f"front must list some of {', '.join(GOALS)}, not {' and '.join(unknown)}")
         if not self.front or len(set(self.front)) < len(self.front):
-            raise InputError("front must name one figure or more, each once")
+            raise InputError(f"front must name one or more figures, each once, not {', '.join(self.front) or 'none'}")
         for name_of_values, values in {"networks": self.networks, "boards": self.boards, **self.options}.items():
             if not values:
                 raise InputError(f"{name_of_values} of a sweep must be one or more, not none")

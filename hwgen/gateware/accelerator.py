@@ -92,7 +92,7 @@ class AcceleratorConfig:
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise ConfigError("layers must be at least one, not ()")
+            raise ConfigError("layers must have at least one layer, not none")
         if not self.sources:
             object.__setattr__(self, "sources", tuple((index - 1,) for index in range(len(self.layers))))
         if not self.outputs:

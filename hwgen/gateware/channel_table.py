@@ -46,10 +46,13 @@ class ChannelTableConfig(ValueTables):
 
     def __post_init__(self) -> None:
         if not self.window.in_turn or len(self.window.inputs) != 1:
-            raise ConfigError(f"window must take one input, not {self.window!r}")
+            raise ConfigError(f"window must accept one input, not {len(self.window.inputs)}, and have in_turn set")
         beat = self.window.input
         if len(self.tables) != beat.channels << beat.bits:
-            raise ConfigError(f"tables must have {1 << beat.bits} entries for each of {beat.channels} channels")
+            raise ConfigError(
+                f"tables must have {beat.channels << beat.bits} entries, {1 << beat.bits} for each of "
+                f"{beat.channels} channels, not {len(self.tables)}"
+            )
         if self.tables_in not in (None, "lut", "block"):
             raise ConfigError(f"tables_in must be 'lut', 'block' or None, not {self.tables_in!r}")
 

@@ -50,8 +50,9 @@ class FloatJoinConfig(Weightless):
         inputs = self.window.inputs
         if len(inputs) < 2 or self.window.in_turn or self.window.spread:
             raise ConfigError(f"window must take several inputs at once, not {self.window!r}")
-        if [len(table) for table in self.tables] != [1 << beat.bits for beat in inputs]:
-            raise ConfigError("tables must have an entry for each value of their input")
+        sizes, wanted = [len(table) for table in self.tables], [1 << beat.bits for beat in inputs]
+        if sizes != wanted:
+            raise ConfigError(f"tables must have an entry for each value of their input, {wanted}, not {sizes}")
 
     @cached_property
     def _addends(self) -> tuple[tuple[int, int], ...]:

@@ -54,13 +54,15 @@ class WeightedSumConfig(Weightless):
     def __post_init__(self) -> None:
         window = self.window
         if not window.is_linear:
-            raise ConfigError("window must have pairs of rows or columns")
+            raise ConfigError(f"window must have row_phases or column_phases to interpolate, not {window!r}")
         for name, weights, phases, parts in (
             ("row_weights", self.row_weights, window.row_phases, self.axis_parts[0]),
             ("column_weights", self.column_weights, window.column_phases, self.axis_parts[1]),
         ):
-            if len(weights) != max(phases) + 1 or min(weights) < 0 or max(weights) > parts:
-                raise ConfigError(f"{name} must be from 0 to {parts}, one for each of {max(phases) + 1} phases")
+            if len(weights) != max(phases) + 1:
+                raise ConfigError(f"{name} must have one weight per phase ({max(phases) + 1}), not {len(weights)}")
+            if min(weights) < 0 or max(weights) > parts:
+                raise ConfigError(f"{name} must be from 0 to {parts}, not {min(weights)} to {max(weights)}")
 
     @cached_property
     def digits(self) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -100,12 +102,15 @@ class WeightedSumConfig(Weightless):
     def resources(self) -> Resources:
         one, cost = Cost(self.device), Cost(self.device, ff=self.latency)
         bits = self.window.input.bits + (not self.window.input.signed)
+        # Rows are interpolated in both columns of a window, and then the two results between the columns: the first
+        # value times ``axis_parts`` (a shifted copy per signed digit) plus the difference times the weight (a shifted
+        # copy per bit of the weight).
         for axis, copies in ((0, 2), (1, 1)):
             terms = [range(place, bits + place) for place, _ in self.digits[axis]]
             terms += [range(place, bits + 1 + place) for place in range(_bits(self.weight_tables()[axis]))]
             part = Cost(self.device)
-            part.registers(bits + 1)
-            part.ff += bits
+            part.registers(bits + 1)  # the difference of two values
+            part.ff += bits  # the first value, delayed like the difference
             add_tree_cost(part, terms)
             one.add(part, copies)
             bits += self.axis_parts[axis].bit_length()
@@ -142,7 +147,9 @@ class FloatWeightedSumConfig(WeightedSumConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.terms) != 1 << self.window.input.bits:
-            raise ConfigError(f"terms must be one for each of {1 << self.window.input.bits} values")
+            raise ConfigError(
+                f"terms must have one entry per value ({1 << self.window.input.bits}), not {len(self.terms)}"
+            )
         if any(parts & (parts - 1) for parts in self.axis_parts):
             raise ConfigError(f"axis_parts must be powers of two, not {self.axis_parts!r}")
 

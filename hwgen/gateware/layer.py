@@ -228,8 +228,9 @@ class LayerConfig(HasWindow):
         for regroup, is_first in zip(self._converters, self.converts_first, strict=False):
             if is_first and not regroup.widens:
                 raise ConfigError(
-                    f"{self.name}: converts_first must be false for a reader of {regroup.output.lanes} channels per "
-                    f"beat, as its pixels have as many beats as the {len(regroup.counts)} that the layer sends, or more"
+                    f"{self.name}: converts_first must be false, not true, for a reader of {regroup.output.lanes} "
+                    "channels "
+                    f"per beat, which needs at least as many beats per pixel as the layer's {len(regroup.counts)}"
                 )
         for depth, claims in zip(self.fifo_depths, self.claims, strict=True):
             if depth < max(claims):

@@ -67,8 +67,10 @@ class LineBufferConfig(WindowParameters):
         smallest, largest = self.input.value_range
         if not smallest <= self.pad_value <= largest:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
-        if self.inside and (self.taps != kernel_taps or not self.padded):
-            raise ConfigError("inside must be False without padding, and where a step has not all taps of the kernel")
+        if self.inside and not self.padded:
+            raise ConfigError("inside must be False, not True, without padding")
+        if self.inside and self.taps != kernel_taps:
+            raise ConfigError(f"inside must be False, not True, if a step has {self.taps} of {kernel_taps} taps")
         self.memories.check_ram("memory_in", self.memory_in, self.banks.depth)
 
     @property

@@ -61,7 +61,10 @@ class MultiplyConfig(ConvolutionParts):
                 )
             )
         if self.bias and not self.kinds.whole:
-            raise ConfigError("bias must be empty where a window takes several steps, or slices do one MAC each")
+            raise ConfigError(
+                f"bias must be empty, not {len(self.bias)} values, unless one step computes a whole window and a slice "
+                "does two MACs"
+            )
         if len(self.bias) not in (0, self.outputs):
             raise ConfigError(f"bias must have one entry for each of {self.outputs} outputs, not {len(self.bias)}")
 
@@ -86,7 +89,7 @@ class MultiplyConfig(ConvolutionParts):
 
     def _check_weights(self) -> None:
         if len(self.weights) != self.window_products:
-            raise ConfigError(f"weights must be {self.window_products} integers, not {len(self.weights)}")
+            raise ConfigError(f"weights must have {self.window_products} integers, not {len(self.weights)}")
         limit = 1 << (self.weight_bits - 1)
         smallest, largest = self.weights.extremes
         if not (-limit <= smallest and largest < limit):
@@ -96,7 +99,7 @@ class MultiplyConfig(ConvolutionParts):
         elif self.weights_in not in (None, "lut", "block"):
             raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
         if self.weights_joined and not self.weights_in_blocks:
-            raise ConfigError("weights_joined must be False where weights lie in LUTs")
+            raise ConfigError("weights_joined must be False, not True, if the weights are in LUTs")
 
     def _locate_weight(self, weight: int) -> str:
         """Return a text with output channel, input channel and tap of the first weight equal to ``weight``."""

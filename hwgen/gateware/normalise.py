@@ -108,9 +108,11 @@ class NormaliseConfig(Weightless):
         if len(self.first) != self._distance(lowest, highest) + 1:
             raise ConfigError(f"first must have {self._distance(lowest, highest) + 1} entries, not {len(self.first)}")
         if len(self.factors) << self.shift < 1 << self.window.scale_bits:
-            raise ConfigError(f"factors must be for scales of {self.window.scale_bits} bits, not {len(self.factors)}")
+            raise ConfigError(
+                f"factors must have one entry per scale of {self.window.scale_bits} bits, not {len(self.factors)}"
+            )
         if len(self.falls) != len(self.kinds):
-            raise ConfigError(f"kinds must be one for each of {len(self.falls)} falls, not {len(self.kinds)}")
+            raise ConfigError(f"kinds must have one entry per fall ({len(self.falls)}), not {len(self.kinds)}")
         if not self.ripples or self.ripples[0] or any(ripple & 1 for ripple in self.ripples):
             raise ConfigError(f"ripples must begin with 0, and none may be at its fall itself, not {self.ripples!r}")
 

@@ -70,13 +70,13 @@ class ResampleConfig(OneMapConfig):
             ("source_columns", self.source_columns, source.width),
         ):
             if not indices or min(indices) < 0 or max(indices) >= size:
-                raise ConfigError(f"{name} must be indices from 0 to {size - 1}")
+                raise ConfigError(f"{name} must have one or more indices from 0 to {size - 1}, not {indices!r}")
         for name, phases, indices in (
             ("row_phases", self.row_phases, self.source_rows),
             ("column_phases", self.column_phases, self.source_columns),
         ):
-            if len(phases) != len(indices) * self.is_linear:
-                raise ConfigError(f"{name} must have a number for each of {len(indices)} indices, only with pairs")
+            if (count := len(indices) * self.is_linear) != len(phases):
+                raise ConfigError(f"{name} must have {count} numbers for {len(indices)} indices, not {len(phases)}")
 
     @property
     def is_linear(self) -> bool:
@@ -347,9 +347,9 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         return slot
 
     def _elaborate_flow(self, m: Module, row_ends: Value, growth: data.View) -> Signal:
-        """Count stored and free rows, to start output rows and accept beats; return the signal that counts a row.
+        """Count stored and free rows, which start output rows and accept beats; return the signal ``row_written``.
 
-        The caller drives this signal high when an input row is complete.
+        The caller must drive it high in the cycle that completes an input row.
         """
         config = self.config
         written = Signal(name="row_written")

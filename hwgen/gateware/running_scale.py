@@ -65,8 +65,10 @@ class RunningScaleConfig(OneMapConfig):
     def __post_init__(self) -> None:
         if self.input.lanes != 1:
             raise ConfigError(f"input must have one channel per beat, not {self.input.lanes!r}")
-        if len(self.terms) != 1 << self.input.bits or min(self.terms) < 0:
-            raise ConfigError(f"terms must be {1 << self.input.bits} integers of at least 0, one for each value")
+        if len(self.terms) != 1 << self.input.bits:
+            raise ConfigError(f"terms must have one entry per value ({1 << self.input.bits}), not {len(self.terms)}")
+        if min(self.terms) < 0:
+            raise ConfigError(f"terms must be 0 or more, not {min(self.terms)}")
         if self.size < 1 or self.size % 2 == 0:
             raise ConfigError(f"size must be odd and positive, not {self.size!r}")
         if not 0 <= self.lowest <= self.start <= self.highest:

@@ -50,7 +50,7 @@ class SelectConfig(OneMapConfig):
 
     def __post_init__(self) -> None:
         if not self.index or not all(0 <= channel < self.input.channels for channel in self.index):
-            raise ConfigError(f"index must be of channels 0 to {self.input.channels - 1}, not {self.index!r}")
+            raise ConfigError(f"index must list channels from 0 to {self.input.channels - 1}, not {self.index!r}")
         if not 1 <= self.lanes <= len(self.index):
             raise ConfigError(f"lanes must be 1 to the {len(self.index)} channels of the output, not {self.lanes!r}")
 

@@ -166,7 +166,7 @@ class Order:
         for name in ("rows", "columns"):
             spans = getattr(self, name)
             if not spans or not all(0 <= begin < end for begin, end in spans):
-                raise ConfigError(f"{name} must be spans of at least one pixel of the map, not {spans!r}")
+                raise ConfigError(f"{name} must be one or more spans (begin, end) of at least one pixel, not {spans!r}")
         if self.grids and len(self.grids) != len(self.columns):
             raise ConfigError(f"grids must be as many as the {len(self.columns)} spans of columns, not {self.grids!r}")
 

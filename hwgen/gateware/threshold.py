@@ -71,12 +71,15 @@ class ThresholdConfig(OnDevice):
     def __post_init__(self) -> None:
         of_what = "channel" if self.by_channel else "count"
         rows = sum(map(len, self.beats)) if self.by_channel else max(len(self.counts), 1)
-        if len(self.thresholds) != rows or len(set(map(len, self.thresholds))) != 1:
-            raise ConfigError(f"thresholds must be a row for each {of_what}, all of the same length")
+        if len(self.thresholds) != rows:
+            raise ConfigError(f"thresholds must have a row per {of_what} ({rows}), not {len(self.thresholds)}")
+        if len(lengths := set(map(len, self.thresholds))) != 1:
+            raise ConfigError(f"thresholds must have rows of one length, not of {sorted(lengths)}")
         if self.by_channel and self.counts:
             raise ConfigError(f"counts must be empty where each channel has thresholds, not {self.counts!r}")
         if any(list(row) != sorted(row) for row in self.thresholds):
-            raise ConfigError("thresholds must rise")
+            row = next(row for row in self.thresholds if list(row) != sorted(row))
+            raise ConfigError(f"thresholds of a row must ascend, not be {', '.join(map(str, row[:8]))}")
         if any(not 0 <= count < 1 << self.count_bits for count in self.counts):
             raise ConfigError(f"counts must fit {self.count_bits} bits, not {self.counts!r}")
         lowest = -(1 << (self.bits - 1)) if self.signed else 0

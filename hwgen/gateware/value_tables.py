@@ -44,7 +44,10 @@ class ValueTables(Weightless):
         """
         for beat, table in zip(self.window.inputs, self.tables, strict=True):
             if not table and beat.shape != self.result:
-                raise ConfigError(f"tables must be given for inputs of other types than {self.result}, as {beat.shape}")
+                raise ConfigError(
+                    f"tables must have entries for an input of type {beat.shape}, because the result is {self.result}; "
+                    "the table is empty"
+                )
             if table and len(table) != 1 << beat.bits:
                 raise ConfigError(f"tables must have an entry for each of {1 << beat.bits} values, not {len(table)}")
 
@@ -76,7 +79,10 @@ class PairTables(ValueTables):
         inputs = self.window.inputs
         if len(inputs) != 2 or self.window.in_turn or max(beat.bits for beat in inputs) > MAX_BITS:
             raise ConfigError(f"window must take two inputs of at most {MAX_BITS} bits at once, not {self.window!r}")
-        if [len(table) for table in self.tables] != [1 << beat.bits for beat in inputs]:
-            raise ConfigError("tables must have an entry for each value of their input")
+        sizes, wanted = [len(table) for table in self.tables], [1 << beat.bits for beat in inputs]
+        if sizes != wanted:
+            raise ConfigError(f"tables must have an entry for each value of their input, {wanted}, not {sizes}")
         if len(self.rounding) != 1 << MAX_BITS or not all(0 <= entry <= 1 << fraction for entry in self.rounding):
-            raise ConfigError(f"rounding must be {1 << MAX_BITS} fractions from 0 to a whole, not {self.rounding!r}")
+            raise ConfigError(
+                f"rounding must have {1 << MAX_BITS} entries from 0 to {1 << fraction}, not {self.rounding!r}"
+            )

@@ -145,9 +145,7 @@ def check_frames(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
     sources = by_input(frames)
     if len(sources) != len(network.inputs):
         names = ", ".join(network.input_names)
-        raise InputError(
-            f"{network.name}: frames must be of {len(network.inputs)} inputs ({names}), not {len(sources)}"
-        )
+        raise InputError(f"{network.name}: frames must have {len(network.inputs)} inputs ({names}), not {len(sources)}")
     for edge, expected, values in zip(network.inputs, network.input_maps, sources, strict=True):
         check_input(f"{network.name}: input{edge and ' '}{edge}", expected, values)
     if len(counts := {len(values) for values in sources}) > 1:
@@ -165,7 +163,7 @@ def check_input(what: str, expected: FeatureMap, frames: np.ndarray) -> None:
     """
     if not isinstance(frames, np.ndarray) or frames.ndim != 4 or frames.shape[1:] != expected.shape or not len(frames):
         shape = getattr(frames, "shape", type(frames).__name__)
-        raise InputError(f"{what} must be of shape (frames, {_sizes(expected)}), not {shape}")
+        raise InputError(f"{what} must have shape (frames, {_sizes(expected)}), not {shape}")
     if frames.dtype != expected.type.dtype:
         raise InputError(f"{what} must be {expected.type.dtype} here, not {frames.dtype}")
     ends = [(int(part.min()), int(part.max())) for _, (part,) in frame_parts([frames])]

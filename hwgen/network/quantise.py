@@ -150,14 +150,14 @@ def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.n
     listed = f"{len(names)} inputs ({', '.join(names)})" if len(names) > 1 else f"one input ({names[0]})"
     if isinstance(x, Mapping) and set(x) != set(names):
         raise InputError(
-            f"{network.name}: has {listed}, and frames must be of these, not {', '.join(map(str, x)) or 'none'}"
+            f"{network.name}: has {listed}, and frames must name these, not {', '.join(map(str, x)) or 'none'}"
         )
     arrays = _in_order(x, names)
     for values in arrays:
         if not isinstance(values, np.ndarray) or np.ma.isMaskedArray(values):
             raise InputError(f"{network.name}: input must be a NumPy array, not {type(values).__name__}")
     if len(arrays) != len(names):
-        raise InputError(f"{network.name}: has {listed}, and frames must be of each, not of {len(arrays)}")
+        raise InputError(f"{network.name}: has {listed}, and frames must have one array for each, not {len(arrays)}")
     # In the machine's own byte order.
     native = tuple(values.astype(values.dtype.newbyteorder("="), copy=False) for values in arrays)
     if len(counts := sorted({len(values) for values in native if values.ndim})) > 1:
@@ -426,7 +426,7 @@ def _check_shape(x: np.ndarray, shape: tuple[int, ...], what: str) -> None:
     if x.ndim == len(shape) + 1 and not len(x):
         raise InputError(f"{what} must have one frame at least, not none")
     if x.ndim != len(shape) + 1 or x.shape[1:] != shape:
-        raise InputError(f"{what} must be of shape (frames, {', '.join(map(str, shape))}), not {x.shape}")
+        raise InputError(f"{what} must have shape (frames, {', '.join(map(str, shape))}), not {x.shape}")
 
 
 def _check_finite(x: np.ndarray, what: str) -> None:

@@ -197,7 +197,7 @@ class Choice(ValueKind):
         words = [self.parse(word) for word in text.split(",")]
         if unknown := [word for word in words if word not in self.choices]:
             names = ", ".join(map(str, self.choices))
-            raise argparse.ArgumentTypeError(f"must be of {names}, not {unknown[0]!r}")
+            raise argparse.ArgumentTypeError(f"must list some of {names}, not {unknown[0]!r}")
         return different(words, text)
 
     def argument(self) -> dict[str, Any]:

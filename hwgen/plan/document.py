@@ -197,7 +197,9 @@ def _check_part(tensors: list[str] | None, network: Network) -> None:
             "the whole model" if names is None else f"its part until {', '.join(map(repr, names))}"
             for names in (tensors, here)
         )
-        raise PlanError(f"plan does not fit network {network.name}: it is of {plan}, not of {model} (until)")
+        raise PlanError(
+            f"plan does not fit network {network.name}: it is for {plan}, not for {model}: give the same --until"
+        )
 
 
 def _clocked(document: Entries, board: Board) -> Board:

@@ -59,7 +59,7 @@ def on_engine(
         )
     plan = document.read(text, network, board)
     if plan.engine is None:
-        raise PlanError("the plan is not for an engine: its only group must be of the template 'engine'")
+        raise PlanError("plan: it is not for an engine: its only group must have the template 'engine'")
     if plan.engine != engine:
         raise PlanError(
             f"the plan is for another engine ({digest(plan.engine)}) than this one ({digest(engine)}): leave "

@@ -45,7 +45,7 @@ def lut_refusal(possible: str, other: str) -> str:
         Requested hardware, with a verb: ``pyramid, which multiplies``.
     """
     return (
-        f"{called('multipliers')} {LUT} goes with {possible}, not with {other} in DSP slices: ask for "
+        f"{called('multipliers')} {LUT} works only with {possible}, not with {other} in DSP slices: use "
         f"{called('multipliers')} {DSP} or {AUTO}"
     )
 
@@ -85,12 +85,19 @@ class Request(PlanOptions):
             return
         template_name = requested_template(vars(self))
         if template_name not in (None, STREAM):
-            raise PlanError(f"weights at run time go with the template {STREAM}, not with {template_name}")
+            raise PlanError(
+                f"{called('weights')} {RUNTIME} works only with the template {STREAM}, not with {template_name}: leave "
+                "one of them out"
+            )
         if self.groups is not None or self.in_turn:
             others = f"{called('groups')} or {called('in_turn')}"
-            raise PlanError(f"weights at run time go with one group of all layers, not with {others}")
+            raise PlanError(
+                f"{called('weights')} {RUNTIME} works only with one group of all layers: leave {others} out"
+            )
         if self.requantise != DSP:
-            raise PlanError(f"weights at run time go with {called('requantise')} dsp, not {self.requantise}")
+            raise PlanError(
+                f"{called('weights')} {RUNTIME} works only with {called('requantise')} {DSP}, not {self.requantise}"
+            )
 
     def _check_multipliers(self) -> None:
         """Raise PlanError if all products must be in LUTs, but another option asks for hardware that can't do that."""
@@ -108,18 +115,22 @@ class Request(PlanOptions):
         for name in options.steering(ENGINE):
             if getattr(self, name) is not None and (self.template not in (None, ENGINE) or of_pyramids):
                 other = self.template or " and ".join(map(called, options.steering(PYRAMID)))
-                raise PlanError(f"{called(name)} goes with the template {ENGINE}, not with {other}")
+                raise PlanError(
+                    f"{called(name)} works only with the template {ENGINE}, not with {other}: leave one of them out"
+                )
         if self.batch is not None:
             check_batch(self.batch)
         template = TEMPLATES.get(requested_template(vars(self)) or "")
         if template is not None and not template.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(
-                f"{called('groups')} and {called('in_turn')} don't go with the template {template.name}, which "
-                "computes whole networks"
+                f"{called('groups')} and {called('in_turn')} don't work with the template {template.name}, which "
+                "computes whole networks: leave them out"
             )
         if of_pyramids and self.template not in (None, PYRAMID):
             names = " and ".join(map(called, options.steering(PYRAMID)))
-            raise PlanError(f"{names} go with pyramids, not with the template {self.template}")
+            raise PlanError(
+                f"{names} work only with pyramids, not with the template {self.template}: leave one of them out"
+            )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Request:

@@ -48,9 +48,11 @@ def for_all_frames(layer_pass: Pass, frames: int) -> Pass:
 def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses], room: Room, frames: int) -> Batch:
     """Return a `Batch`: number of frames and the layers to compute for all frames at once, to fetch weights only once.
 
-    The output of such a layer is one pixel, and only such layers follow it. Its estimated cycles must be fewer than
-    frame by frame, and at least one such layer must have weights. A map of several pixels that the host writes or
-    reads stores one frame after the other. Layers that read such a map are computed frame by frame.
+    An engine of several cores computes every layer for all frames before the next one (``by_layer``). With one core, a
+    layer is computed for all frames at once if its output is one pixel, only such layers read it, and the estimate says
+    that this takes no more cycles than frame by frame. The host stores maps of several pixels one frame after the
+    other; layers that read these are computed frame by frame. If no such layer has different weights per output fold,
+    there is nothing to save, and all layers are computed frame by frame.
     """
     if frames == 1:
         return Batch()
@@ -58,7 +60,7 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses
         return Batch(frames=frames, by_layer=True)
     root_of = roots(network)
     large = {name for name in host_map_names(network, root_of) if network.maps[name].shape[1:] != (1, 1)}
-    together_names, by_frame = set[str](), large
+    together_names, by_frame = set[str](), large  # ``by_frame``: maps that are stored one frame after the other
     for layer in reversed(layers):
         step = layer.step
         read = {root_of[edge][0] for edge in step.edges}

@@ -49,12 +49,14 @@ def is_wide(source: FeatureMap) -> bool:
 
 def conv_pass(op: Conv, task: Pass) -> Pass:
     """Return the `Pass` of a convolution whose outputs have over 8 bits: the fixed-point unit requantises sums."""
+    # The array multiplies stored bytes. The zero point is stored as the byte ``zero``, so the array's sums exceed the
+    # convolution's by ``shifts``.
     writer, zero = FixedProgramBuilder(op.name), op.input.zero_point - offset(op.input.type)
     reach = op.input.type.reach(op.input.zero_point)
     shifts = zero * op.weights.sum(axis=(1, 2, 3))
     most = int((np.abs(op.weights).sum(axis=(1, 2, 3)) * reach).max())
     value = writer.arrive((-most - int(np.abs(shifts).max()), most + int(np.abs(shifts).max())))
-    if op.fraction:
+    if op.fraction:  # the bias has bits below a step of the sums
         writer.release(value)
         value = writer.scale(value, -op.fraction)
     writer.release(value)

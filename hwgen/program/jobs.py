@@ -110,7 +110,11 @@ class Ring:
             Number of jobs after which the overwritten entries are no longer used.
         """
         if size > self._size:
-            raise PlanError(f"a buffer of {self._size} words must hold {size}")
+            raise PlanError(
+                f"a job needs {size:,} words of an engine's buffer of {self._size:,}: use an engine with larger "
+                "buffers, "
+                "or smaller tilings"
+            )
         end = self._next + size
         wait = 0
         while self._entries and (oldest := next(iter(self._entries.values()))).start < end - self._size:
@@ -366,7 +370,11 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
         lag = len(emitter.jobs) - emitter.engine.queue - 2, time - LAG_CYCLES
         able = [index for index in unfinished if rings.permits(group[index], waiting[index][0])]
         if not able:
-            raise PlanError("rings of rows in the map memory must hold more rows")
+            names = " and ".join(dict.fromkeys(each.task.name for each in group))
+            raise PlanError(
+                f"{names}: wait for each other, because kept_maps gives the rings of rows between them too few rows: "
+                "give these maps more rows, or compute the layers one after the other"
+            )
         ready = [index for index in able if group[index].is_ready(waiting[index][0], times, *lag)] or able[:1]
         busiest = max if port <= array else min
         selected = busiest(ready, key=lambda index: group[index].tiled_pass.port / group[index].tiled_pass.array)

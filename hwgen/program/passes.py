@@ -268,6 +268,8 @@ def _wide_conv(op: Conv, edges: Sequence[str]) -> Pass:
 
     Grouped convolutions become dense, with zeros as the other weights, but depthwise ones stay channelwise.
     """
+    # The pass has no rule or parameters: its program in the fixed-point unit adds the bias and requantises the sums. A
+    # program sees all outputs of a pass, so that the groups can't be passes of their own.
     is_channelwise = op.groups > 1 and op.groups == op.channels == op.outputs
     task = Pass(
         channels=LANES if is_channelwise else op.channels,

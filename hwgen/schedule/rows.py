@@ -249,6 +249,8 @@ class RowCut:
         found = {}
         for index, (low, high) in self.reaches.items():
             wait, (lead, back) = waits[index], system.limits(index)
+            # A wait can lead by ``lead * every`` events of its target, and go back by ``back`` events of its source.
+            # Each sequence has its own number of events per strip (``period``).
             if back < ENDLESS:
                 further = Fraction(lead * wait.every, self.strips[wait.target].period)
                 further += Fraction(back, self.strips[wait.source].period)

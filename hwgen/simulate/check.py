@@ -88,7 +88,9 @@ def compare(
         If the shapes of the arrays differ.
     """
     if values.shape != expected.shape or values.ndim != 4:
-        raise InputError(f"values and expected must be of one shape (n, C, H, W), not {values.shape}, {expected.shape}")
+        raise InputError(
+            f"values and expected must have the same shape (n, C, H, W), not {values.shape} and {expected.shape}"
+        )
     height, width = values.shape[2:]
     order = order or Order(rows=((0, height),), columns=((0, width),))
     return compare_pixels(

@@ -92,7 +92,9 @@ def check_program(program: Program, network: Network) -> None:
             " to ".join(" and ".join(map(str, maps)) for maps in ends)
             for ends in (own_maps, (network.input_maps, network.output_maps))
         )
-        raise InputError(f"program of {program.name} is of another network: its maps are {own}, not {wanted}")
+        raise InputError(
+            f"program of {program.name} is for another network: its maps are {own}, not {wanted}; recompile it"
+        )
 
 
 def run_frames(
@@ -143,7 +145,7 @@ def run_frames(
     count = len(frames[0])
     if wave_file is not None and count > program.batch:
         one = "one frame" if program.batch == 1 else f"one run of {program.batch} frames"
-        raise InputError(f"waves of an engine show {one}, not {count:,}: give fewer frames, or leave out the waves")
+        raise InputError(f"waves of an engine record {one}, not {count:,}: give fewer frames, or leave out the waves")
     if cluster is not None:
         shares = _on_cluster(verilog, program, frames, memory, jobs, cluster)
     else:

@@ -199,10 +199,18 @@ def conclude(job: SimulationJob, raw: Raw, simulator: str) -> Run:
         f"in cycle {raw.simulated:,}"
     )
     if raw.error == "stuck":
-        raise CheckError(f"{name}: stuck: no transfer for {job.idle:,} cycles {state} ({simulator})")
+        raise CheckError(
+            f"{name}: stuck: no transfer for {job.idle:,} cycles {state} ({simulator}): report this as a bug of hwgen, "
+            "unless you changed the Verilog or the plan's FIFO depths"
+        )
     if raw.error is not None:
         port = job.outputs[raw.output_index].name
-        raise CheckError(f"{name}: {port}.{raw.error} changed before the beat was taken, {state} ({simulator})")
+        what = f"{raw.error} fell" if raw.error == "valid" else f"{raw.error} changed"
+        raise CheckError(
+            f"{name}: {port}__{what} while {port}__ready was low, {state} ({simulator}); an AXI stream must hold a "
+            "beat "
+            "until it is accepted: report this as a bug of hwgen, unless you changed the Verilog"
+        )
     if raw.extra:
         raise CheckError(f"{name}: {raw.extra:,} output beats more than the {job.beats_out:,} expected ({simulator})")
     maps = [_to_maps(name, port, payloads, simulator) for port, payloads in zip(job.outputs, raw.payloads, strict=True)]

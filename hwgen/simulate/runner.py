@@ -87,7 +87,7 @@ def _check_waves(config: Config, options: Options, frames: int) -> None:
     """
     waves.chosen(waves.streams(config), options.wave_layers)
     if options.wave_frames is not None and options.wave_frames[0] >= frames:
-        raise InputError(f"waves can't be of frame {options.wave_frames[0]}: frames are 0 to {frames - 1}")
+        raise InputError(f"waves can't begin at frame {options.wave_frames[0]}: frames are 0 to {frames - 1}")
 
 
 def _count_frames(config: Config, frames: Sequence[np.ndarray]) -> int:
@@ -102,7 +102,9 @@ def _count_frames(config: Config, frames: Sequence[np.ndarray]) -> int:
     if len(frames) != len(ports) or len(counts) != 1:
         names = ", ".join(port.name for port in ports)
         own = " and ".join(str(len(values)) for values in frames)
-        raise InputError(f"frames must be as many of each of {len(ports)} inputs ({names}), not {own or 'none'}")
+        raise InputError(
+            f"frames must have one array per input ({names}), all with the same number of frames, not {own or 'none'}"
+        )
     return counts.pop()
 
 
@@ -270,7 +272,7 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
         If a design got stuck or broke the rules of a stream.
     """
     if not configs:
-        raise InputError("configs must be at least one, not ()")
+        raise InputError("configs must have at least one accelerator, not none")
     if len(configs) == 1:
         return run(configs[0], frames, options)
     if any(len(input_ports(config)) > 1 or len(output_ports(config)) > 1 for config in configs):

@@ -112,7 +112,7 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
     expected = (beat.channels, beat.height, beat.width)
     if not isinstance(frames, np.ndarray) or frames.ndim != 4 or frames.shape[1:] != expected or not len(frames):
         shape = getattr(frames, "shape", type(frames).__name__)
-        raise InputError(f"frames must be of shape (n, {', '.join(map(str, expected))}), n at least 1, not {shape}")
+        raise InputError(f"frames must have shape (n, {', '.join(map(str, expected))}), n at least 1, not {shape}")
     if frames.dtype.kind not in "iu":
         raise InputError(f"frames must be integers, not {frames.dtype}")
     low, high = int(frames.min()), int(frames.max())

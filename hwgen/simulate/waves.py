@@ -108,7 +108,7 @@ def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Wat
         return [*watched]
     names = [stream.layer for stream in watched]
     if unknown := [name for name in layers if name not in names]:
-        raise InputError(f"waves can't be of layer {unknown[0]!r}: there are {', '.join(names) or 'no layers'}")
+        raise InputError(f"waves can't record layer {unknown[0]!r}: the layers are {', '.join(names) or 'none'}")
     return [stream for stream in watched if stream.layer in layers]
 
 

@@ -214,8 +214,8 @@ class SumStage(StepStage[ops.Sum]):
         compute = FloatJoinConfig(window=JoinConfig(device=self.device, inputs=tuple(sources)), tables=self._terms[0])
         if max(compute.result.width, *(bits for bits, _ in compute.additions)) > MAX_SUM_BITS:
             raise PlanError(
-                f"{self.op.name}: its scales differ so much that sums take more than {MAX_SUM_BITS} bits; "
-                "maps of more similar scales can be added"
+                f"{self.op.name}: its inputs' scales differ so much that sums need more than {MAX_SUM_BITS} bits; "
+                "quantise its inputs with more similar scales, or stop before this layer (--until)"
             )
         return compute
 
@@ -348,7 +348,7 @@ class SinglePixelStage(StepStage[Kind]):
     def check(self, plan: LayerPlan) -> None:
         super().check(plan)
         if plan.tp != 1:
-            raise PlanError(f"{self.op.name}: unroll pixels of a layer that moves pixels must be 1, not {plan.tp!r}")
+            raise PlanError(f"{self.op.name}: unroll pixels must be 1 for a layer that moves pixels, not {plan.tp!r}")
 
 
 class ResampleStage(SinglePixelStage[ops.Resample]):

@@ -112,8 +112,8 @@ def find_tables(op: LRN, origin: int, bits: int) -> NormaliseTables:
             if (factors := guesses.factors(fraction)) is not None:
                 return _tables(falls, guesses, factors, fraction)
     raise PlanError(
-        f"{op.name}: no {1 << _MAX_FACTOR_BITS:,} factors say where its outputs change, as they do at "
-        f"{len(op.falls.at):,} scales; less of its alpha, or coarser outputs, would help"
+        f"{op.name}: its outputs change at {len(op.falls.at):,} scales, which {1 << _MAX_FACTOR_BITS:,} factors can't "
+        "represent; use a smaller alpha, or a larger scale of its output"
     )
 
 

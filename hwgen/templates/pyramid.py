@@ -28,8 +28,8 @@ from hwgen.gateware.pyramid.spans import TiledAxis
 from hwgen.network.graph import Network
 from hwgen.network.maps import MAX_SIDE
 from hwgen.network.ops import Op
-from hwgen.options import OVERLAPS, PYRAMID, RECOMPUTE, REUSE
-from hwgen.templates.base import Group, Refusal, Task, Template, attempt
+from hwgen.options import OVERLAPS, PYRAMID, RECOMPUTE, REUSE, called
+from hwgen.templates.base import Group, Template
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, read_input_pixels
 from hwgen.templates.pyramid_tiles import axes
@@ -312,16 +312,16 @@ def check_chain(network: Network, name: str) -> None:
     """
     if (count := len(network.output_layers)) > 1:
         names = ", ".join(network.output_names)
-        raise PlanError(f"{name} has {count} outputs ({names}); a group of pyramids gives one only")
+        raise PlanError(f"{name} has {count} outputs ({names}), but a group of pyramids has one: use --template stream")
     if (count := len(network.inputs)) > 1:
         names = ", ".join(network.input_names)
-        raise PlanError(f"{name} has {count} inputs ({names}); a group of pyramids takes one only")
+        raise PlanError(f"{name} has {count} inputs ({names}), but a group of pyramids has one: use --template stream")
     if (join := next((layer for layer in network.layers if len(layer.inputs) > 1), None)) is not None:
         edges = network.edges[network.layers.index(join)]
         sources = " and ".join(edge or "the input" for edge in edges)
         raise PlanError(
-            f"{join.name} joins {sources}: pyramids are built of chains of layers only; leave out the template, tile "
-            "and overlap, and groups are computed row by row"
+            f"{join.name} joins {sources}, but pyramids compute chains of layers only: leave out {called('template')}, "
+            f"{called('tile')} and {called('overlap')}, and groups are computed row by row"
         )
 
 

@@ -250,13 +250,15 @@ class Stage(ABC, Generic[Kind]):
         if plan.lut_lanes and not self.op.weight_count:
             raise PlanError(f"{self.op.name}: lut_lanes must be 0 without weights, not {plan.lut_lanes!r}")
         if plan.weights_joined and not self.op.weight_count:
-            raise PlanError(f"{self.op.name}: weights_joined must be false without weights, not true")
+            raise PlanError(f"{self.op.name}: weights_joined must be false for a layer without weights, not true")
         if not self.has_line_buffer and plan.line_in is not None:
             raise PlanError(f"{self.op.name}: line_memory must be null without a line buffer, not {plan.line_in!r}")
         if not self.has_line_buffer and plan.tk != 1:
             raise PlanError(f"{self.op.name}: unroll taps must be 1 without a line buffer, not {plan.tk!r}")
         if self.whole_windows and plan.tk != self.op.taps:
-            raise PlanError(f"{self.op.name}: unroll taps must be all {self.op.taps} of the kernel, not {plan.tk!r}")
+            raise PlanError(
+                f"{self.op.name}: unroll taps must be {self.op.taps}, all taps of the kernel, not {plan.tk!r}"
+            )
 
     @abstractmethod
     def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:

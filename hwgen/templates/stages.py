@@ -261,7 +261,7 @@ class ConvStage(WindowStage[ops.Conv]):
     def check(self, plan: LayerPlan) -> None:
         super().check(plan)
         if self.op.loaded and plan.requantise_in != "dsp":
-            raise PlanError(f"{self.op.name}: requantise must be 'dsp' where weights are loaded, not 'lut'")
+            raise PlanError(f"{self.op.name}: requantise must be 'dsp' with weights loaded at run time, not 'lut'")
 
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
@@ -328,7 +328,9 @@ def _loaded_requantiser(
     """
     if (bits := op.output.type.bits) > OUTPUT_BITS:
         raise PlanError(
-            f"{op.name}: outputs must have at most {OUTPUT_BITS} bits where weights are loaded at run time, not {bits}"
+            f"{op.name}: outputs must have at most {OUTPUT_BITS} bits with weights loaded at run time, not {bits}: "
+            "plan without "
+            "--weights runtime"
         )
     if not isinstance(rule, Requantisation) or not rule.float32:
         raise PlanError(
@@ -558,8 +560,10 @@ def stage_of(
     """
     if type(op) not in stages:
         if type(op) in STAGES:
-            raise PlanError(f"{op.name}: a layer of the kind {op.kind!r} is computed row by row only, not in pyramids")
-        raise PlanError(f"{op.name}: no hardware is known for layers of the kind {op.kind!r}")
+            raise PlanError(f"{op.name}: pyramids can't compute a layer of kind {op.kind!r}: use --template stream")
+        raise PlanError(
+            f"{op.name}: hwgen has no hardware for a layer of kind {op.kind!r}: stop before it with --until"
+        )
     stage, wide_bits = stages[type(op)](op, device), device.multiplier_slice.wide_bits
     if stage.port_bits > wide_bits:
         raise PlanError(

@@ -433,6 +433,11 @@ class ModuleText:
         return _Drivers({name: selected(room, width, 0, width_of(cell.ports["Y"]))}, before)
 
     def _piece(self, name: str, piece: Piece, before: list[str]) -> str:
+        """Return the Verilog expression of some bits of a wire, from their logic.
+
+        Logic that is a table of constants becomes a function call. The function's lines are appended to ``before``, the
+        lines that precede the wire's assignment.
+        """
         table = _table(piece.node)
         if table is None:
             return self._express.right_side(piece.node, piece.width)

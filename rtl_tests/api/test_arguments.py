@@ -111,7 +111,7 @@ def test_simulations(design: api.Design, name: str, value: Any, message: str) ->
     [
         *((x, "x must be an array of frames, or one for each input") for x in (None, 3, "x.npy", b"", {3: [1]})),
         ([1, 2], "digits: input must be a NumPy array, not int"),
-        ({"x": [1]}, "digits: has one input (image), and frames must be of these, not x"),
+        ({"x": [1]}, "digits: has one input (image), and frames must name these, not x"),
         ({"image": [1]}, "digits: input must be a NumPy array, not list"),
     ],
 )

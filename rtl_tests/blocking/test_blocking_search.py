@@ -360,7 +360,7 @@ def test_mirrored_layers() -> None:
 
 
 def test_what_does_not_fit() -> None:
-    with pytest.raises(ConfigError, match="C=108 must be a multiple of the datapath's 16"):
+    with pytest.raises(ConfigError, match="C=108 must be a multiple of the 16 that the core computes at once"):
         search(Problem.valid("Conv3", *yang.LAYERS["Conv3"]), yang.diannao(), base=yang.CORE)
     # without room for any buffer everything comes from DRAM
     found = search(SMALL[0], Private(memories={operand: [] for operand in OPERANDS}))

@@ -131,7 +131,8 @@ def test_behind_a_refused_layer(behind: str, tmp_path: Path) -> None:
     check = hwgen.check(saved(model, tmp_path))
     assert refused(check) == ["QLinearConv"]
     assert check.obstacles == (
-        "QLinearConv node 'QLinearConv0': x_scale * w_scale / y_scale must be finite in float32",
+        "QLinearConv node 'QLinearConv0': x_scale * w_scale / y_scale overflows float32; quantise the model with a "
+        "larger y_scale",
     )
 
 

@@ -295,7 +295,7 @@ def test_programs_that_do_not_fit(engine, refuse):
         assert message in refuse(*run)
     program.write_bytes(whole)
     other = ["simulate", "autoencoder", "--random", "1", "--engine", engine, "--program", program]
-    assert "program of digits is of another network: its maps are 1x8x8 uint8" in refuse(*other)
+    assert "program of digits is for another network: its maps are 1x8x8 uint8" in refuse(*other)
     program.unlink()
     assert "digits.program" in refuse(*run)
 
@@ -306,7 +306,7 @@ def test_programs_and_plans_of_another_engine(engine, refuse):
     assert "the plan is for another engine (" in line
     assert cli.main(["plan", MODEL, "--board", "zedboard", "-o", "stream.json"]) == 0
     line = refuse("compile", MODEL, "--engine", engine, "--plan", "stream.json")
-    assert "the plan is not for an engine: its only group must be of the template 'engine'" in line
+    assert "plan: it is not for an engine: its only group must have the template 'engine'" in line
 
 
 def test_network_that_the_engine_can_not_compute(engine, refuse):

@@ -108,7 +108,7 @@ def test_a_cache_limit_that_is_no_number(
     limit: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HWGEN_CACHE_LIMIT", limit)
-    expected = f"hwgen: HWGEN_CACHE_LIMIT must be a number of MB, as in 2000, not {limit!r}"
+    expected = f"hwgen: HWGEN_CACHE_LIMIT must be a number of MiB, as in 2000, not {limit!r}"
     assert refused(capsys, "cache") == expected
     assert refused(capsys, "plan", "lenet5", "--board", "zedboard") == expected
 

@@ -296,7 +296,7 @@ print(hwgen.Model.plan.__doc__)
     assert helped.count("  --colour red,blue") == 1
     assert helped.count("paints of the casing") == 1
     assert "hwgen: argument --colour: invalid choice: 'green' (choose from 'red', 'blue')" in done.stderr
-    assert "go with pyramids, not with the template stream" in done.stderr
+    assert "work only with pyramids, not with the template stream" in done.stderr
     rows = (tmp_path / "colours.csv").read_text(encoding="utf-8").splitlines()
     assert [row.split(",")[2] for row in rows] == ["asked_colour", "red", "blue"]
     assert all(",pyramid," in row for row in rows[1:])

@@ -337,7 +337,7 @@ def test_all_or_nothing(tmp_path, monkeypatch):
     assert sorted(tree(tmp_path)) == ["file"]
     with pytest.raises(InputError, match="must be as many, not 2 and 1"):
         build(tmp_path / "out", expected=np.zeros((1, 5, 11, 9), np.int32))
-    with pytest.raises(InputError, match="frames must be of shape"):
+    with pytest.raises(InputError, match="frames must have shape"):
         build(tmp_path / "out", expected=np.zeros((2, 4, 11, 9), np.int32))
     assert sorted(tree(tmp_path)) == ["file"]
 

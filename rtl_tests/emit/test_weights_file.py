@@ -247,7 +247,7 @@ def test_file(design, tmp_path, monkeypatch, capfd):
     assert document["input"]["scale"] == pytest.approx(0.02)
     assert load == hwgen.load(path).retrained(design).config.weight_packet
     for wrong, said in (
-        (b"", "twoconv.weights is not a weights file: 'hwgen weights' writes one"),
+        (b"", "twoconv.weights is not a weights file: give one that 'hwgen weights' wrote"),
         (content[:20], "twoconv.weights is cut off: it has 20 bytes; make it again"),
         (content[:-3], f"twoconv.weights must have {len(content):,} bytes, not {len(content) - 3:,}; make it again"),
         (
@@ -469,7 +469,7 @@ def test_simulate_refusals(design, tmp_path, refuse):
     )
     given = ("--waves", tmp_path / "x.fst", "--wave-layers", "third")
     assert refuse("simulate", path, "--design", design, "--random", 1, *given) == (
-        "waves can't be of layer 'third': there are first, second, pool, mean"
+        "waves can't record layer 'third': the layers are first, second, pool, mean"
     )
     copy = shutil.copytree(design, tmp_path / "copy")
     (copy / "twoconv.v").write_text((copy / "twoconv.v").read_text() + "//")
@@ -514,11 +514,20 @@ def test_damaged_plans_of_designs(design, tmp_path, refuse, content):
 def test_plan_refusals(tmp_path):
     loaded = hwgen.load(model(tmp_path, 0))
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"template": "pyramid"}, "weights at run time go with the template stream, not with pyramid"),
-        ({"tile": (2, 2)}, "weights at run time go with the template stream, not with pyramid"),
-        ({"template": "engine"}, "weights at run time go with the template stream, not with engine"),
-        ({"in_turn": True}, "weights at run time go with one group of all layers, not with groups or in_turn"),
-        ({"requantise": "auto"}, "weights at run time go with requantise dsp, not auto"),
+        (
+            {"template": "pyramid"},
+            "weights runtime works only with the template stream, not with pyramid: leave one of them out",
+        ),
+        (
+            {"tile": (2, 2)},
+            "weights runtime works only with the template stream, not with pyramid: leave one of them out",
+        ),
+        (
+            {"template": "engine"},
+            "weights runtime works only with the template stream, not with engine: leave one of them out",
+        ),
+        ({"in_turn": True}, "weights runtime works only with one group of all layers: leave groups or in_turn out"),
+        ({"requantise": "auto"}, "weights runtime works only with requantise dsp, not auto"),
     ]
     for options, said in refused:
         with pytest.raises(PlanError) as caught:
@@ -527,7 +536,7 @@ def test_plan_refusals(tmp_path):
     with pytest.raises(PlanError, match=r"^weights must be constant or runtime, not 'later'$"):
         loaded.plan("zedboard", weights="later")
     wide = hwgen.load("vgg16:1@8x8,int16")
-    with pytest.raises(PlanError, match=r"^conv1_1: outputs must have at most 8 bits where weights are loaded"):
+    with pytest.raises(PlanError, match=r"^conv1_1: outputs must have at most 8 bits with weights loaded"):
         wide.plan("zedboard", weights="runtime")
     narrow = hwgen.load("vgg16:1@8x8")
     (conv,) = narrow.network.layers

@@ -196,7 +196,7 @@ def test_figures():
 
 def test_errors():
     config = small()
-    with pytest.raises(ConfigError, match=r"^layers must be at least one, not \(\)$"):
+    with pytest.raises(ConfigError, match=r"^layers must have at least one layer, not none$"):
         replace(config, layers=())
     first, second = config.layers
     message = f"conv: input must be pool's output {second.output}, not {first.window.input}"

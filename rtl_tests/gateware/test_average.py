@@ -512,7 +512,7 @@ def test_refused_plans():
     """Sums in float32 can't be made in several steps."""
     pool = average_network().layers[1]
     choices = LayerPlan(name="halves", kind="averagepool", tn=1, tm=1, tk=3, chain=1, line_rows=5, fifo_depths=(9,))
-    with pytest.raises(PlanError, match=r"^halves: unroll taps must be all 9 of the kernel, not 3$"):
+    with pytest.raises(PlanError, match=r"^halves: unroll taps must be 9, all taps of the kernel, not 3$"):
         input_formats(stage_of(pool), choices, [1])
 
 
@@ -560,13 +560,13 @@ def plain(**changes: Any) -> LineBufferConfig:
         ),
         (
             lambda: plain(inside=True, taps=3),
-            "inside must be False without padding, and where a step has not all taps of the kernel",
+            "inside must be False, not True, if a step has 3 of 9 taps",
         ),
         (
             lambda: ThresholdConfig(
                 lanes=1, accumulator_bits=9, thresholds=((3, 1),), low=0, bits=8, signed=False, beats=((0,),)
             ),
-            "thresholds must rise",
+            "thresholds of a row must ascend, not be 3, 1",
         ),
         (
             lambda: ThresholdConfig(

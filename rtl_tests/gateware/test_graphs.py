@@ -262,7 +262,7 @@ def test_plan_of_resnet8_written_and_read(resnet8):
 
 def test_branches_are_no_pyramids(resnet8):
     network, _ = resnet8
-    message = r"^stack1_add joins stack1_conv2 and conv: pyramids are built of chains of layers only; leave out "
+    message = r"^stack1_add joins stack1_conv2 and conv, but pyramids compute chains of layers only: leave "
     with pytest.raises(PlanError, match=message):
         planner.make(network, boards.load("vc709"), template="pyramid")
 
@@ -338,7 +338,7 @@ def test_upsampling_is_built_row_by_row():
         factors=(2, 2),
     )
     network = Network(name="wider", layers=(up,))
-    with pytest.raises(PlanError, match=r"^up: a layer of the kind 'upsample' is computed row by row only, not in "):
+    with pytest.raises(PlanError, match=r"^up: pyramids can't compute a layer of kind 'upsample'"):
         planner.make(network, boards.load("zedboard"), template="pyramid")
     with pytest.raises(PlanError, match=r"^plan needs \d+ LUTs, but zedboard"):
         planner.make(network, replace(boards.load("zedboard"), lut=10))

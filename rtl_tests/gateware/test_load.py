@@ -870,17 +870,17 @@ def test_refusals():
     for make, message in (
         (lambda: LoadedMemory(name="s", width=0, depth=1), "width must be a positive integer, not 0"),
         (lambda: DistributeConfig(stores=()), "stores must be one or more, with names of their own, not []"),
-        (lambda: replace(sums(1, 1, 8), rounding=(0,)), "rounding must be 256 fractions from 0 to a whole, not (0,)"),
+        (lambda: replace(sums(1, 1, 8), rounding=(0,)), "rounding must have 256 entries from 0 to 16777216, not (0,)"),
         (
             lambda: replace(sums(1, 1, 4), tables=((0,), (0,))),
-            "tables must have an entry for each value of their input",
+            "tables must have an entry for each value of their input, [16, 16], not [1, 1]",
         ),
         (
             lambda: replace(sums(1, 1, 4), tables=((1 << 35,) * 16,) * 2),
             f"tables must have shares of 36 bits where they are loaded, not {1 << 35}",
         ),
         (lambda: LoaderConfig(digest=0, words=0), "words must be a positive integer, not 0"),
-        (lambda: LoaderConfig(digest=1 << 64, words=1), f"digest must be of 64 bits, not {1 << 64}"),
+        (lambda: LoaderConfig(digest=1 << 64, words=1), f"digest must fit 64 bits, not be {1 << 64}"),
     ):
         with pytest.raises(ConfigError) as caught:
             make()

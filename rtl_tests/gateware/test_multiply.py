@@ -672,7 +672,7 @@ ONES = Weights([1] * 90)
     [
         *refusals_in("multiply_errors.txt"),
         ({"groups": 5, "outputs": 10, "lanes": 1, "weights": ONES}, FOLDS),
-        ({"weights": Weights([1] * 314)}, "weights must be 315 integers, not 314"),
+        ({"weights": Weights([1] * 314)}, "weights must have 315 integers, not 314"),
         (
             {"macs_per_dsp": 2, "weight_bits": 8, "bits": 9},
             f"{ONE} activations have more than 8 bits (these have 9), not 2",

@@ -612,9 +612,11 @@ def test_by_hand():
 
 
 def test_errors_of_order():
-    with pytest.raises(ConfigError, match=r"^rows must be spans of at least one pixel of the map, not \(\)$"):
+    with pytest.raises(
+        ConfigError, match=r"^rows must be one or more spans \(begin, end\) of at least one pixel, not \(\)$"
+    ):
         Order(rows=(), columns=((0, 1),))
-    with pytest.raises(ConfigError, match=r"^columns must be spans .* not \(\(0, 2\), \(3, 3\)\)$"):
+    with pytest.raises(ConfigError, match=r"^columns must be one or more spans .* not \(\(0, 2\), \(3, 3\)\)$"):
         Order(rows=((0, 1),), columns=((0, 2), (3, 3)))
     with pytest.raises(ConfigError, match=r"^grids must be as many as the 1 spans of columns, not \(0, 1\)$"):
         Order(rows=((0, 1),), columns=((0, 2),), grids=(0, 1))

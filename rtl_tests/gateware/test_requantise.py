@@ -602,7 +602,7 @@ def test_resources_of_all() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"thresholds": ((1,),) * 2}, "thresholds must be a row for each channel, all of the same length"),
+        ({"thresholds": ((1,),) * 2}, "thresholds must have a row per channel (3), not 2"),
         ({"counts": (1,), "count_bits": 1}, "counts must be empty where each channel has thresholds, not (1,)"),
     ],
 )

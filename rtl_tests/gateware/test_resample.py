@@ -161,9 +161,9 @@ def test_what_configurations_refuse() -> None:
     beat = BeatFormat(channels=4, height=2, width=3, lanes=1, bits=8, signed=True)
     with pytest.raises(ConfigError, match=r"^input.pixels must be 1, not 2$"):
         ResampleConfig(input=replace(beat, pixels=2), source_rows=(0,), source_columns=(0,))
-    with pytest.raises(ConfigError, match=r"^source_rows must be indices from 0 to 1$"):
+    with pytest.raises(ConfigError, match=r"^source_rows must have one or more indices from 0 to 1, not "):
         ResampleConfig(input=beat, source_rows=(0, 2), source_columns=(0,))
-    with pytest.raises(ConfigError, match=r"^source_columns must be indices from 0 to 2$"):
+    with pytest.raises(ConfigError, match=r"^source_columns must have one or more indices from 0 to 2, not "):
         ResampleConfig(input=beat, source_rows=(0,), source_columns=())
-    with pytest.raises(ConfigError, match=r"^row_phases must have a number for each of 2 indices, only with pairs$"):
+    with pytest.raises(ConfigError, match=r"^row_phases must have \d+ numbers for 2 indices, not \d+$"):
         ResampleConfig(input=beat, source_rows=(0, 1), source_columns=(0,), pairs=(True, False), column_phases=(0,))

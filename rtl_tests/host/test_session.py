@@ -129,7 +129,7 @@ def test_a_board(board):
     channel.transfer = fails
     with pytest.raises(hwgen.DeviceError, match=r"^the DMA of s_axis refused: DMA channel not idle$"):
         session.run(None, {end.name: frames})
-    with pytest.raises(hwgen.InputError, match=r"frames must be of these, not x$"):
+    with pytest.raises(hwgen.InputError, match=r"frames must name these, not x$"):
         session.run(None, {"x": frames})
     np.testing.assert_array_equal(session.run(None, {end.name: frames})[0], model.golden(frames))
     assert session.device.driver.through == "pynq"
@@ -182,7 +182,7 @@ def test_wrong_requests(digits):
         session.run("logits", {"image": image})
     with pytest.raises(hwgen.InputError, match=r"^input_feed must be a dict of arrays by input \(image\), not list$"):
         session.run(None, [image])
-    with pytest.raises(hwgen.InputError, match=r"frames must be of these, not none$"):
+    with pytest.raises(hwgen.InputError, match=r"frames must name these, not none$"):
         session.run(None, {})
     with pytest.raises(hwgen.InputError, match=r"input must have one frame at least, not none$"):
         session.run(None, {"image": image[:0]})
@@ -214,8 +214,8 @@ def test_maps_to_complete(digits):
     for wrong, message in (
         ([], "maps must be 1, one for each output of the hardware, not 0"),
         ([whole, whole], "maps must be 1, one for each output of the hardware, not 2"),
-        ([whole[:2]], r"map 0 must be of shape \(3, 10, 1, 1\), not \(2, 10, 1, 1\)"),
-        ([whole[:, :9]], r"map 0 must be of shape \(3, 10, 1, 1\), not \(3, 9, 1, 1\)"),
+        ([whole[:2]], r"map 0 must have shape \(3, 10, 1, 1\), not \(2, 10, 1, 1\)"),
+        ([whole[:, :9]], r"map 0 must have shape \(3, 10, 1, 1\), not \(3, 9, 1, 1\)"),
         ([whole.astype(np.float32)], "map 0 must be an array of integers, not float32"),
         ([[3]], "map 0 must be an array of integers, not list"),
     ):
@@ -477,7 +477,7 @@ def test_shapes_of_inputs(tmp_path: Path) -> None:
     for wrong in (frames.reshape(2, 9, 1, 1), frames[0], frames[:, :8], frames[None]):
         with pytest.raises(Exception, match=r"Invalid rank|invalid dimensions"):
             theirs.run(None, {"x": wrong})
-        with pytest.raises(hwgen.InputError, match=r"^model: input must be of shape \(frames, 9\), not "):
+        with pytest.raises(hwgen.InputError, match=r"^model: input must have shape \(frames, 9\), not "):
             ours.run(None, {"x": wrong})
     np.testing.assert_array_equal(ours.run(None, {"x": frames})[0], theirs.run(None, {"x": frames})[0])
 

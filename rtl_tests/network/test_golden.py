@@ -287,10 +287,10 @@ def test_frames_that_do_not_fit() -> None:
     network = load("decoilfnet-example")
     good = np.zeros((1, 3, 5, 5), np.uint8)
     for frames, message in [
-        (good[0], r"decoilfnet-example: input must be of shape \(frames, 3, 5, 5\), not \(3, 5, 5\)"),
-        (good[:, :, :4], r"input must be of shape"),
-        (good[:0], r"input must be of shape"),
-        ([[1]], r"input must be of shape \(frames, 3, 5, 5\), not list"),
+        (good[0], r"decoilfnet-example: input must have shape \(frames, 3, 5, 5\), not \(3, 5, 5\)"),
+        (good[:, :, :4], r"input must have shape"),
+        (good[:0], r"input must have shape"),
+        ([[1]], r"input must have shape \(frames, 3, 5, 5\), not list"),
         (good.astype(np.int8), r"input must be uint8 here, not int8"),
         (good.astype(np.float32), r"input must be uint8 here, not float32"),
     ]:
@@ -392,7 +392,7 @@ def test_chain():
 
 
 def test_unknown_kinds_are_not_planned():
-    with pytest.raises(PlanError, match=r"^join: no hardware is known for layers of the kind 'halved'$"):
+    with pytest.raises(PlanError, match=r"^join: hwgen has no hardware for a layer of kind 'halved'"):
         planner.make(DIAMOND, boards.load("zedboard"))
 
 

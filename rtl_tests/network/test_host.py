@@ -742,7 +742,7 @@ def test_features(tmp_path: Path, integers_in: bool, capfd: pytest.CaptureFixtur
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), theirs)
     assert np.load(tmp_path / "y.npy").dtype == theirs.dtype
     for bad in (x[:, :23], x[:, :, None], x.reshape(FRAMES, 1, 24, 1), x[0]):
-        with pytest.raises(hwgen.InputError, match=r"net: input must be of shape \(frames, 24\), not \("):
+        with pytest.raises(hwgen.InputError, match=r"net: input must have shape \(frames, 24\), not \("):
             model.golden(bad)
     with pytest.raises(hwgen.InputError, match="net: input must have one frame at least, not none"):
         model.golden(x[:0])

@@ -555,7 +555,7 @@ def test_ends(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     plan = tmp_path / "plan.json"
     assert main(["plan", str(path), *in_slices, "-o", str(plan)]) == 0
     assert json.loads(plan.read_text())["input"]["shape"] == list(net.frame)
-    with pytest.raises(hwgen.InputError, match=rf"input must be of shape \(frames, {', '.join(map(str, net.frame))}\)"):
+    with pytest.raises(hwgen.InputError, match=rf"input must have shape \(frames, {', '.join(map(str, net.frame))}\)"):
         model.golden(np.moveaxis(net.frames(2), -1, 1)[..., None])
     capfd.readouterr()
 

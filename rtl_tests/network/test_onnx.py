@@ -615,7 +615,7 @@ def test_overflowing_scales_warn(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err.splitlines() == [f"hwgen: warning: {line}" for line in said]
     infinite = edited(_constant("s", np.float32(3e36)), conv)
     _constant("w_s", np.float32(1e3))(infinite.graph)
-    with pytest.raises(ModelError, match=r"x_scale \* w_scale / y_scale must be finite in float32"):
+    with pytest.raises(ModelError, match=r"x_scale \* w_scale / y_scale overflows float32"):
         to_network(infinite, "infinite")
 
 
@@ -695,8 +695,8 @@ def _domain(graph: onnx.GraphProto) -> None:
         (_groups(3, (2, 1, 3, 3)), r"Conv node 'node0': group must divide its 2 input and 2 output channels, not 3"),
         (_groups(2, (3, 1, 3, 3)), r"Conv node 'node0': group must divide its 2 input and 3 output channels, not 2"),
         (_groups(0, (2, 1, 3, 3)), r"Conv node 'node0': group must divide its 2 input and 2 output channels, not 0"),
-        (_groups(2, (2, 2, 3, 3)), r"Conv node 'node0': weights must be for 1 channels of each of 2 groups, not 2"),
-        (_groups(1, (2, 1, 3, 3)), r"Conv node 'node0': weights must be for 2 channels, not 1"),
+        (_groups(2, (2, 2, 3, 3)), r"Conv node 'node0': weights must have 1 input channels of each of 2 groups, not 2"),
+        (_groups(1, (2, 1, 3, 3)), r"Conv node 'node0': weights must have 2 input channels, not 1"),
         (_constant("s", np.float32(0)), r"scale must be positive and finite, not 0.0"),
         (_constant("s", np.float32(np.nan)), r"scale must be positive and finite, not nan"),
         (_constant("s", np.ones(2, np.float32)), r"(one scale, not 2|scale)"),
@@ -775,7 +775,7 @@ def test_calibration(tmp_path: Path) -> None:
     bad = images()
     bad[3, 2, 1, 0] = np.nan
     for array, message in [
-        (images()[:, :2], r"calibration must be of shape \(frames, 3, 10, 9\), not \(16, 2, 10, 9\)"),
+        (images()[:, :2], r"calibration must have shape \(frames, 3, 10, 9\), not \(16, 2, 10, 9\)"),
         (images()[:0], r"calibration must have one frame at least, not none"),
         (images().astype(np.uint8), r"calibration must be float32, not uint8"),
         (bad, r"calibration must hold finite numbers only, not 1 NaN or infinite \(first at \(3, 2, 1, 0\)\)"),
@@ -818,16 +818,16 @@ def test_prepare_input_refuses(small: Network) -> None:
     spoiled = x.copy()
     spoiled[0, 1, 2, 3] = np.inf
     for array, message in [
-        (x[0], r"small: input must be of shape \(frames, 2, 10, 11\), not \(2, 10, 11\)"),
+        (x[0], r"small: input must have shape \(frames, 2, 10, 11\), not \(2, 10, 11\)"),
         (x[:0], r"small: input must have one frame at least, not none$"),
-        (x[:, :, :, :10], r"must be of shape"),
+        (x[:, :, :, :10], r"must have shape"),
         (x.astype(np.int8), r"must be float32 or uint8, not int8"),
         (x.astype(np.int64), r"must be float32 or uint8, not int64"),
         (x.astype(bool), r"must be float32 or uint8, not bool"),
         (x.astype(object), r"must be float32 or uint8, not object"),
         (x * np.float32("nan"), r"must hold finite numbers only, not 220 NaN or infinite \(first at \(0, 0, 0, 0\)\)"),
         (spoiled, r"not 1 NaN or infinite \(first at \(0, 1, 2, 3\)\)"),
-        (x.astype(np.uint8)[:, :1], r"must be of shape"),
+        (x.astype(np.uint8)[:, :1], r"must have shape"),
         (x.tolist(), r"must be a NumPy array, not list"),
     ]:
         with pytest.raises(InputError, match=message):

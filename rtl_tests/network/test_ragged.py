@@ -206,7 +206,7 @@ def test_files_and_labels(tmp_path: Path, capsys) -> None:
     assert cli.main(["golden", path, *files, "--integers"]) == 0
     model = hwgen.load(saved(one_head(), tmp_path))
     result = model.plan("zedboard", dsp=60, multipliers="dsp").simulate(x, simulator="amaranth")
-    with pytest.raises(InputError, match=r"^labels go with a model of one row of scores for each frame"):
+    with pytest.raises(InputError, match=r"^labels need a model with one row of scores per frame"):
         result.accuracy(np.zeros(2, np.int64))
 
 

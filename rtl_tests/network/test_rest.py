@@ -393,7 +393,7 @@ def test_pixels_of_bytes(tmp_path) -> None:
     assert found.random_frames(2).dtype == np.uint8
     with pytest.raises(hwgen.InputError, match="must be uint8, not int16"):
         found.golden(x.astype(np.int16))
-    with pytest.raises(hwgen.InputError, match="must be of shape"):
+    with pytest.raises(hwgen.InputError, match="must have shape"):
         found.golden(x[:, :2])
 
 

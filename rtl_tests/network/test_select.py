@@ -90,7 +90,7 @@ def test_after_a_reset(config, seed, reset_at):
 
 def test_what_configurations_refuse() -> None:
     beat = BeatFormat(channels=3, height=1, width=1, lanes=2, bits=8, signed=True)
-    with pytest.raises(ConfigError, match=r"^index must be of channels 0 to 2, not \(0, 3\)$"):
+    with pytest.raises(ConfigError, match=r"^index must list channels from 0 to 2, not \(0, 3\)$"):
         SelectConfig(input=beat, index=(0, 3), lanes=1)
     with pytest.raises(ConfigError, match=r"^lanes must be 1 to the 2 channels of the output, not 3$"):
         SelectConfig(input=beat, index=(0, 1), lanes=3)
@@ -339,7 +339,7 @@ def test_pyramids_refuse(tmp_path: Path) -> None:
     nodes = [helper.make_node("Gather", ["c", "i"], ["m"], axis=1)]
     nodes.append(helper.make_node("MaxPool", ["m"], ["y"], kernel_shape=[2, 2]))
     onnx.save(around(*nodes, i=np.array([1, 0, 2, 2])), path)
-    with pytest.raises(hwgen.HwgenError, match=re.escape("of the kind 'select' is computed row by row only")):
+    with pytest.raises(hwgen.HwgenError, match=re.escape("pyramids can't compute a layer of kind 'select'")):
         hwgen.load(path).plan("zedboard", template="pyramid")
 
 

@@ -115,7 +115,7 @@ def test_without_pytorch(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"calibration": CALIBRATION[:, :, :4]},
             InputError,
-            r"Digits: calibration must be of shape \(frames, 1, 8, 8\)",
+            r"Digits: calibration must have shape \(frames, 1, 8, 8\)",
         ),
         ({"calibration": 3}, InputError, "calibration must be an array, several of them, or the path"),
         ({"module": 3}, InputError, "module must be a torch.nn.Module, not 3"),

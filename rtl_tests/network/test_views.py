@@ -188,7 +188,7 @@ def test_refused():
         view.reshape([1, 4, 15])
     with pytest.raises(ConfigError, match=r"^its 60 values don't fit the shape \(4, 4\)"):
         view.reshape([1, 4, 4])
-    with pytest.raises(ConfigError, match=r"^a dimension of 5 values can't be squeezed out of \(N, C, H, W\)"):
+    with pytest.raises(ConfigError, match=r"^axis \d must have size 1 to be squeezed out, not 5, in \(N, C, H, W\)"):
         view.squeeze([2])
     with pytest.raises(ConfigError, match=r"^must leave a dimension of \(N, C, H, W\) for the batch"):
         view.with_dims([])

@@ -99,7 +99,9 @@ def test_values_that_choose_a_template(best, options, template, typed):
 
 @pytest.mark.parametrize("options", [*NEUTRAL[:10], *(options for options, _, _ in CHOOSING)], ids=str)
 def test_another_template_by_name_is_refused(options):
-    with pytest.raises(PlanError, match=r"^(\w+ goes with the template engine|tile and overlap go with pyramids), not"):
+    with pytest.raises(
+        PlanError, match=r"^(\w+ works only with the template engine|tile and overlap work only with pyramids), not"
+    ):
         plan.make(NETWORK, BOARD, template="stream", **options)
 
 

@@ -326,7 +326,7 @@ def test_plans_that_are_refused(digits):
     told["batch"] = 256
     with pytest.raises(PlanError, match=r"batch must be from 1 to 255 frames, not 256"):
         plan.read(json.dumps(document), digits, BOARD)
-    with pytest.raises(PlanError, match=r"batch goes with the template engine, not with stream"):
+    with pytest.raises(PlanError, match=r"batch works only with the template engine, not with stream"):
         plan.make(digits, BOARD, template="stream", batch=3)
 
 
@@ -369,7 +369,7 @@ def test_simulation(built, capfd, tmp_path):
         session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
         (expected,) = session.run(None, {session.get_inputs()[0].name: images})
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
-    with pytest.raises(InputError, match=r"^waves of an engine show one run of 3 frames, not 4"):
+    with pytest.raises(InputError, match=r"^waves of an engine record one run of 3 frames, not 4"):
         hwgen.load(model).compile(built, batch=3).simulate(images, waves=tmp_path / "w.vcd")
 
 

@@ -286,10 +286,14 @@ def test_confusions_of_many_classes():
 @pytest.mark.parametrize(
     ("outputs", "labels", "message"),
     [
-        (np.zeros((3, 4)), np.zeros(2, int), r"labels must be 3 integers, one a frame, not int64 of shape \(2,\)"),
-        (np.zeros((3, 4)), np.zeros(3), r"labels must be 3 integers, one a frame, not float64 of shape \(3,\)"),
+        (np.zeros((3, 4)), np.zeros(2, int), r"labels must be 3 integers, one per frame, not int64 of shape \(2,\)"),
+        (np.zeros((3, 4)), np.zeros(3), r"labels must be 3 integers, one per frame, not float64 of shape \(3,\)"),
         (np.zeros((3, 4)), np.array([0, 1, 4]), r"labels must be 0 to 3, not 0 to 4"),
-        ({"a": np.zeros(3), "b": np.zeros(3)}, np.zeros(3, int), r"labels go with a model of one output, not of 2"),
+        (
+            {"a": np.zeros(3), "b": np.zeros(3)},
+            np.zeros(3, int),
+            r"labels need a model with one output, not 2: leave them out",
+        ),
     ],
 )
 def test_labels_that_do_not_fit(outputs, labels, message):
@@ -301,7 +305,7 @@ def test_labels_are_checked_first(tmp_path, capsys):
     np.save(tmp_path / "labels.npy", np.zeros(7, int))
     given = ["--input", str(DIGITS_FOLDER / "images.npy"), "--labels", str(tmp_path / "labels.npy")]
     assert main(["simulate", str(DIGITS_FOLDER / "digits.onnx"), "--board", "zedboard", *given]) == 2
-    assert "labels must be 450 integers, one a frame, not int64 of shape (7,)" in capsys.readouterr().err
+    assert "labels must be 450 integers, one per frame, not int64 of shape (7,)" in capsys.readouterr().err
 
 
 def test_labels_that_are_not_there(capsys):

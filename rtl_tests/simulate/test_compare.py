@@ -446,7 +446,7 @@ def test_frames_that_do_not_fit_are_refused_before_planning(
     output = [] if verb == "compare" else ["--output", "y.npy"]
     for name, words in (
         ("pixels", r"must be float32, as the model's input is, not uint8; --quantised accepts integers that are "),
-        ("shape", "must be of shape (frames, 3, 6, 6), not (2, 2, 6, 6)"),
+        ("shape", "must have shape (frames, 3, 6, 6), not (2, 2, 6, 6)"),
         ("words", "must be float32, as the model's input is, not int32"),
     ):
         assert cli.main([verb, "model.onnx", *board, "--input", f"{name}.npy", *output]) == 2

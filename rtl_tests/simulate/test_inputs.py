@@ -283,12 +283,15 @@ def test_what_is_said(two_pictures):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: x["left"], r"^siamese: has 3 inputs \(left, right, mask\), and frames must be of each, not of 1$"),
-        (lambda x: [x["left"]] * 4, r"frames must be of each, not of 4$"),
-        (lambda x: {**x, "top": x["left"]}, r"frames must be of these, not left, right, mask, top$"),
-        (lambda x: {"left": x["left"]}, r"frames must be of these, not left$"),
+        (
+            lambda x: x["left"],
+            r"^siamese: has 3 inputs \(left, right, mask\), and frames must have one array for each, not 1$",
+        ),
+        (lambda x: [x["left"]] * 4, r"frames must have one array for each, not 4$"),
+        (lambda x: {**x, "top": x["left"]}, r"frames must name these, not left, right, mask, top$"),
+        (lambda x: {"left": x["left"]}, r"frames must name these, not left$"),
         (lambda x: {**x, "mask": x["mask"][:1]}, r"^siamese: inputs must have as many frames, not 1 and 2$"),
-        (lambda x: {**x, "mask": x["left"]}, r"^siamese: input mask must be of shape \(frames, 1, 2, 3\), not \(2, 2"),
+        (lambda x: {**x, "mask": x["left"]}, r"^siamese: input mask must have shape \(frames, 1, 2, 3\), not \(2, 2"),
         (lambda x: {**x, "mask": x["mask"].astype(np.int8)}, r"input mask must be float32 or uint8, not int8$"),
         (lambda x: {**x, "right": x["right"] / 0}, r"input right must hold finite numbers only"),
         (lambda x: {**x, "right": x["right"].tolist()}, r"^siamese: input must be a NumPy array, not list$"),
@@ -305,7 +308,7 @@ def test_calibration_that_does_not_fit():
         (pictures(2)["left"], "calibration must hold frames of each of the inputs left, right, mask$"),
         ({"left": pictures(2)["left"]}, "calibration must hold frames of each of the inputs left, right, mask$"),
         ({**pictures(2), "mask": pictures(3)["mask"]}, r"calibration must have as many frames of each input, not \["),
-        ({**pictures(2), "mask": pictures(2)["left"]}, r"calibration of mask must be of shape \(frames, 1, 2, 3\)"),
+        ({**pictures(2), "mask": pictures(2)["left"]}, r"calibration of mask must have shape \(frames, 1, 2, 3\)"),
     ):
         with pytest.raises(InputError, match=f"^siamese: {message}"):
             quantise(siamese(), frames, "siamese")
@@ -365,9 +368,13 @@ def test_stalls_of_each_source(two_pictures):
     assert [threshold for _, threshold in made.sources] == [1 << 23] * 3
     assert stimuli.Stalls.make((0.5, 0.25), 3, 2).sources == made.sources[:1]
     frames = [*model.prepare(pictures(2)).values()]
-    with pytest.raises(InputError, match=r"^frames must be as many of each of 3 inputs \(i_left, .*\), not 2 and 2$"):
+    with pytest.raises(
+        InputError, match=r"^frames must have one array per input \(i_left, .*\), all with .*, not 2 and 2$"
+    ):
         run.run(design.config, frames[:2], run.Options(simulator="amaranth"))
-    with pytest.raises(InputError, match=r"^frames must be as many of each of 3 inputs \(.*\), not 2 and 2 and 1$"):
+    with pytest.raises(
+        InputError, match=r"^frames must have one array per input \(.*\), all with .*, not 2 and 2 and 1$"
+    ):
         run.run(design.config, [*frames[:2], frames[2][:1]], run.Options(simulator="amaranth"))
 
 
@@ -419,7 +426,10 @@ def test_plan_written_and_read(two_pictures):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"template": "pyramid"}, r"^siamese has 3 inputs \(left, .*\); a group of pyramids takes one only$"),
+        (
+            {"template": "pyramid"},
+            r"^siamese has 3 inputs \(left, .*\), but a group of pyramids has one: use --template stream$",
+        ),
         ({"in_turn": True}, r"^siamese has 3 inputs \(left, .*\): it is planned as one group, not cut into groups$"),
         ({"groups": "a-b,c-d"}, r"^siamese has 3 inputs \(left, .*\): it is planned as one group, not cut into "),
     ],
@@ -464,7 +474,7 @@ def test_command_line(two_pictures, tmp_path, capsys):
     (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 and nothing else")
     np.savez(tmp_path / "objects.npz", left=np.array(["a", None], object))
     for paths, message in (
-        (files[:2], "siamese: has 3 inputs (left, right, mask), and frames must be of each, not of 1"),
+        (files[:2], "siamese: has 3 inputs (left, right, mask), and frames must have one array for each, not 1"),
         (["--input", str(tmp_path / "empty.npz")], "empty.npz is empty"),
         (["--input", str(tmp_path / "bad.npz")], "bad.npz is not a .npz archive"),
         (["--input", str(tmp_path / "none.npz")], "none.npz can't be read: No such file"),
@@ -591,9 +601,9 @@ def test_what_only_the_host_takes(tmp_path):
     assert model.network.inputs == (INPUT,)
     assert list(model.inputs) == ["x"]
     frames = frames_of(onnx.load(tmp_path / "model.onnx"), 2)
-    with pytest.raises(InputError, match=r"has 2 inputs \(x, x1\), and frames must be of each, not of 1$"):
+    with pytest.raises(InputError, match=r"has 2 inputs \(x, x1\), and frames must have one array for each, not 1$"):
         model.golden(frames["x"])
-    with pytest.raises(InputError, match=r"input x1 must be of shape \(frames, 3, 6, 5\), not \(2, 3\)$"):
+    with pytest.raises(InputError, match=r"input x1 must have shape \(frames, 3, 6, 5\), not \(2, 3\)$"):
         model.golden({**frames, "x1": np.ones((2, 3), np.float32)})
     result = model.plan("zedboard", dsp=20, multipliers="dsp").simulate(frames, simulator="amaranth")
     np.testing.assert_array_equal(result.outputs, model.golden(frames))
@@ -675,9 +685,9 @@ def test_networks():
     copied = make(edges=(("a",), ("a",)), inputs=("a",)).with_inputs_read_once()
     assert [layer.name for layer in copied.layers] == ["a_copy", "one", "two"]
     assert copied.edges == (("a",), ("a_copy",), ("a_copy",))
-    with pytest.raises(InputError, match=r"frames must be of 2 inputs \(a, b\), not 1$"):
+    with pytest.raises(InputError, match=r"frames must have 2 inputs \(a, b\), not 1$"):
         golden.outputs(network, np.zeros((1, 1, 2, 3), np.uint8))
-    with pytest.raises(InputError, match=r"^pools: input b must be of shape \(frames, 1, 2, 3\), not \(1, 1, 3, 3\)$"):
+    with pytest.raises(InputError, match=r"^pools: input b must have shape \(frames, 1, 2, 3\), not \(1, 1, 3, 3\)$"):
         golden.outputs(network, [np.zeros((1, 1, 2, 3), np.uint8), np.zeros((1, 1, 3, 3), np.uint8)])
     with pytest.raises(InputError, match=r"^pools: inputs must have as many frames, not "):
         golden.outputs(network, [np.zeros((n, 1, 2, 3), np.uint8) for n in (1, 2)])

@@ -387,7 +387,10 @@ def test_plan_written_and_read(headed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"template": "pyramid"}, r"^headed has 3 outputs \(coarse_out, .*\); a group of pyramids gives one only$"),
+        (
+            {"template": "pyramid"},
+            r"^headed has 3 outputs \(coarse_out, .*\), but a group of pyramids has one: use --template stream$",
+        ),
         ({"in_turn": True}, r"^headed has 3 outputs \(coarse_out, .*\): it is planned as one group, not cut into "),
     ],
 )
@@ -403,7 +406,8 @@ def test_given_plan_of_pyramids(headed):
     plan = json.loads(design.to_json())
     plan["groups"][0] |= {"template": "pyramid", "tile": [2, 2], "overlap": "reuse"}
     with pytest.raises(
-        PlanError, match=r"^headed has 3 outputs \(coarse_out, .*\); a group of pyramids gives one only$"
+        PlanError,
+        match=r"^headed has 3 outputs \(coarse_out, .*\), but a group of pyramids has one: use --template stream$",
     ):
         document.read(json.dumps(plan), model.network, design.board)
 

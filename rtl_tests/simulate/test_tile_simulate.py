@@ -269,7 +269,7 @@ def test_one_group_is_a_plain_run():
     run = simulate.run_groups([case.config], frames, simulate.Options(simulator="amaranth"))
     assert run.frame_ends == simulate.run(case.config, frames, simulate.Options(simulator="amaranth")).frame_ends
     assert run.group_runs == ()
-    with pytest.raises(InputError, match=r"^configs must be at least one"):
+    with pytest.raises(InputError, match=r"^configs must have at least one"):
         simulate.run_groups([], frames)
 
 

@@ -150,9 +150,9 @@ def test_names_without_an_ending():
 
 
 def test_what_is_not_there_is_refused(design, frames, tmp_path):
-    with pytest.raises(InputError, match="waves can't be of layer 'conv9': there are conv1, conv2, pool1"):
+    with pytest.raises(InputError, match="waves can't record layer 'conv9': the layers are conv1, conv2, pool1"):
         design.simulate(frames, waves=tmp_path / "x.vcd", wave_layers=["conv9"])
-    with pytest.raises(InputError, match="waves can't be of frame 3: frames are 0 to 2"):
+    with pytest.raises(InputError, match="waves can't begin at frame 3: frames are 0 to 2"):
         design.simulate(frames, waves=tmp_path / "x.vcd", wave_frames=(3, 4))
     assert list(tmp_path.iterdir()) == []
 
@@ -165,7 +165,7 @@ def test_what_is_not_there_is_refused(design, frames, tmp_path):
         (["--wave-frames", "2:1", "--waves", "x"], "frames must be A:B, such as 0:8, not '2:1'"),
         (["--wave-layers", "a", "--waves", "x", "--simulator", "icarus"], "--wave-layers needs --simulator verilator"),
         (["--wave-layers", "a", "--waves", "x", "--engine", "y"], "one frame and the whole engine"),
-        (["--wave-layers", "a", "--waves", "x"], "waves can't be of layer 'a'"),
+        (["--wave-layers", "a", "--waves", "x"], "waves can't record layer 'a'"),
     ],
 )
 def test_command_line_refuses(options, words, capsys):

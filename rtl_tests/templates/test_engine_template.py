@@ -316,9 +316,9 @@ def test_an_array_that_is_asked_for(digits):
     made = plan.make(digits, BOARD, array=(8, 7))
     assert (group_of(made).template.engine.maps, group_of(made).template.engine.pixels) == (8, 7)
     for options in ({"template": "stream"}, {"overlap": "reuse"}):
-        with pytest.raises(PlanError, match=r"^array goes with the template engine, not with"):
+        with pytest.raises(PlanError, match=r"^array works only with the template engine, not with"):
             plan.make(digits, BOARD, array=(8, 7), **options)
-    with pytest.raises(PlanError, match=r"^groups and in_turn don't go with the template engine"):
+    with pytest.raises(PlanError, match=r"^groups and in_turn don't work with the template engine"):
         plan.make(digits, BOARD, array=(8, 7), in_turn=True)
 
 

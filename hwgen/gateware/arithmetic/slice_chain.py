@@ -48,7 +48,7 @@ class SliceChainConfig:
 
     def __post_init__(self) -> None:
         if not self.terms:
-            raise ConfigError("terms must have at least one slice")
+            raise ConfigError("terms must have at least one slice, not none")
         if self.sum_bits < 1:
             raise ConfigError(f"sum_bits must be a positive integer, not {self.sum_bits!r}")
         for operand in (operand for term in self.terms for operand in (term.activation, term.weight)):

@@ -46,7 +46,7 @@ class MemoryPortsConfig:
 
     def __post_init__(self) -> None:
         if self.engine.ports == 1:
-            raise ConfigError("ports must be 2 or 4, not 1, where bursts are dealt to memory ports")
+            raise ConfigError("ports must be 2 or 4 to divide bursts among memory ports, not 1")
 
     @property
     def ports(self) -> int:

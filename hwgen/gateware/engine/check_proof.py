@@ -107,7 +107,9 @@ def _word_lines(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], 
         "    jobs <= rst ? 0 : jobs + ends;",
         "end",
     )
-    spacing = {f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (index != 0) | (gap == {MIN_GAP})"}
+    gap_assumption = {
+        f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (index != 0) | (gap == {MIN_GAP})"
+    }
     invariants = {
         # The module counts words one cycle later than the observer, and once more a cycle later.
         "words are counted": (
@@ -119,7 +121,7 @@ def _word_lines(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], 
             "((gap <= 1) | (index_2 <= index_1))"
         ),
     }
-    return lines, spacing, invariants
+    return lines, gap_assumption, invariants
 
 
 def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -> Obligation:
@@ -127,7 +129,7 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
     offsets = field_offsets(engine.variant)
     word_of = {name: offsets[name][0] // WORD_BITS for name in rule.read_fields}
     last = max(word_of.values())
-    observer, rules_of_words, counted = _word_lines(engine)
+    observer, gap_assumption, counted = _word_lines(engine)
     lines = list(observer)
     for word in sorted(set(word_of.values())):
         lines += kept(f"word_{word}", WORD_BITS, "word__payload", f"word__valid & (index == {word})")
@@ -143,16 +145,18 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
     conditions = [_text(rule.broken(_Expression("number"), *operands))]
     if rule.lengths:
         lengths = [_length(fields[name], offsets[name][1]) for name in rule.lengths]
-        conditions.append(f"({fields[rule.lengths[0]]} != 0)")
+        conditions.append(f"({fields[rule.lengths[0]]} != 0)")  # with a first factor of 0 nothing is moved
         conditions.append(f"(({' + '.join(lengths)}) > 64'd{rule.max_length})")
     lines.append(f"wire breaks = {' & '.join(f'({condition})' for condition in conditions)};")
+    # `JobCheck` raises a rule's flag two cycles after the last word that the rule reads. It compares a sum of bit
+    # lengths one cycle later than the rule itself.
     delays = 3 if rule.lengths else 2
     lines += register("due", f"word__valid & (index == {last})")
     lines += stages("due", 1, "due & breaks", delays, resets=True)
     invariants = _stored_field_invariants(site, rule, last, word_of, fields, offsets)
     needs_number = any("number" in condition for condition in conditions)
     if needs_number:
-        waiting = " + ".join(["24'd0", *_VERDICT_STAGES])
+        waiting = " + ".join([f"{COUNT_BITS}'d0", *_VERDICT_STAGES])
         invariants["each job that came is judged, or will be"] = (
             f"jobs == job_index + {waiting} + (was_1 & (index_1 == {job_words(engine) - 1}))"
         )
@@ -160,7 +164,7 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
         "rules",
         f"A job breaks rule {index} if and only if the flag rises: {rule.must}.",
         observer=tuple(lines),
-        assumes=rules_of_words,
+        assumes=gap_assumption,
         invariants={**counted, **invariants},
         asserts={"the flag is the rule's": f"rule_{index}_broken == due_{delays}"},
         cover=f"due_{delays}",
@@ -198,7 +202,7 @@ def _stored_field_invariants(
 
 def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
     """Return the `Obligation` that each job's error code appears once, in the right cycle, and is the job's own."""
-    observer, rules_of_words, counted = _word_lines(engine)
+    observer, gap_assumption, counted = _word_lines(engine)
     latency = JobCheck.LATENCY
     flags = [f"rule_{index}_broken" for index in range(len(rules(engine)))]
     lines = [
@@ -225,7 +229,7 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
         "tokens",
         f"The verdict of each job comes {latency} cycles after its last word: its checksum, engine and rules, in turn.",
         observer=tuple(lines),
-        assumes=rules_of_words,
+        assumes=gap_assumption,
         invariants={
             **counted,
             "the last word is on its way": " & ".join(
@@ -235,7 +239,9 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
                 f"((gap >= 1) == !(ends_1)) & ((gap >= 2) == !(ends_1 | ends_2)) & "
                 f"((gap == {MIN_GAP}) == !(ends_1 | ends_2 | ends_3)) & (!(ends_1 | ends_2 | ends_3) | (index == 0))"
             ),
-            "each job that came is judged, or will be": "jobs == job_index + 24'd0 + ends_1 + ends_2 + ends_3 + due",
+            "each job that came is judged, or will be": (
+                f"jobs == job_index + {COUNT_BITS}'d0 + ends_1 + ends_2 + ends_3 + due"
+            ),
             "broken rules are kept": "is_rule_broken == is_bad",
             "the checksum begins again after a job": "is_fresh == ((index_1 == 0) & !(ends_1 | ends_2 | ends_3 | due))",
         },

@@ -409,17 +409,19 @@ class PlacementUnit(ConfiguredComponent[EngineConfig]):
         """
         config, target = self.config, self.answers.payload.tag.target
         wraps, after = Signal(name="bank_wraps"), Signal.like(bank, name="bank_after")
-        banks = {
+        banks = {  # number of banks, and number of words of a beat
             Target.MAP: (config.pixels, config.bus_words),
             Target.WEIGHTS: (config.weight_banks, config.bus_words),
             Target.ADDEND: (config.bus_words, config.bus_words),
         }
         with m.Switch(target):
             for option in Target:
-                size, passed = banks.get(option, (LANES, 1))
+                # Beats of parameters and tables have one word. Parameters go to one bank per map of a block in turn.
+                num_banks, beat_words = banks.get(option, (LANES, 1))
+                last_start = num_banks - beat_words
                 with m.Case(option):
-                    m.d.comb += wraps.eq(bank >= size - passed)
-                    m.d.comb += after.eq(Mux(wraps, bank - (size - passed), bank + passed))
+                    m.d.comb += wraps.eq(bank >= last_start)
+                    m.d.comb += after.eq(Mux(wraps, bank - last_start, bank + beat_words))
         return wraps, after
 
     def _elaborate_buffers(self, m: Module, address: Signal, bank: Signal) -> None:

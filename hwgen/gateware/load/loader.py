@@ -78,7 +78,7 @@ class LoaderConfig(OnDevice):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
         if not 0 <= self.digest < 1 << DIGEST_BITS:
-            raise ConfigError(f"digest must be of {DIGEST_BITS} bits, not {self.digest!r}")
+            raise ConfigError(f"digest must fit {DIGEST_BITS} bits, not be {self.digest!r}")
 
     @property
     def packet_words(self) -> int:

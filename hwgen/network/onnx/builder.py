@@ -164,7 +164,7 @@ class Builder:
     ) -> None:
         """Refuse a node unless its input is a feature map of this scale, zero point and integer type."""
         if not isinstance(self.state, Integers):
-            raise self.refusal(node, "must take integers")
+            raise self.refusal(node, "must take integers, but its input gives floats; put a QuantizeLinear before it")
         if integer_type != self.map.type:
             raise self.refusal(node, f"zero point must be {self.map.type} as its input is, not {integer_type}")
         self.label(node, scale, zero)
@@ -340,7 +340,9 @@ class Builder:
         bound = self.accumulator_bound(step)
         factor = sums.x_scale * sums.w_scale / scale if sums.factor is None else sums.factor
         if not np.isfinite(factor).all():
-            raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
+            raise self.refusal(
+                sums.node, "x_scale * w_scale / y_scale overflows float32; quantise the model with a larger y_scale"
+            )
         factors = np.broadcast_to(np.ldexp(factor, -sums.fraction), len(sums.weights))
         # ONNX Runtime's integer kernels, for 8 bits, round products to float32; so does a Mul of a mean.
         float32 = sums.factor is None or (sums.averages and not sums.bias.any())
@@ -806,7 +808,7 @@ class Builder:
         if weights.shape[1] != channels // groups:
             of_a_group = f" of each of {groups} groups" if groups > 1 else ""
             raise self.refusal(
-                node, f"weights must be for {channels // groups} channels{of_a_group}, not {weights.shape[1]}"
+                node, f"weights must have {channels // groups} input channels{of_a_group}, not {weights.shape[1]}"
             )
         kernel = tuple(attribute(node, "kernel_shape", weights.shape[2:]))
         if kernel != weights.shape[2:]:

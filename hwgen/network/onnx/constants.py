@@ -154,7 +154,7 @@ class Constants:
             known = all(map(self.holds, filter(None, node.input)))
             if node.op_type == "Constant":
                 if (value := constant_array(node)) is None:
-                    raise self.refusal(node, "must hold numbers")
+                    raise self.refusal(node, "must hold numbers, not text or sequences")
                 self.arrays[node.output[0]] = value
             elif node.input and known and node.op_type == "Identity":
                 (name,) = node.input
@@ -378,7 +378,7 @@ class Constants:
             raise self.refusal(node, f"bias must be finite, but holds {values[~np.isfinite(values)].flat[0]}")
         if not (np.abs(steps) <= MAX_BIAS).all():
             raise self.refusal(
-                node, "bias must fit 48 bits in steps of x_scale * w_scale; the weights' scale is too small"
+                node, "bias must fit 48 bits in steps of x_scale * w_scale; quantise the weights with a larger scale"
             )
         return steps.astype(np.int64)
 

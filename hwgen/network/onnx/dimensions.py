@@ -155,7 +155,9 @@ def _expand(tensor: _Tensor) -> View:
     known = [tensor.view.all_sizes[0] * (tensor.batch or 1), *tensor.view.all_sizes[1:]]
     pairs = zip(shape[::-1], known[::-1], strict=False)
     if len(shape) > len(known) or any(size not in (1, here) for size, here in pairs):
-        raise ConfigError(f"must not repeat values: sizes in shape must be 1, or equal its input's, not {shape}")
+        raise ConfigError(
+            f"must not repeat values: sizes in shape must be 1, or equal its input's {known}, not {shape}"
+        )
     return tensor.view
 
 
@@ -169,7 +171,7 @@ def _tile(tensor: _Tensor) -> View:
 def _dropout(tensor: _Tensor) -> View:
     training = tensor.node.input[2] if len(tensor.node.input) > 2 else ""
     if training and tensor.constants.read(tensor.node, 2, "training_mode").any():
-        raise ConfigError("training_mode must be false")
+        raise ConfigError("training_mode must be false, not true: export the model for inference")
     return tensor.view
 
 

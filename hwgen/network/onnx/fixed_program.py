@@ -151,7 +151,7 @@ class FixedPointProgram:
         if isinstance(operand, ConstantOperand):
             # Bounds of a Clip can be infinite.
             if not (np.isfinite(operand.reals).all() or step.node.op_type == "Clip"):
-                raise ConfigError("must have constants that are finite")
+                raise ConfigError("must have finite constants, not NaN or infinity")
             return operand.reals
         assert operand is not None
         return operand if isinstance(operand, str) else self._known[id(operand)]
@@ -171,7 +171,7 @@ class FixedPointProgram:
             return FixedValue(index, *unit, *integer_type.ends)
         reals = np.ldexp(leaf.table.astype(np.float64) / self.mantissa, self.target)
         if self.is_exact and (reals % 1).any():
-            raise ConfigError("a table is not exact")
+            raise ConfigError("gives values that are not integers, which fixed point would round")
         raw = FixedValue(index, self.mantissa, self.target, *integer_type.ends)
         return self.add(Table(operands=(index,), low=raw.low, table=np.rint(reals).astype(np.int64)), raw.fraction, raw)
 
@@ -191,7 +191,7 @@ class FixedPointProgram:
         """Return a `FixedValue` rounded to fit ``bits`` bits, with fewer fraction bits if it was wider."""
         more = signed_bits(value.low, value.high) - bits
         if more > 0 and self.is_exact:
-            raise ConfigError("exact values must have fewer bits")
+            raise ConfigError("gives integers of too many bits for an exact result in fixed point")
         return self.shifted(value, value.fraction - more) if more > 0 else value
 
     def aligned(self, *values: FixedValue) -> list[FixedValue]:
@@ -271,7 +271,7 @@ class FixedPointProgram:
     def curve(self, value: FixedValue, function: Function) -> FixedValue:
         """Append a function of a value as piecewise polynomials, and return a `FixedValue`: the result."""
         if self.is_exact:
-            raise ConfigError("curves are not exact")
+            raise ConfigError("is computed with polynomials, whose results are not exact")
         ends = np.array([0.5, 1]) * max(value.high, 1) * value.unit
         for slope in (0.0, float(np.float32(np.diff(function(ends)).item() / np.diff(ends).item()))):
             mantissa = value.mantissa if slope else 1.0
@@ -284,7 +284,7 @@ class FixedPointProgram:
                 if not slope:
                     return result
                 return self.plus(result, self.scaled(self.bounded(value, 0, math.inf), np.array([slope])))
-        raise ConfigError("is too steep or too long for polynomials")
+        raise ConfigError("changes too steeply, or over too wide a range, for the polynomials of a curve in hardware")
 
     def _fitted(self, value: FixedValue, level: _RampedFunction) -> tuple[int, Curve] | None:
         """Return a pair: fraction bits of a curve's operand, and the `Curve` (polynomials); ``None`` if none fits.

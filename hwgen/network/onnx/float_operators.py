@@ -122,7 +122,9 @@ def hold(build: Builder, node: onnx.NodeProto, tensor: str, scale: np.float32 | 
 def _unit(build: Builder, node: onnx.NodeProto, tensor: str) -> float:
     """Return the maximum step (LSB) of fixed-point numbers that may replace a float tensor, or refuse its reader."""
     if tensor not in build.units:
-        raise build.refusal(node, "takes floats that no QuantizeLinear takes before what can't be built")
+        raise build.refusal(
+            node, "takes floats of an operator that can't be built; put a QuantizeLinear before that operator"
+        )
     return build.units[tensor]
 
 
@@ -228,7 +230,7 @@ def _interval(build: Builder, sums: AccumulatorState, scale: np.float32) -> tupl
     ends = np.stack((positive * below + negative * above + bias, positive * above + negative * below + bias))
     factor = sums.x_scale * sums.w_scale / scale if sums.factor is None else sums.factor
     if not np.isfinite(factor).all():
-        raise build.refusal(sums.node, "x_scale * w_scale must be finite in float32")
+        raise build.refusal(sums.node, "x_scale * w_scale overflows float32; quantise the model with smaller scales")
     reals = np.clip(ends * factor.astype(np.float64), sums.low / scale, sums.high / scale)
     return math.floor(reals.min()) - 1, math.ceil(reals.max()) + 1, int(np.abs(ends).max())
 
@@ -322,7 +324,7 @@ def _extend(build: Builder, node: onnx.NodeProto, names: Sequence[str]) -> None:
     ``names``: tensors of the operands that are not constants.
     """
     if len(names) > 1 and node.op_type not in JOINING:
-        raise build.refusal(node, "must take one feature map and constants")
+        raise build.refusal(node, f"must take one feature map and constants, not {len(names)} feature maps")
     values = []
     for value, name in zip(build.operands, names, strict=True):
         build.enter(value)

@@ -65,7 +65,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     if not is_of_one_map(build, node):
         raise build.refusal(node, "must take one feature map and constants, or maps that are requantised before it")
     if len({value.view for value in build.operands}) > 1:
-        raise build.refusal(node, "must take values of one shape")
+        raise build.refusal(node, "must take values of one shape, not of several")
     if build.map.type.bits > MAX_BITS:
         raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {build.map.type}")
     states = [value.state for value in build.operands]

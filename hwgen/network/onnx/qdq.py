@@ -103,7 +103,7 @@ def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> Non
 def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
     """Import a DequantizeLinear of a feature map: the builder's current value becomes real numbers."""
     if not isinstance(build.state, Integers):
-        raise build.refusal(node, "must take integers")
+        raise build.refusal(node, "must take integers, but its input gives floats; put a QuantizeLinear before it")
     if build.map.type == INT32:  # a DequantizeLinear of accumulators can only be at the end, on the host
         raise build.refusal(node, "takes accumulators, where the hardware ends; no layer can follow")
     scale, zero, _ = build.constants.per_tensor(node, 1, build.map.type.dtype)
@@ -116,7 +116,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     state = build.state
     to = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     if isinstance(state, Ended | Integers):
-        raise build.refusal(node, "must take floats")
+        raise build.refusal(node, "must take floats, but its input gives integers; put a DequantizeLinear before it")
     precision = attribute(node, "precision", 0)
     if precision not in (TensorProto.UNDEFINED, TensorProto.FLOAT) and isinstance(state, Floats | Reals):
         shown = TensorProto.DataType.Name(precision).lower()
@@ -389,7 +389,7 @@ def _dequantise_operands(build: Builder, node: onnx.NodeProto, plain: onnx.NodeP
             build.state = Reals(node, factor * scale, zero, name)
             build.operands.append(build.value)
     if not build.operands:
-        raise build.refusal(node, "must take a feature map")
+        raise build.refusal(node, "must take a feature map, not constants only")
     build.enter(build.operands[0])
     if (index := _BIASES.get(node.op_type, 0)) and len(node.input) > index and node.input[index]:
         _note_bias(build, node, plain, index)

@@ -151,7 +151,7 @@ def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
     if groups < 1 or channels % groups:
         raise build.refusal(node, f"group must divide its {channels} input channels, not {groups}")
     if len(weights) != channels:
-        raise build.refusal(node, f"weights must be for {channels} channels, not {len(weights)}")
+        raise build.refusal(node, f"weights must have {channels} input channels, not {len(weights)}")
     kernel = tuple(attribute(node, "kernel_shape", weights.shape[2:]))
     if kernel != weights.shape[2:]:
         raise build.refusal(node, f"kernel_shape must be {by(weights.shape[2:])} like the weights, not {by(kernel)}")

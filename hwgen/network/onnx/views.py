@@ -192,7 +192,7 @@ class View:
         for position in positions:
             if self.all_dims[position]:
                 size = self.all_sizes[position]
-                raise ConfigError(f"a dimension of {size} values can't be squeezed out of {self}")
+                raise ConfigError(f"axis {position} must have size 1 to be squeezed out, not {size}, in {self}")
         return self.with_dims([dim for position, dim in enumerate(self.all_dims) if position not in positions])
 
     def unsqueeze(self, positions: Sequence[int]) -> View:

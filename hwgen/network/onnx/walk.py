@@ -152,7 +152,7 @@ class ImportWalk:
         # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(graph.outputs))
         ends = dict.fromkeys(until) or {value.name: TailSearch(graph, value) for value in model.graph.output}
-        self._waiting = {
+        self._open_outputs = {
             name: _OpenOutput(end, {id(node) for node in graph.backwards([name])}) for name, end in ends.items()
         }
         self._nodes = nodes
@@ -237,7 +237,7 @@ class ImportWalk:
         Outputs of a node that can't be built become tensors that no layer can compute.
         """
         operands = [self.values[name] for name in takes(node) if name in self.values]
-        wanted = any(id(node) in output.nodes for output in self._waiting.values())
+        wanted = any(id(node) in output.nodes for output in self._open_outputs.values())
         cause = named(node)
         if not self.ledger.is_refused(node):
             try:
@@ -356,9 +356,9 @@ class ImportWalk:
             build.leave_in_floats()
         self._end_in_accumulators(tensor, readers)
         foreign = isinstance(build.state, Foreign)
-        for name, output in list(self._waiting.items()):
-            if output.ends is not None and (foreign or (build.source is not None and not _gives_floats(build))):
-                self._note_hardware_end(name, output.ends, tensor)
+        for name, output in list(self._open_outputs.items()):
+            if output.tail_search is not None and (foreign or (build.source is not None and not _gives_floats(build))):
+                self._note_hardware_end(name, output.tail_search, tensor)
         if not foreign:
             if len(readers) > 1:
                 self._hold_floats(tensor)
@@ -384,7 +384,7 @@ class ImportWalk:
 
         If there are several readers, the last one is refused.
         """
-        wanted = [node for node in readers if any(id(node) in output.nodes for output in self._waiting.values())]
+        wanted = [node for node in readers if any(id(node) in output.nodes for output in self._open_outputs.values())]
         return sorted(wanted, key=lambda node: node.op_type not in _QUANTISERS)
 
     def _end_in_accumulators(self, tensor: str, readers: Sequence[onnx.NodeProto]) -> None:
@@ -417,12 +417,14 @@ class ImportWalk:
     def _is_last(self, tensor: str, state: State, readers: Sequence[onnx.NodeProto]) -> bool:
         """Return whether the host runs all nodes after the floats ``tensor`` of a convolution."""
         node = state.node if isinstance(state, AccumulatorState) else None
-        searches = [output.ends for output in self._waiting.values() if id(node) in output.nodes]
+        searches = [output.tail_search for output in self._open_outputs.values() if id(node) in output.nodes]
         tails = [ends and ends.tail_after(tensor, integers=False) for ends in searches]
         nodes = [node for tail in tails if tail for node in tail.nodes]
         if not tails or None in tails or not {id(node) for node in nodes}.issuperset(map(id, readers)):
             return False
-        # Integers may follow operators that only move values.
+        # If only operators that move values are between the convolution and a QuantizeLinear, ONNX Runtime's optimised
+        # session fuses that QuantizeLinear into the convolution, and these floats don't exist there. The unoptimised
+        # session always computes them.
         return not self.build.optimised or _QUANTISERS.isdisjoint(node.op_type for node in nodes)
 
     def _sums_of_kernel(self, state: AccumulatorState) -> str:
@@ -449,7 +451,7 @@ class ImportWalk:
         for error in frames.errors:
             self.ledger.refuse(error)
         self.ledger.host_after |= {id(node) for node in (*tail.constants, *tail.nodes)}
-        del self._waiting[name]
+        del self._open_outputs[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
             end, step = _hardware_end(self.build, ends, tail, name, tensor, rows=frames.rows)
             end = replace(end, ragged=name in frames.ragged, frames=frames.positions.get(name))
@@ -518,8 +520,8 @@ class ImportWalk:
 
     def _refuse_unreached(self) -> None:
         """Refuse each model output that no hardware output leads to, unless a node before it is refused."""
-        for output, waiting in self._waiting.items():
-            if waiting.ends is None or not self.sources:
+        for output, waiting in self._open_outputs.items():
+            if waiting.tail_search is None or not self.sources:
                 continue
             if output not in self.values:
                 self.ledger.refuse(ModelError(f"{self.where}: output {output!r} does not depend on the input"))
@@ -680,7 +682,7 @@ class HostFrames:
 class _OpenOutput:
     """Model output that no hardware output leads to yet, with the ``id`` of each node before it."""
 
-    ends: TailSearch | None
+    tail_search: TailSearch | None
     """`TailSearch` for the tensor where the hardware ends; ``None`` if it must end at the output itself."""
     nodes: set[int]
 

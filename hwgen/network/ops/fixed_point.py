@@ -431,15 +431,20 @@ class FixedPoint(Join):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len({side.channels for side in (*self.inputs, self.output)}) != 1:
-            raise ConfigError(f"{self.name}: maps must have the output's channels, not {self.inputs}")
+            maps = " and ".join(map(str, self.inputs))
+            raise ConfigError(f"{self.name}: inputs must have the output's {self.output.channels} channels, not {maps}")
         used = {operand for step in self.steps for operand in step.operands}
         if used != set(range(len(self.inputs) + len(self.steps) - 1)):
             raise ConfigError(f"{self.name}: each input and each step but the last must be an operand, not {used}")
         for index, step in enumerate(self.steps, len(self.inputs)):
             if len(step.operands) != step.num_operands or not all(0 <= operand < index for operand in step.operands):
-                raise ConfigError(f"{self.name}: {step.num_operands} values before {index} must be operands of {step}")
-            if any(len(constants) not in (1, self.channels) for constants in step.constants):
-                raise ConfigError(f"{self.name}: constants must be one or one for each of {self.channels} channels")
+                kind = type(step).__name__
+                raise ConfigError(
+                    f"{self.name}: step {index} ({kind}) must have {step.num_operands} operands, each an earlier value "
+                    f"(0 to {index - 1}), not {step.operands}"
+                )
+            if sizes := [len(constants) for constants in step.constants if len(constants) not in (1, self.channels)]:
+                raise ConfigError(f"{self.name}: constants must be one, or {self.channels} (channels), not {sizes[0]}")
         (low, high), kind = self.ranges[-1], self.output.type
         if self.requantisation is None and not (kind.signed and kind.minimum <= low <= high <= kind.maximum):
             raise ConfigError(f"{self.name}: results from {low} to {high} must fit the output's {kind}, a signed type")
@@ -472,7 +477,11 @@ class FixedPoint(Join):
             except ConfigError as error:
                 raise ConfigError(f"{self.name}: step {index} ({type(step).__name__}): {error}") from None
             if signed_bits(*ranges[-1]) > MAX_VALUE_BITS:
-                raise ConfigError(f"{self.name}: step {index} must have at most {MAX_VALUE_BITS} bits")
+                bits = signed_bits(*ranges[-1])
+                raise ConfigError(
+                    f"{self.name}: the result of step {index} ({type(step).__name__}) must have at most "
+                    f"{MAX_VALUE_BITS} bits, not {bits}"
+                )
         return tuple(ranges)
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

@@ -72,8 +72,14 @@ class Interpolate(Resample):
         for weights, indices, parts in zip(
             (self.row_weights, self.column_weights), (self.rows, self.columns), self.axis_parts, strict=True
         ):
-            if len(weights) != len(indices) or min(weights) < 0 or max(weights) > parts:
-                raise ConfigError(f"{self.name}: weights must be from 0 to {parts}, one for each of {len(indices)}")
+            if len(weights) != len(indices):
+                raise ConfigError(
+                    f"{self.name}: weights must have one entry per index ({len(indices)}), not {len(weights)}"
+                )
+            if min(weights) < 0 or max(weights) > parts:
+                raise ConfigError(
+                    f"{self.name}: weights must be from 0 to {parts}, not {min(weights)} to {max(weights)}"
+                )
             if self.in_floats and (parts & (parts - 1) or parts > MAX_FLOAT_PARTS):
                 raise ConfigError(
                     f"{self.name}: axis_parts must be a power of two up to {MAX_FLOAT_PARTS}, not {parts}"

@@ -50,7 +50,7 @@ class Join(Op):
             raise ConfigError(f"{self.name}: a layer that joins maps must have no window, not {self.window}")
         for source in self.more[: len(self.more) - self.spread]:
             if (source.height, source.width) != (self.height, self.width):
-                raise ConfigError(f"{self.name}: maps must be of {self.height} x {self.width} pixels, not {source}")
+                raise ConfigError(f"{self.name}: maps must have {self.height} x {self.width} pixels, not {source}")
 
     @classmethod
     def of_maps(cls, name: str, maps: Sequence[FeatureMap]) -> Join:
@@ -138,7 +138,10 @@ class LabelledJoin(Join):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.labels) != len(self.inputs) + 1:
-            raise ConfigError(f"{self.name}: labels must be {len(self.inputs) + 1}, for all inputs and the output")
+            raise ConfigError(
+                f"{self.name}: labels must have {len(self.inputs) + 1} entries, for all inputs and the output, not "
+                f"{len(self.labels)}"
+            )
         if max(side.type.bits for side in (*self.inputs, self.output)) > MAX_BITS and not self._takes_wide:
             raise ConfigError(f"{self.name}: values must have at most {MAX_BITS} bits, not {self.inputs}")
 
@@ -337,7 +340,10 @@ class Mul(LabelledJoin):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.inputs) != 2 or len({side.channels for side in (*self.inputs, self.output)}) != 1:
-            raise ConfigError(f"{self.name}: two maps of the output's channels must be multiplied, not {self.inputs}")
+            maps = " and ".join(map(str, self.inputs))
+            raise ConfigError(
+                f"{self.name}: two maps of {self.output.channels} channels must be multiplied, not {maps}"
+            )
         with np.errstate(all="ignore"):
             if not np.isfinite(qlinear_mul(np.array(self.reach), *self.labels)).all():
                 raise ConfigError(f"{self.name}: products exceed float32's range, with {label_texts(self.labels)}")
@@ -439,7 +445,8 @@ class Max(Recoded):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.inputs) < 2 or len({side.shape for side in (*self.inputs, self.output)}) != 1:
-            raise ConfigError(f"{self.name}: maps of the output's shape must be compared, not {self.inputs}")
+            maps = " and ".join(map(str, self.inputs))
+            raise ConfigError(f"{self.name}: maps of the output's shape, {self.output}, must be compared, not {maps}")
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         function = np.maximum if self.greatest else np.minimum
@@ -481,7 +488,10 @@ class Concat(Recoded):
     def __post_init__(self) -> None:
         super().__post_init__()
         if sum(source.channels for source in self.inputs) != self.output.channels:
-            raise ConfigError(f"{self.name}: inputs must have {self.output.channels} channels together")
+            raise ConfigError(
+                f"{self.name}: inputs must have {self.output.channels} channels in all, not "
+                f"{sum(source.channels for source in self.inputs)}"
+            )
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         return np.concatenate(self.recoded(maps)).astype(self.output.type.dtype)

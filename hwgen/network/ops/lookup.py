@@ -56,7 +56,9 @@ class Lookup(Op):
             )
         kind = self.output.type
         if self.table.min() < kind.minimum or self.table.max() > kind.maximum:
-            raise ConfigError(f"{self.name}: table must hold values of {kind}")
+            raise ConfigError(
+                f"{self.name}: table must hold values of {kind}, not {self.table.min()} to {self.table.max()}"
+            )
 
     @property
     def by_channel(self) -> bool:

@@ -246,15 +246,15 @@ class LRN(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.taps != 1 or self.input.channels != self.output.channels:
-            raise ConfigError(f"{self.name}: output must be of the input's size, {self.input}, not {self.output}")
+            raise ConfigError(f"{self.name}: output must have the input's size, {self.input}, not {self.output}")
         if max(side.type.bits for side in (self.input, self.output)) > MAX_BITS:
             raise ConfigError(f"{self.name}: values must have at most {MAX_BITS} bits, not {self.input}")
         wanted = magnitudes(self.input.type.minimum, self.input.type.maximum, self.input.zero_point)
         for what, table in (("terms", self.scale.terms), ("falls", self.falls.last_distance)):
             if len(table) < wanted:
-                raise ConfigError(f"{self.name}: {what} must be for {wanted} magnitudes, not for {len(table)}")
+                raise ConfigError(f"{self.name}: {what} must have one entry per magnitude ({wanted}), not {len(table)}")
         if self.scale.channels != self.channels:
-            raise ConfigError(f"{self.name}: scale must be of {self.channels} channels, not {self.scale.channels}")
+            raise ConfigError(f"{self.name}: scale must have {self.channels} channels, not {self.scale.channels}")
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         values = maps[0].astype(np.int64) - self.input.zero_point

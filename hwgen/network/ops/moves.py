@@ -189,8 +189,12 @@ class Resample(Op):
 
     def __post_init__(self) -> None:
         for name, size, indices in (("rows", self.height, self.rows), ("columns", self.width, self.columns)):
-            if not indices or min(indices) < 0 or max(indices) >= size or self.taps != 1:
-                raise ConfigError(f"{self.name}: {name} must be indices from 0 to {size - 1}, and the window 1x1")
+            if not indices or min(indices) < 0 or max(indices) >= size:
+                raise ConfigError(
+                    f"{self.name}: {name} must have one or more indices from 0 to {size - 1}, not {indices}"
+                )
+            if self.taps != 1:
+                raise ConfigError(f"{self.name}: the window must be 1x1, not {self.window}")
         super().__post_init__()
 
     @property
@@ -288,7 +292,11 @@ class SpaceToDepth(_Blocks):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.height % self.blocks[0] or self.width % self.blocks[1]:
-            raise ConfigError(f"{self.name}: a map of {self.height} x {self.width} must be whole blocks {self.blocks}")
+            rows, columns = self.blocks
+            raise ConfigError(
+                f"{self.name}: height and width must be multiples of the block's {rows} x {columns} pixels, not "
+                f"{self.height} x {self.width}"
+            )
 
     @property
     def output_size(self) -> tuple[int, int]:

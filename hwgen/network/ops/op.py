@@ -100,7 +100,11 @@ class Op(ABC):
             If no window fits, the groups don't divide the channels, or a map is too large.
         """
         if min(channels, outputs, height, width, groups) < 1:
-            raise ConfigError(f"{name}: channels, sizes and groups must be positive")
+            raise ConfigError(
+                f"{name}: channels, outputs, height, width and groups must be positive, not {channels}, {outputs}, "
+                f"{height}, "
+                f"{width} and {groups}"
+            )
         check_window(name, window, channels, height, width)
         if outputs > MAX_SIDE:
             raise ConfigError(f"{name}: a map must have at most {MAX_SIDE:,} channels, not {outputs:,}")

@@ -54,11 +54,13 @@ def check_labels(labels: np.ndarray, frames: int, outputs: int, *, ragged: bool 
         If the labels don't fit.
     """
     if outputs != 1:
-        raise InputError(f"labels go with a model of one output, not of {outputs}")
+        raise InputError(f"labels need a model with one output, not {outputs}: leave them out")
     if ragged:
-        raise InputError("labels go with a model of one row of scores for each frame, not with a detector's boxes")
+        raise InputError("labels need a model with one row of scores per frame, not a detector's boxes: leave them out")
     if labels.shape != (frames,) or labels.dtype.kind not in "iu":
-        raise InputError(f"labels must be {frames:,} integers, one a frame, not {labels.dtype} of shape {labels.shape}")
+        raise InputError(
+            f"labels must be {frames:,} integers, one per frame, not {labels.dtype} of shape {labels.shape}"
+        )
 
 
 def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray:
