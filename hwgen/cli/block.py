@@ -101,10 +101,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(f"--levels must be {LEVELS[0]} to {LEVELS[-1]}, not {arguments.levels}")
     for option in ("levels", "blocking", "core", "ragged"):
         if getattr(arguments, option) not in (None, False) and arguments.memory is None:
-            raise InputError(f"--{option} needs --memory, such as --memory 32KB,8MB")
+            raise InputError(f"--{option} needs --memory, such as --memory 1MB")
     for option in ("homed", "common", "cores"):
         if getattr(arguments, option) and arguments.levels is None:
-            raise InputError(f"--{option} needs --levels, the number of memories to design: --levels {LEVELS[-1]}")
+            raise InputError(f"--{option} needs --levels, the number of memories to design, such as --levels 2")
     if arguments.bits is not None and arguments.board is None:
         raise InputError("--bits needs --board: words have 16 bits with --memory, and a paper states its own width")
     if arguments.common and arguments.homed:
