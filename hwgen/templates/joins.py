@@ -34,6 +34,7 @@ from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.weights import Weights
 from hwgen.network import ops
 from hwgen.network.float32 import as_integers, label_texts
+from hwgen.network.maps import Requantisation
 from hwgen.network.ops.join import Recoded
 from hwgen.network.shares import Shares, find_shares
 from hwgen.options import RUNTIME, called

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from hwgen.gateware.lookup import chosen_name
 from hwgen.gateware.names import reserved
 from hwgen.verilog.expression import Expressions, const, selected
 from hwgen.verilog.netlist import (
