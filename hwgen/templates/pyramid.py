@@ -29,7 +29,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import MAX_SIDE
 from hwgen.network.ops import Op
 from hwgen.options import OVERLAPS, PYRAMID, RECOMPUTE, REUSE, called
-from hwgen.templates.base import Group, Task, Template
+from hwgen.templates.base import Group, Refusal, Task, Template, attempt
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, read_input_pixels
 from hwgen.templates.pyramid_tiles import axes
