@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from programs import SMALL, alone, conv
 from wrapper_model import compute
 from xdma_model import Card, Streams
 
-from hwgen.emit import engine_driver, linux, xdma
+from hwgen.emit import driver, engine_driver, linux, xdma
 from hwgen.emit.drivers import python_driver, python_file
 from hwgen.emit.engine import registers_json
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
@@ -129,6 +129,30 @@ def test_a_channel_s_transfers(monkeypatch):
         ValueError, match=r"^a transfer of 8,388,608 bytes is too long: it must have less than 8,388,608$"
     ):
         dma.sendchannel.transfer(xdma._allocate((1 << 23,), np.uint8))
+
+
+def test_faults(tmp_path, monkeypatch):
+    """Each fault is an error or an interrupt, and the next runs have the outputs of their own frames."""
+    bench, rng = Bench(tmp_path, 0), np.random.default_rng(32)
+    source, sink = (driver.Stream(bench.document[side][0]) for side in ("inputs", "outputs"))
+
+    def computed(packet: bytes) -> bytes:
+        frames = [packet[begin:][: source.frame_bytes] for begin in range(0, len(packet), source.memory_bytes)]
+        made = [compute(bench.sizes, [frame], bench.weights)[0].ljust(sink.memory_bytes, b"\0") for frame in frames]
+        return b"".join(made)[: sink.bytes_of(len(frames))]
+
+    streams = Streams(computed, 0.3)
+    pair = channels(monkeypatch, streams, streams.clear)
+    registers = {each["offset"]: each["reset"] for each in bench.document["registers"]}
+    still = SimpleNamespace(read=registers.get, write=lambda offset, value: None)
+    accelerator = driver.Accelerator(still, [pair], allocate=xdma._allocate, folder=tmp_path, timeout=5)
+    for fault in ("error", "lost", "late", "short", "interrupt") * 3:
+        frames = bench.frames(rng, int(rng.integers(1, 120)))
+        streams.fault = fault
+        with pytest.raises(KeyboardInterrupt if fault == "interrupt" else driver.DriverError):
+            accelerator.run(*frames)
+        for _ in range(2):
+            bench.check(accelerator, bench.frames(rng, len(frames[0])))
 
 
 def test_words_on_their_way_are_dropped(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,9 @@ from pieces import Piece
 from pynq_model import GoldenOverlay, pynq_module
 from referees import integer_session
 from wrapper_model import Memory
-from xdma_model import Streams
 
 import hwgen
-from hwgen.emit import linux, xdma
-from hwgen.emit.driver import Stream
+from hwgen.emit import linux
 from hwgen.host import session as host_device
 from hwgen.host.session import SessionDesign, SessionDevice
 from hwgen.network import golden
@@ -579,35 +577,6 @@ def by_linux(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest
     return hwgen.Session(folder, "linux", model=model, timeout=0.05), overlay
 
 
-def by_xdma(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """Return a session with a PCI Express card, and what takes its faults."""
-    described, driver_of = json.loads((folder / "registers.json").read_text()), host_device.driver_of
-    registers = {each["offset"]: each["reset"] for each in described["registers"]}
-    source, sink = (Stream(described[side][0]) for side in ("inputs", "outputs"))
-
-    def computed(packet: bytes) -> bytes:
-        """Return the outputs of a packet of frames, by the golden model."""
-        count = 1 + (len(packet) - source.frame_bytes) // source.memory_bytes
-        content = np.frombuffer(packet.ljust(count * source.memory_bytes, b"\0"), source.dtype)
-        result = sink.memory(np.zeros, count)
-        sink.pack(model.golden(source.unpack(content.reshape(count, -1)), integers=True), result)
-        return result.tobytes()[: sink.bytes_of(count)]
-
-    streams = Streams(computed, timeout=2)  # seconds: longer than a packet takes on a busy machine
-    patch.setattr(xdma, "_Device", lambda _path: streams)
-
-    def patched(*arguments: Any) -> ModuleType:
-        module = driver_of(*arguments)
-        sends, receives = (xdma.StreamChannel(Path(way), receives=way == "c2h") for way in ("h2c", "c2h"))
-        pair = xdma.ChannelPair(sends, receives, streams.clear)
-        control = SimpleNamespace(read=registers.get, write=lambda offset, value: None)
-        module._ACCESSES["xdma"] = lambda *_: (control, [pair], xdma._allocate)
-        return module
-
-    patch.setattr(host_device, "driver_of", patched)
-    return hwgen.Session(folder, "xdma", model=model, timeout=10), streams
-
-
 def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """Return a session behind a serial port, and what takes its faults."""
     made = list[Line]()
@@ -640,10 +609,9 @@ def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytes
     [
         ("pynq-z2", by_pynq, "dma"),
         ("pynq-z2", by_linux, "dma"),
-        ("vc709", by_xdma, "dma"),
         ("ulx3s", by_serial, "serial"),
     ],
-    ids=["pynq", "linux", "xdma", "serial"],
+    ids=["pynq", "linux", "serial"],
 )
 def test_faults(name: str, opened: Callable, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch has its own outputs, whatever the one before met; each fault is an error."""
