@@ -8,7 +8,7 @@ from amaranth_boards.resources import ButtonResources, LEDResources, SwitchResou
 
 
 class VC707Platform(XilinxPlatform):
-    """Platform of the VC707: 200 MHz differential clock, reset button, eight LEDs, five buttons, eight switches."""
+    """Platform of the VC707: 200 MHz differential clock, reset, PCI Express, 8 LEDs, 5 buttons, 8 switches."""
 
     device = "xc7vx485t"
     package = "ffg1761"

@@ -8,7 +8,7 @@ from hwgen.boards.vc707 import VC707Platform
 
 
 class VC709Platform(VC707Platform):
-    """Platform of the VC709: 200 MHz differential clock, reset button, eight LEDs, five buttons, eight switches."""
+    """Platform of the VC709: 200 MHz differential clock, reset, PCI Express, 8 LEDs, 5 buttons, 8 switches."""
 
     device = "xc7vx690t"
     resources = [  # noqa: RUF012 (the base class asks for a plain list)

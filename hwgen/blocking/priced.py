@@ -11,7 +11,7 @@ from hwgen.blocking.problem import OPERANDS, Nest
 
 @dataclass(frozen=True, kw_only=True)
 class PricedBuffer:
-    """Buffer of one operand in a blocked loop nest: its memory, its words, and its numbers of accesses.
+    """One operand's buffer in a blocked loop nest: memory's name, words to hold, pJ per access, number of accesses.
 
     Parameters
     ----------

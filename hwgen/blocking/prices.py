@@ -1,4 +1,4 @@
-"""Tables of the energy per access of a buffer of every block size, for the blocking search on one memory hierarchy."""
+"""Tables of the energy per access (pJ) of a buffer of every block size, for the search on one memory hierarchy."""
 
 from __future__ import annotations
 

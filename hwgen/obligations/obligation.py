@@ -132,7 +132,7 @@ def write(verilog: str, obligations: Iterable[Obligation], reasons: Mapping[str,
 
 
 def read(content: bytes, name: str) -> tuple[str, list[Obligation], dict[str, str]]:
-    """Return a tuple from a ``NAME.proofs.json``: the Verilog file's name, obligations, and reasons by path.
+    """Parse ``NAME.proofs.json``: Verilog file's name, obligations, why instances have none (by instance path).
 
     Raises
     ------

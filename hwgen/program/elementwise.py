@@ -27,7 +27,7 @@ _WEIGHT = 127
 
 
 def add_passes(op: Add, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the `Pass` of an elementwise sum: it copies the first map, and adds the second."""
+    """Return a one-element tuple: the `Pass` of an elementwise sum, which copies the first map and adds the second."""
     return (with_sum(unscaled_pass(op, edges[:1], op.input.type), op, edges, 0),)
 
 
@@ -75,7 +75,7 @@ def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
 
 
 def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the `Pass` of an elementwise product: it copies the first map, times the second one."""
+    """Return a one-element tuple: the `Pass` of an elementwise product, which copies the first map times the second."""
     factors = product_factors(op)
     if factors is None:
         return (product_pass(op, edges),)
@@ -144,7 +144,7 @@ def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a tuple with the `Pass` of a lookup layer: a copy through one table, or with factor and bias per channel.
+    """Return a one-element tuple: the `Pass` of a lookup, a copy through a table or with factor and bias per channel.
 
     Raises
     ------

@@ -86,8 +86,8 @@ class StepFunctions:
             has_above=above <= max_sums,
         )
 
-    def of_products(self, bias: np.ndarray, fraction: int) -> StepFunctions:
-        """Return `StepFunctions` of sums ``s``, if these functions are of the sums ``(s << fraction) + bias``."""
+    def before_bias(self, bias: np.ndarray, fraction: int) -> StepFunctions:
+        """Return `StepFunctions` of sums ``s``, given that these functions are of ``(s << fraction) + bias``."""
         above = -((bias[:, None] - self.above) >> fraction)
         below = (self.below - bias[:, None]) >> fraction
         return replace(self, above=above, below=below)

@@ -54,13 +54,13 @@ def stored_bytes(values: np.ndarray | int, integer_type: IntegerType) -> list[np
     """Return a list of int8 arrays, shaped as ``values``: the bytes that memory stores for them, the highest first."""
     highest = value_bytes(integer_type) - 1
     return [
-        np.asarray(np.asarray(values, np.int64) >> 8 * (highest - row) ^ inverted).astype(np.int8)
-        for row, inverted in enumerate(_inverted(integer_type))
+        np.asarray(np.asarray(values, np.int64) >> 8 * (highest - row) ^ mask).astype(np.int8)
+        for row, mask in enumerate(_sign_masks(integer_type))
     ]
 
 
-def _inverted(integer_type: IntegerType) -> list[int]:
-    """Return a list: per byte of a value from the highest, the mask (0 or 0x80) that it is XORed with in memory."""
+def _sign_masks(integer_type: IntegerType) -> list[int]:
+    """Return a list of XOR masks, highest byte first, that make bytes signed: 0x80, or 0 for a signed type's first."""
     return [0 if row == 0 and integer_type.signed else 0x80 for row in range(value_bytes(integer_type))]
 
 
@@ -71,8 +71,8 @@ def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
     words = np.frombuffer(packed, np.uint8).reshape(-1, height, size, width, LANES)
     stored = words.transpose(0, 4, 1, 2, 3).reshape(-1, height, size, width)[:channels]
     values = np.zeros((channels, height, width), np.int64)
-    for row, inverted in enumerate(_inverted(result.type)):
-        values = values << 8 | stored[:, :, row] ^ inverted
+    for row, mask in enumerate(_sign_masks(result.type)):
+        values = values << 8 | stored[:, :, row] ^ mask
     half = 1 << 8 * size - 1 if result.type.signed else 0
     return ((values ^ half) - half).astype(result.type.dtype)
 

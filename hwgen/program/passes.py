@@ -170,14 +170,14 @@ def _is_halving(before: Sequence[Op], op: Op) -> bool:
 
 def _average_pool(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return a tuple with a `Pass` of an average pool for each rectangle of the output with equal divisors."""
-    if _needs_exact_additions(op):
+    if _average_needs_float_sums(op):
         return average_passes(op, edges)
     return tuple(_average_region(op, edges, region) for region in divisor_regions(op))
 
 
 @lru_cache(maxsize=1024)
-def _needs_exact_additions(op: AveragePool) -> bool:
-    """Return whether only float32 additions on the fixed-point unit, and no factors, give an average pool's outputs."""
+def _average_needs_float_sums(op: AveragePool) -> bool:
+    """Return whether an average pool needs the fixed-point unit's float32 sums: no factor requantises sums exactly."""
     if op.taps > MAX_ADDENDS:
         return False
     try:
@@ -333,7 +333,7 @@ def _conv_factors(op: Conv) -> Factors | None:
         return Factors(significand=rule.significand, shift=rule.shift, bias=op.bias, zero_point=rule.zero_point)
     reach = op.input.type.reach(op.input.zero_point)
     most = (np.abs(op.weights).sum(axis=(1, 2, 3)) * reach << op.fraction) + np.abs(op.bias)
-    steps = StepFunctions.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction)
+    steps = StepFunctions.of_rule(rule, rule.low, rule.high, most).before_bias(op.bias, op.fraction)
     return _fit_rule(op, rule, steps, op.bias, op.fraction)
 
 
@@ -548,7 +548,7 @@ _RULES: dict[type[Op], _LayerRule] = {
         wide_passes=max_pool_passes,
     ),
     AveragePool: _LayerRule(
-        _average_pool, in_parts=lambda op: len(divisor_regions(op)) > 1, needs_fixed_unit=_needs_exact_additions
+        _average_pool, in_parts=lambda op: len(divisor_regions(op)) > 1, needs_fixed_unit=_average_needs_float_sums
     ),
     GlobalAveragePool: _LayerRule(_global_average, scratch=sum_pool_scratch, wide_passes=sum_pool_passes),
     Add: _SUM,

@@ -128,10 +128,10 @@ class LayerEvents(ABC, Generic[Config]):
         """Return the `Wait` of input beats for free space in ``rows`` line-buffer rows; ``None`` without one."""
         return None
 
-    def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return a dictionary of further event sequences, such as tile starts: (events per frame, minimum gap) by key.
+    def inner_sequences(self, ports: Ports) -> dict[Any, tuple[int, int]]:
+        """Return a dict of a layer's internal event sequences by key: (events per frame, minimum distance in cycles).
 
-        The gap is the minimum distance of two consecutive events, in cycles.
+        Tile starts are an example. The minimum distance is between two consecutive events.
         """
         return {}
 
@@ -283,7 +283,7 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
     The window moves every few cycles. With each move the layer takes a channel, sends a channel, or does both.
     """
 
-    def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
+    def inner_sequences(self, ports: Ports) -> dict[Any, tuple[int, int]]:
         return {self._moves(ports): (self._count, self.config.sums.steps)}
 
     def waits(self, ports: Ports) -> list[Wait]:

@@ -40,7 +40,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         #: Array over a frame's tiles: number of output folds (started windows) up to and including the tile.
         self._folds = np.cumsum(np.array(walks) // config.window.steps)
 
-    def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
+    def inner_sequences(self, ports: Ports) -> dict[Any, tuple[int, int]]:
         tiles = len(self._first)
         return {
             self._key(ports, "offered"): (len(self._new), 1),

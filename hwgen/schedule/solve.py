@@ -157,7 +157,7 @@ class Schedule:
             for stream in self._streams_into[layer_index]:
                 sequences |= self._stream_sequences(stream)
             ports = self._ports(layer_index)
-            sequences |= layer.inner(ports)
+            sequences |= layer.inner_sequences(ports)
             sequences[ports.starts] = layer.folds, layer.config.window.steps
             self._waits += layer.waits(ports)
             if (space := layer.space(ports, self.rows[layer_index])) is not None:
@@ -294,7 +294,7 @@ class Schedule:
     def own(self, layer: int) -> dict[Any, int]:
         """Return a dict of the minimum distance in cycles of successive events, by key of a layer's own sequences."""
         ports, events = self._ports(layer), self._layers[layer]
-        inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
+        inner = {key: gap for key, (_, gap) in events.inner_sequences(ports).items()}
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
 
     def beats(self, layer: int) -> tuple[Any, ...]:

@@ -292,7 +292,7 @@ class OnCluster(TaskPool):
         self._waiting.add(result)
 
         def pass_on(future: Future[Outcome]) -> None:
-            if not self._is_wanted(result):
+            if not self._claim(result):
                 return
             try:
                 result.set_result(future.result().get())
@@ -302,8 +302,8 @@ class OnCluster(TaskPool):
         self._executor.submit(attempt, fn, *args, **kwargs).add_done_callback(pass_on)
         return result
 
-    def _is_wanted(self, result: Future[Any]) -> bool:
-        """Mark a task as no longer awaited, and return whether it was awaited and is not cancelled."""
+    def _claim(self, result: Future[Any]) -> bool:
+        """Mark an awaited task as running, and return True; return False if it is no longer awaited or is cancelled."""
         try:
             self._waiting.remove(result)
         except KeyError:
@@ -322,7 +322,7 @@ class OnCluster(TaskPool):
                     since = time.monotonic()
             if time.monotonic() - since > ALONE:
                 for result in list(self._waiting):
-                    if self._is_wanted(result):
+                    if self._claim(result):
                         result.set_exception(ToolError(f"the cluster lost all its workers, {ALONE:g} seconds ago"))
 
     def stop(self) -> None:

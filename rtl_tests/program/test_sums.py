@@ -78,7 +78,7 @@ def check_exact_rules(channels, fraction, tie, seed):
     shift = rng.integers(28, 36, channels) + fraction
     rule = Requantisation(significand=significand, shift=shift, zero_point=int(rng.integers(0, 256)), low=0, high=255)
     bias, limit = rng.integers(-4000, 4000, channels), np.full(channels, 1 << 20)
-    steps = StepFunctions.of_rule(rule, 0, 255, limit).of_products(bias, fraction)
+    steps = StepFunctions.of_rule(rule, 0, 255, limit).before_bias(bias, fraction)
     rounded = np.rint(bias / 2.0**fraction).astype(np.int64)
     guess = Factors(significand=significand, shift=shift - fraction, bias=rounded, zero_point=rule.zero_point)
     factors = fit(steps, guess, UINT8)

@@ -79,12 +79,12 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
             ["m_axi__arready", "m_axi__awready"],
             [f"m_axi__{channel}{name}" for channel in ("ar", "aw") for name in ("valid", "addr", "len")],
         ),
-        _answers(config, site),
+        _read_answers(config, site),
     ]
 
 
-def _answers(config: EngineConfig, site: Site) -> Obligation:
-    """Return the `Obligation` that each word from memory leaves in the next cycle, with its burst's tag and flags.
+def _read_answers(config: EngineConfig, site: Site) -> Obligation:
+    """Return the `Obligation` that each word read leaves a cycle later with its burst's tag, first and last marked.
 
     The first word after the last one of a burst is the first of the next burst. The FIFO of outstanding reads says
     which burst a word belongs to; its output is free here.

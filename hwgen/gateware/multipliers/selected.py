@@ -69,7 +69,7 @@ class _Field:
 
     @cached_property
     def bits(self) -> int:
-        """Width of the field in bits, which hold a signed product."""
+        """Width in bits of the field, enough for any of its products as a signed integer."""
         return len(Signal(range(min(self.low, -1), self.high + 1)))
 
 

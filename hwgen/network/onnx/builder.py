@@ -858,7 +858,7 @@ class Builder:
         x_scale : float32
             Scale of the input.
         """
-        values, part = matrix.values, self.view.product()
+        values, part = matrix.values, self.view.summed_dimension()
         if part is None or ("Gemm" in node.op_type and self.view.rank != 2):
             raise self.refusal(
                 node,

@@ -130,7 +130,10 @@ class _OperandRewrite:
         """Dictionary by float operand and its QuantizeLinear's inputs: name of the quantised operand."""
 
     def __call__(self, node: onnx.NodeProto) -> Made:
-        """Return a node preceded by new quantisers of its float operands; ``None`` if it has no such operand."""
+        """Return nodes: QuantizeLinear, DequantizeLinear per float operand, then ``node``; ``None`` if nothing changes.
+
+        Nothing changes unless all readers quantise with one scale and zero point, and an operand is float.
+        """
         passed = {node.op_type}
         label = self._following_quantiser(node.output, passed) if self._is_moving(node) else None
         if label is None:

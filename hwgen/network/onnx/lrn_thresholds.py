@@ -110,9 +110,9 @@ class _Outputs:
 
 @dataclass(frozen=True)
 class _Power:
-    """Function ``scale ** -beta`` in float32, computed bit for bit by running ONNX Runtime's LRN with ``size`` 3.
+    """ONNX Runtime's float32 power ``scale ** -beta``, found bit for bit by running its LRN on three channels.
 
-    The middle channel is almost 0.
+    The middle channel is almost 0, so that only the others' squares make the scale.
     """
 
     beta: float

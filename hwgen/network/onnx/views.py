@@ -331,10 +331,10 @@ class View:
         dims = tuple(() if i in positions else dim for i, dim in enumerate(self.dims) if keeps or i not in positions)
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
-    def product(self) -> View | None:
-        """Return a `View`: layout (on a new map) of the values that one matrix product sums; ``None`` if impossible.
+    def summed_dimension(self) -> View | None:
+        """Return the `View` of the last dimension, which a product sums; ``None`` unless all channels and whole axes.
 
-        The result is ``None`` unless the last dimension consists of all channels and of whole axes, and of no frames.
+        The view is on a new map. The last dimension may hold whole map axes besides all channels, but no frames.
         """
         if self.rank < 2:
             return None

@@ -1,4 +1,4 @@
-"""Layers that combine several maps pixel by pixel: sums, products, maxima, concatenations; and copies of a map."""
+"""Layers that combine maps pixel by pixel (sum, difference, product, maximum, minimum, concatenation) or copy one."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _no_path(netlist: BitDependencies, ends: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _wires(netlist: BitDependencies, pairs: Mapping[str, str]) -> list[str]:
+def _unequal_ports(netlist: BitDependencies, pairs: Mapping[str, str]) -> list[str]:
     """Return a list of error texts: the ports that are not the same net as the port they must equal."""
     return [f"{one} is not {other}" for one, other in pairs.items() if netlist.bits(one) != netlist.bits(other)]
 
@@ -196,7 +196,7 @@ def _composition(netlist: BitDependencies, rules: Mapping[str, Any]) -> list[str
     while new := {port for pair in pairs if ruled & set(pair) for port in pair} - ruled:
         ruled |= new
     missing = netlist.sinks - ruled
-    return _wires(netlist, wires) + [f"{port} has no rule" for port in sorted(missing)]
+    return _unequal_ports(netlist, wires) + [f"{port} has no rule" for port in sorted(missing)]
 
 
 def _reset(netlist: BitDependencies, values: Mapping[str, str]) -> list[str]:
@@ -230,7 +230,7 @@ def _bits(netlist: BitDependencies, values: Mapping[str, Any]) -> list[str]:
 
 
 #: Dictionary from kind of structure to the function that checks it on a netlist, and returns a list of error texts.
-CHECKS = {"bits": _bits, "composition": _composition, "no_path": _no_path, "reset": _reset, "wires": _wires}
+CHECKS = {"bits": _bits, "composition": _composition, "no_path": _no_path, "reset": _reset, "wires": _unequal_ports}
 
 
 def _are_names(value: Any) -> bool:
