@@ -421,7 +421,7 @@ def search(
 def _search_blocking(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
 ) -> PricedBlocking | None:
-    """Return the `PricedBlocking` of least energy below ``below`` (pJ) on a hierarchy; ``None`` if none."""
+    """Return the `PricedBlocking` of least energy on a hierarchy; ``None`` if none has less than ``below`` pJ."""
     floor, limited = 0.0, frozenset[str]()
     while True:
         blocking = _refined_blocking(lattice, BlockPrices(hierarchy, lattice, limited), first, width, within, below)
@@ -475,7 +475,7 @@ def _exceeded_limits(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozense
 def _refined_blocking(
     lattice: Lattice, prices: BlockPrices, first: int, width: int, within: float, below: float
 ) -> PricedBlocking | None:
-    """Return a `PricedBlocking` below ``below`` (pJ) from a rough, then maybe a thorough search, or ``None``."""
+    """Return a `PricedBlocking` from a rough, then maybe a thorough search; ``None`` if none has under ``below`` pJ."""
     best, bound, path = cheapest_path(lattice, prices, first, below)
     if bound < min(best, below) * (1 - within):
         limit = min(best, below) * (1 - within)

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, Any] | None:
-    """Return a dict with name, coordinates in the fronts and digest of the plan of ``--plan``; ``None`` without.
+    """Return a dict with name, coordinates in the fronts and digest of the plan of ``--plan``; ``None`` if not given.
 
     Raises
     ------

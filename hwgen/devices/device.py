@@ -313,7 +313,7 @@ class Device:
         return None if match is None else f"{self.device_prefix}{match[1].upper()}"
 
     def host_of(self, part: str) -> ProjectHost | None:
-        """Return a part's `ProjectHost` for a Vivado project (a processor, or PCI Express); ``None`` if it has none."""
+        """Return a part's `ProjectHost` for a Vivado project (processor, PCI Express); ``None`` if none is known."""
         device = self.device_of(part)
         return None if device is None or self.vivado is None else self.vivado.host_of(device)
 

@@ -128,7 +128,7 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return a dict from each quantity of a memory access (``address``, ``words`` ..) to its job field, or ``None``.
+    """Return a dict from each quantity of a memory access (``address`` ..) to its job field; ``None`` if it lacks one.
 
     The keys are in the order of the drivers.
     """

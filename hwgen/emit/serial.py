@@ -61,7 +61,7 @@ def _suits_link(config: Config, board: Board) -> bool:
 
 
 def baud_of(clock_mhz: float) -> int | None:
-    """Return the highest of `BAUDS` that divides the clock within 1 %, in bits per second, or ``None``."""
+    """Return the highest of `BAUDS` (bits per second) that divides the clock within 1 %; ``None`` if none does."""
     hertz = clock_mhz * 1e6
     return next(
         (baud for baud in BAUDS if hertz >= 4 * baud and abs(hertz / baud / round(hertz / baud) - 1) < 0.01), None
@@ -69,7 +69,7 @@ def baud_of(clock_mhz: float) -> int | None:
 
 
 def dividers(board: Board) -> tuple[int, int, int] | None:
-    """Return a triple of the PLL's dividers (input, feedback, output) for the board's clock, or ``None``."""
+    """Return the PLL's dividers (input, feedback, output) for the board's clock; ``None`` if none make that clock."""
     return _pll(board).dividers(board.platform_class().default_clk_frequency / 1e6, board.clock_mhz)
 
 

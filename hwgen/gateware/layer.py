@@ -261,7 +261,7 @@ class LayerConfig(HasWindow):
 
     @property
     def distributor(self) -> DistributeConfig | None:
-        """`DistributeConfig` of the component that writes run-time weights to the layer's memories, or ``None``."""
+        """`DistributeConfig` of the component that writes run-time weights to memories; ``None`` if it has none."""
         return DistributeConfig(device=self.device, stores=self.stores) if self.stores else None
 
     @property

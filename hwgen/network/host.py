@@ -322,7 +322,7 @@ def describe(network: Network) -> dict[str, Any]:
 
 
 def part_of(network: Network) -> Remainder | None:
-    """Return the `Remainder` (host operators) if hardware computes only a part of a model, else ``None``."""
+    """Return the `Remainder` (host operators) if hardware computes only a part of a model; ``None`` if all of it."""
     remainder = network.ends.remainder
     return None if remainder is None or remainder.whole else remainder
 

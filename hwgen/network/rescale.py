@@ -78,7 +78,7 @@ def fit_table(
     output: tuple[int, int, int],
     bits: int,
 ) -> tuple[np.ndarray, int] | None:
-    """Return a pair: constants ``(4, n)`` of a 1x1 convolution that computes a table, and its zero point, or ``None``.
+    """Return a 1x1 convolution's constants ``(4, n)`` and zero point that compute a table; ``None`` if none found do.
 
     The search compares ``clip(round((w * x + b) * significand / 2**shift) + zero)`` with ``wanted`` for many weights
     ``w``. The bias ``b`` is the offset in steps of ``w``, rarely one more or less. The factor is adjusted if ``wanted``

@@ -59,7 +59,7 @@ def find_shares(op: Add) -> Shares:
 
 
 def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """Return `Shares`: tables ``a``, ``b`` corrected so that rounded sums are an Add's outputs; ``None`` if it fails.
+    """Return `Shares`: tables ``a``, ``b`` corrected so that rounded sums are an Add's outputs; ``None`` if none do.
 
     Ties are rounded to even. Every output is a difference constraint: the sum of its two shares must be between two
     bounds. The Bellman-Ford algorithm solves the constraints, if they have a solution: it corrects each table by the

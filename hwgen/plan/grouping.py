@@ -246,7 +246,7 @@ class _Cutting:
         return None
 
     def _best_grouping(self) -> tuple[Span, ...] | None:
-        """Return a tuple of layer ranges: the best grouping (plan's objective) by costs known so far, or ``None``."""
+        """Return the best grouping (plan's objective) by costs known so far, as layer ranges; ``None`` if none fits."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
         points = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)

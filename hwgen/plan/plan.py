@@ -290,7 +290,7 @@ class Plan:
 
     @property
     def frame_rate(self) -> float | None:
-        """Frames per second at the board's clock, by the largest of the `bounds` (cycles); ``None`` without one."""
+        """Frames per second at the board's clock, by the largest of the `bounds` (cycles); ``None`` if none known."""
         return self.board.clock_mhz * 1e6 / max(self.bounds.values()) if self.bounds else None
 
     @property

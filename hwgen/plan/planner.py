@@ -150,9 +150,9 @@ class PlanSearch:
         return plan
 
     def _off_chip(self, refusal: Refusal) -> Plan | None:
-        """Return the `Plan` of one fusion group with its weights in off-chip memory; ``None`` if there is none.
+        """Return the `Plan` of one fusion group with weights in off-chip memory; ``None`` if none fits or is allowed.
 
-        There is none with an objective other than interval and latency, with products that must be in LUTs, or if no
+        None is allowed with an objective other than interval and latency, with products that must be in LUTs, or if no
         such group fits.
 
         Parameters

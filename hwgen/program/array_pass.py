@@ -422,7 +422,7 @@ class Pass:
 
     @property
     def operand(self) -> tuple[str, int] | None:
-        """Pair: name and first 8-channel block of the map added to or multiplied with outputs; ``None`` without."""
+        """Pair: name and first 8-channel block of a map that is added to or multiplies outputs; ``None`` if none is."""
         return self.product.factor if self.product else self.addend
 
     @property

@@ -89,7 +89,7 @@ def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 @lru_cache(maxsize=1024)
 def product_factors(op: Mul) -> Factors | None:
-    """Return the `Factors` that round all products of two maps' values as ONNX Runtime does; ``None`` without any."""
+    """Return the `Factors` that round all products of two maps as ONNX Runtime does; ``None`` if none are found."""
     low, high = op.reach
     products = np.arange(low, high + 1)
     steps = StepFunctions.of_table(products[None], op.rounded(products)[None])
@@ -162,7 +162,7 @@ def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 @lru_cache(maxsize=1024)
 def scaled_lookup(op: Lookup) -> Pass | None:
-    """Return a `Pass` that gives a lookup's outputs by factor and bias per channel, or ``None`` if impossible."""
+    """Return a `Pass` that gives a lookup's outputs by factor and bias per channel; ``None`` if none are exact."""
     edges = (op.name,)
     return _scaled_pass(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _scaled_and_added(op, edges)
 
@@ -173,7 +173,7 @@ def lookup_table(op: Lookup) -> LookupTables:
 
 
 def _scaled_pass(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high: int) -> Pass | None:
-    """Return a `Pass` with factor and bias per channel that gives the outputs ``table``, or ``None`` if impossible."""
+    """Return a `Pass` that gives the outputs ``table`` by factor and bias per channel; ``None`` if none are exact."""
     falls = (table[:, 0] > table[:, -1])[:, None]
     rising = np.where(falls, table[:, ::-1], table)
     if (np.diff(rising) < 0).any() or low == high:
@@ -196,7 +196,7 @@ def _scaled_pass(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, 
 
 
 def _scaled_and_added(op: Lookup, edges: Sequence[str]) -> Pass | None:
-    """Return a `Pass` that scales inputs below (or above) a border by channel, and adds a table; ``None`` if none.
+    """Return a `Pass` that scales inputs below (or above) a border by channel and adds a table; ``None`` if inexact.
 
     For example, PRelu: all channels have the same outputs for inputs of 0 or more. Below, each has its own slope.
     """

@@ -102,9 +102,9 @@ class Workload:
 
 
 def tiled_estimate(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction, frames: int = 1) -> Estimate | None:
-    """Return an `Estimate` of a frame's cycles and bytes with the best tile and cores for each pass, or ``None``.
+    """Return an `Estimate` of a frame's cycles and bytes with each pass's best tile; ``None`` if buffers hold none.
 
-    The result is ``None`` if the engine's buffers hold no tile of a pass. A map memory keeps maps (`_kept_maps`).
+    The division of a pass among cores is the best, too. A map memory keeps maps (`_kept_maps`).
     """
     if engine.has_map_memory:
         kept = dict.fromkeys(_kept_maps(passes, engine), 1)
@@ -148,7 +148,7 @@ def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:
 
 
 def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None:
-    """Return the estimated `TilingCost` of a pass's best tiling in a share of the buffers; ``None`` if none fits."""
+    """Return the estimated `TilingCost` of a pass's best tiling in a share of the buffers; ``None`` if no tile fits."""
     try:
         ((_, cost), *_) = best_tilings(request[0], engine, request[1])
     except PlanError:

@@ -156,7 +156,7 @@ class Factors:
 
 
 def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Factors | None:
-    """Return `Factors` near ``guess`` that let the engine give the outputs of ``steps``; ``None`` if none are found.
+    """Return requantisation `Factors` near ``guess`` that give the outputs of ``steps``; ``None`` if none are found.
 
     All channels have the same zero point, an integer of ``output_type``. Another zero point, with another bias, rounds
     ties otherwise: by an odd number to the other side; with the least one, a slightly larger factor rounds all ties up.
@@ -327,7 +327,7 @@ def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
 
 
 def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: FeatureMap) -> tuple[int, Factors] | None:
-    """Return a pair: a weight above 1 for all taps, and exact `Factors` for all sums, or ``None``.
+    """Return a pair: a weight above 1 for all taps, and `Factors` exact for all sums; ``None`` if none found are.
 
     If averages are ties, a product must be one, too, after its rounding to float32. Each weight has another factor
     with another rounding. A zero point that differs by 1 rounds ties to the other side.

@@ -425,7 +425,7 @@ class _Line:
 
 
 def _line_of_steps(firsts: Sequence[int], unit: int) -> _Line | None:
-    """Return a `_Line` that gives the index of the last step up to a value, or of the next one; ``None`` without one.
+    """Return a `_Line` from a value to the index of the last step up to it, or of the next; ``None`` if none fits all.
 
     ``firsts`` are the smallest values of the steps, in ascending order. Values are multiples of ``unit``. Indices below
     0 stand for 0, and those behind the last step for the last one.
@@ -446,7 +446,7 @@ def _line_of_steps(firsts: Sequence[int], unit: int) -> _Line | None:
 
 
 def _middle_slope(lows: np.ndarray, highs: np.ndarray, unit: int) -> float | None:
-    """Return the middle slope among lines above all points ``lows`` and below all ``highs``; ``None`` without one.
+    """Return the middle slope of all lines above points ``lows`` and below ``highs``; ``None`` if there is no line.
 
     Points are pairs ``(n, 2)`` of a place and a height.
     """

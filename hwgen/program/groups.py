@@ -335,7 +335,7 @@ class Grouping:
         return {frames: group for frames, group in groups.items() if group}
 
     def _own_group(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]], frames: int) -> JobGroup | None:
-        """Return a single layer's group (`JobGroup`) for ``frames`` frames at once; ``None`` if there is none."""
+        """Return a layer's own `JobGroup` for ``frames`` frames at once; ``None`` if a pass has no such tiling."""
         tiled_passes, cycles = [], 0.0
         for task in layer.tasks:
             tiling = self._fixed.get(task.name)

@@ -213,7 +213,7 @@ def _rounded(op: Interpolate, builder: FixedProgramBuilder, total: RegisterValue
 
 @lru_cache(maxsize=64)
 def _rule_of(op: Interpolate, low: int, high: int) -> Requantisation | None:
-    """Return the `Requantisation` of sums from ``low`` to ``high`` that rounds as the model does, or ``None``."""
+    """Return the `Requantisation` of sums from ``low`` to ``high``; ``None`` if it rounds any unlike the model."""
     sums = np.arange(low, high + 1)
     fraction, exponent = np.frexp(op.x_scale / op.y_scale / (op.axis_parts[0] * op.axis_parts[1]))
     significand, shift = np.rint(np.ldexp(fraction, FACTOR_BITS - 1)).astype(np.int64), FACTOR_BITS - 1 - exponent

@@ -71,7 +71,7 @@ def _candidates(
     batch: Batch,
     rings: Mapping[str, int],
 ) -> dict[str, tuple[KeptMap, str | None]]:
-    """Return a dict by name of each map's `KeptMap`, and the reason why the map memory can't hold it, or ``None``."""
+    """Return a dict by map name: `KeptMap`, and why the map memory can't hold it as text (``None`` if it can)."""
     maps, row, capacity = stored_maps(network), WORD * engine.row_words, engine.kept_words * WORD
     ends, candidates = host_map_names(network, roots(network)), {}
     for name, life in lifetimes(network, order, batch).items():

@@ -323,9 +323,9 @@ def _group(
 
 @lru_cache(maxsize=1024)
 def _conv_factors(op: Conv) -> Factors | None:
-    """Return `Factors` that let the engine requantise a convolution's sums exactly; ``None`` if there are none.
+    """Return `Factors` that let the engine requantise a convolution's sums exactly; ``None`` if none are found.
 
-    ``None`` if no factors do, so that only the fixed-point unit can requantise the sums.
+    Without factors, only the fixed-point unit can requantise the sums.
     """
     rule = op.requantisation
     assert rule is not None
@@ -345,7 +345,7 @@ def _lacks_factors(op: Conv) -> bool:
 def _fit_rule(
     op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0
 ) -> Factors | None:
-    """Return `Factors` that let the engine requantise exactly, given where outputs step up; or ``None``.
+    """Return `Factors` that requantise sums exactly, given where outputs step up; ``None`` if none are found.
 
     ``fraction`` is the number of fractional bits of the biases.
     """

@@ -57,10 +57,9 @@ class Rows:
 
 
 def rates(config: AcceleratorConfig) -> list[Fraction] | None:
-    """Return a list of map rows per strip (repeating run of rows): each input's, then each layer's, or ``None``.
+    """Return a list of map rows per strip: each input's, then each layer's; ``None`` if the ratios are not fixed.
 
-    The number is 0 for the pixels that a global pool leaves. The result is ``None`` if rows of different maps do not
-    belong together in a fixed ratio.
+    A strip is a repeating run of rows. The number is 0 for the pixels that a global pool leaves.
     """
     heights = [config.layers[link.sink].inputs[link.port].height for link in config.input_links]
     rows = [Fraction(height, heights[0]) for height in heights]
@@ -79,7 +78,7 @@ def rates(config: AcceleratorConfig) -> list[Fraction] | None:
 
 
 def _ratios(layer: LayerConfig) -> list[Fraction] | None:
-    """Return, as a list, a layer's output rows per input row, as a fraction for each input; ``None`` if not known."""
+    """Return, as a list, a layer's output rows per input row, a fraction for each input; ``None`` if not fixed."""
     if type(layer) is LayerConfig:
         return [Fraction(1, layer.window.stride[0])]
     if isinstance(layer, WholeMapLayerConfig):

@@ -71,7 +71,7 @@ class Mismatch:
 def compare(
     values: np.ndarray, expected: np.ndarray, *, layer: str = "", order: Order | None = None
 ) -> Mismatch | None:
-    """Return a `Mismatch`: the first difference of simulated from expected maps ``(n, C, H, W)``, or ``None``.
+    """Return a `Mismatch`: the first difference of simulated from expected maps ``(n, C, H, W)``; ``None`` if equal.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def compare(
 
 
 def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
-    """Return a `Mismatch`: the first difference of pixels ``(n, C, N)``, in stream order, from maps, or ``None``."""
+    """Return a `Mismatch`: the first of the pixels ``(n, C, N)``, in stream order, to differ; ``None`` if all equal."""
     height, width = expected.shape[2:]
     positions = pixel_sequence(height, width, order)
     should = expected.reshape(*expected.shape[:2], -1)[:, :, positions]
@@ -129,7 +129,7 @@ def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer
 def compare_layers(
     taps: Mapping[int, np.ndarray], expected: Iterable[tuple[str, np.ndarray]], orders: Sequence[Order]
 ) -> Mismatch | None:
-    """Return a `Mismatch`: the first difference in the first layer whose pixels differ from expected maps, or ``None``.
+    """Return a `Mismatch`: the first wrong pixel of the first layer that differs from its map; ``None`` if all equal.
 
     A pixel that a layer sends twice is compared twice.
 

@@ -320,7 +320,7 @@ class EngineGroup(Group):
 
     @cached_property
     def faster_engine(self) -> FasterEngine | None:
-        """`FasterEngine` of other sizes that is clearly faster and fits the board; ``None`` if none is known."""
+        """`FasterEngine` of other sizes that fits and is clearly faster; ``None`` if none, or no size was given."""
         if self.task is None or not _fixed_sizes(self.task.goal):
             return None
         freed = self.task.aiming(**dict.fromkeys(_fixed_sizes(self.task.goal)))

@@ -191,7 +191,7 @@ class GroupSearch:
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def first_that_fits(self, search: Search) -> Group | None:
-        """Return the first `Group` that fits, over intervals (cycles) and their cheapest factors, or ``None``."""
+        """Return the first `Group` that fits, over intervals with their cheapest factors; ``None`` if none does."""
         sized = 0
         for _, unrolling in self._that_may_fit(search):
             group, sized = self._sized_group(unrolling), sized + 1
@@ -215,7 +215,7 @@ class GroupSearch:
                 yield cycles, unrolling
 
     def shortest_interval(self) -> int | None:
-        """Return the shortest interval (cycles) that fits with the smallest buffers, found quickly; or ``None``."""
+        """Return the shortest interval (cycles) tried that fits with the smallest buffers; ``None`` if none does."""
         found = (next(self._that_may_fit(search), None) for search in (self.search, self.priced[-1]))
         return min((cycles for cycles, _ in filter(None, found)), default=None)
 
@@ -285,7 +285,7 @@ class GroupSearch:
         return self._smallest_group(self.search.cheapest_of_all).resources.lut
 
     def min_lack(self) -> Refusal | None:
-        """Return a `Refusal` if the group of fewest DSP slices and smallest buffers exceeds the board, or ``None``."""
+        """Return a `Refusal` if even the cheapest factors with the smallest buffers exceed the board; else ``None``."""
         return self._refusal(self.search.cheapest_of_all)
 
     def _lower_latency(self, fastest: Unrolling) -> Unrolling:
@@ -407,7 +407,7 @@ class GroupSearch:
         return group.slowest_cycles if interval is None else interval
 
     def _low_interval_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
-        """Return a tuple of layers' plans with width converters before FIFOs if the interval falls, or ``None``.
+        """Return layers' plans with width converters before FIFOs; ``None`` if that does not lower the interval.
 
         ``interval`` is the interval, in cycles, without such converters.
         """

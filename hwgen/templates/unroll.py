@@ -329,7 +329,7 @@ class Search:
         return graph if graph.min_cost(self.budget.weights) < inf else None
 
     def cheapest(self, max_cycles: int) -> Unrolling | None:
-        """Return the cheapest `Unrolling` within the budgets and ``max_cycles`` per frame, or ``None``.
+        """Return the cheapest `Unrolling` within the budgets and ``max_cycles`` per frame; ``None`` if none is.
 
         Cost is the price of slices and LUTs by the `Budget`.
         """
@@ -350,9 +350,9 @@ class Search:
         return unrolling
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return a pair: shortest interval (``floor`` cycles or more) within the budgets, and its factors; or ``None``.
+        """Return a pair: shortest interval (``floor`` cycles or more) in the budgets, and factors; ``None`` if none is.
 
-        Return ``None`` if no interval is within the budgets.
+        The factors are the cheapest at that interval.
         """
         low, high = self.first_index(floor), len(self.intervals)
         part, step = (self._begin, self._end), 1
@@ -376,9 +376,9 @@ class Search:
         return graph is not None and factor_paths.feasible(graph, self.budget)[0] is not None
 
     def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return a pair: shortest interval (``floor`` cycles or more) whose cheapest factors fit, and these; or None.
+        """Return a pair: shortest interval (from ``floor`` cycles) whose cheapest factors fit, and these; or ``None``.
 
-        Return ``None`` if no interval's factors fit. ``fits`` must not turn false as the interval grows.
+        The result is ``None`` if no interval's factors fit. ``fits`` must not turn false as the interval grows.
         """
 
         def is_good(max_cycles: int) -> bool:
@@ -393,7 +393,7 @@ class Search:
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
     def _factors_at(self, index: int) -> tuple[int, Unrolling] | None:
-        """Return a pair: cycles per frame at an index of `intervals`, and the cheapest `Unrolling`; or ``None``."""
+        """Return a pair: `intervals` at ``index`` (cycles), and its cheapest `Unrolling`; ``None`` past the end."""
         if index == len(self.intervals):
             return None
         unrolling = self.cheapest(self.intervals[index])
@@ -408,10 +408,7 @@ class Search:
         return self._unrolling(graph, graph.best(factor_paths.CostWeights(factor_paths.ROUNDING, 1)))
 
     def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
-        """Return an `Unrolling` with the cheapest division of products between DSP slices and LUTs, or ``None``.
-
-        Return ``None`` if no division is within the budgets.
-        """
+        """Return the `Unrolling` that divides products most cheaply between DSP slices and LUTs; ``None`` if none."""
         levels = []
         for index in self.layer_order.order:
             unroll = unrolls[index]

@@ -399,7 +399,7 @@ def _result(
 
 
 def _register_output(netlist: dict[str, Any], name: str) -> str | None:
-    """Return the first named net that a netlist's register drives, ``NET`` or ``NET[BIT]``, or ``None``."""
+    """Return the first named net that a register drives, as ``NET`` or ``NET[BIT]``; ``None`` if it drives none."""
     cell = netlist["cells"].get(name, {"port_directions": {}, "connections": {}})
     driven = [
         bit for port, bits in cell["connections"].items() if cell["port_directions"][port] == "output" for bit in bits

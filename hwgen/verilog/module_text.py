@@ -663,7 +663,7 @@ def _attributes(wire: Wire) -> str:
 
 
 def _table(node: Sig | Multiplexer) -> tuple[Sig, list[tuple[tuple[str, ...], int]], int] | None:
-    """Return a choice among constants as a tuple: tested signal, (patterns, constant) rows, default; else ``None``.
+    """Return a constant table: tested signal, (patterns, constant) rows, default; ``None`` for other expressions.
 
     The table has the tested signal, rows of patterns with their constants, and the constant for all other values.
     """

@@ -565,7 +565,7 @@ class Access:
         return min(begin for begin, _ in found), max(end for _, end in found)
 
     def _team_span(self, job: Job, team: int, blocks: int, rows: int, words: int) -> tuple[int, int] | None:
-        """Return a pair: byte addresses of a team's (group of cores') first access and after its last, or ``None``."""
+        """Return a team's (group of cores') byte addresses, (first, end); ``None`` if it has no row in the map."""
         first, end = 0, rows
         if height := self._value(job, self.height, 0):
             top = self._value(job, self.top) + team * self._value(job, self.advance)

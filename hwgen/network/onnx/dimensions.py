@@ -43,9 +43,9 @@ class _Tensor:
         return array.tolist()
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return a list of the reader's ``axes``: sorted dimension indices, with the batch; ``None`` if it has none.
+        """Return a node's ``axes`` as sorted dimension indices, the batch being 0; ``None`` if the node states no axes.
 
-        The batch can be among them if it has one frame. The result is ``None`` if the node names no axes.
+        The batch can be among them if it has one frame.
 
         Parameters
         ----------

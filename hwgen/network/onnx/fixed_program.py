@@ -287,7 +287,7 @@ class FixedPointProgram:
         raise ConfigError("changes too steeply, or over too wide a range, for the polynomials of a curve in hardware")
 
     def _fitted(self, value: FixedValue, level: _RampedFunction) -> tuple[int, Curve] | None:
-        """Return a pair: fraction bits of a curve's operand, and the `Curve` (polynomials); ``None`` if none fits.
+        """Return an operand's fraction bits and its `Curve` (polynomials); ``None`` if none is accurate enough.
 
         The polynomials are constant at both ends.
         """

@@ -166,7 +166,7 @@ class _OperandRewrite:
         return not _interpolates(node)
 
     def _following_quantiser(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
-        """Return the QuantizeLinear, of one scale and zero point, that follows on all paths; ``None`` if none.
+        """Return the QuantizeLinear that ends all paths; ``None`` if one ends elsewhere, or scale or zero point differ.
 
         Add the operators on these paths to ``passed``, and QuantizeLinear if ONNX Runtime computes floats anyway.
         """

@@ -415,7 +415,7 @@ def _bytes(value: onnx.ValueInfoProto) -> int | None:
 
 
 def _axis(indices: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """Return a pair: the only axis along which ``indices`` differ, and the indices along it; ``None`` if several."""
+    """Return the only axis along which ``indices`` differ, and the indices along it; ``None`` if several or empty."""
     for axis in range(indices.ndim):
         entries = np.moveaxis(indices, axis, 0).reshape(indices.shape[axis], -1)
         if entries.size and (entries == entries[:, :1]).all():

@@ -258,7 +258,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """Return the `Affine` (gain and offset per channel) that a node applies to the current map; ``None`` if none."""
+    """Return a node's `Affine` (gain, offset per channel) on the current map; ``None`` if it is another function."""
     if node.op_type not in AFFINE or not any(build.constants.holds(name) for name in node.input):
         return None
     try:

@@ -85,7 +85,7 @@ def input_view(
 def _layout_after(
     constants: Constants, node: onnx.NodeProto, view: View, batch: int | None, shape: Sequence[int] | None
 ) -> View | None:
-    """Return the `View` (layout) of a node's output on the input's map, from the input's ``view``, or ``None``.
+    """Return the `View` of a node's output on the input's map; ``None`` for a move or change of sizes without a view.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def _as_usual(source: View) -> View:
 
 
 def _layout_at_input(source: View, view: View, axes: Sequence[int]) -> View | None:
-    """Return a `View`: the input's layout that turns a later tensor's dimensions into map axes ``axes``; else ``None``.
+    """Return the input's `View` so that a later tensor has map axes ``axes``; ``None`` if it resized part of an axis.
 
     Parameters
     ----------

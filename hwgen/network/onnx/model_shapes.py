@@ -405,7 +405,7 @@ def _map(shape: tuple[int, ...]) -> FeatureMap | None:
 
 
 def _join_layer(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]) -> Op | None:
-    """Return the `Op` (layer) of an ONNX node without a window, such as a sum; ``None`` if none for these maps."""
+    """Return the `Op` of an ONNX node without a window, such as a sum; ``None`` if none gives the shape ``result``."""
     name = _name(node, node.output[0])
     after = _map(result)
     if after is None:

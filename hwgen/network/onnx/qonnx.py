@@ -364,7 +364,7 @@ def _window_weights(
 
 
 def _quantised(graph: GraphIndex, node: onnx.NodeProto | None) -> tuple[float, int, int] | None:
-    """Return a triple: scale, lowest, highest integer of a map with a DequantizeLinear of zero point 0, or ``None``."""
+    """Return a map's scale, lowest and highest integer; ``None`` unless ``node`` dequantises it with zero point 0."""
     if node is None or node.op_type != "DequantizeLinear" or len(node.input) < 3:
         return None
     before, scale, zero = graph.producers.get(node.input[0]), *map(graph.constant, node.input[1:])

@@ -210,9 +210,9 @@ def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
 
 
 def _joining(walk: ImportWalk) -> Rest | None:
-    """Return a `Rest`: the nodes that join several hardware outputs into the model's outputs on the host, or ``None``.
+    """Return the `Rest`: host nodes that join hardware outputs; ``None`` unless they remove all obstacles to a build.
 
-    The result is ``None`` if there are no such nodes, or another obstacle remains.
+    The nodes join several outputs of the hardware into the model's outputs.
     """
     refused = {None if node is None else id(node) for node, _ in walk.ledger.obstacles}
     if not refused or None in refused:
@@ -358,7 +358,7 @@ def covered(walk: ImportWalk, tensors: Sequence[str], operators: Sequence[Operat
 
 
 def _other_input(walk: ImportWalk, rest: Rest, maps: Mapping[str, Value]) -> str | None:
-    """Return the name of a model input that the host reads in another quantisation than the hardware, or ``None``.
+    """Return the name of a model input that the host reads in another quantisation than the hardware; else ``None``.
 
     The host has no other integers.
     """

@@ -227,9 +227,9 @@ class View:
         return View((channels, 1, 1), self.dims[:1]).layout.to_frames(np.arange(channels)[None, :, None, None])[0]
 
     def by_channel(self, values: np.ndarray) -> np.ndarray | None:
-        """Return constants broadcast over the tensor as one value per map channel; ``None`` if impossible.
+        """Return an array, a constant per map channel; ``None`` if not broadcastable, or differing within a channel.
 
-        The result is ``None`` if the constants can't be broadcast, or differ between the pixels of a channel.
+        The constants ``values`` are broadcast over the tensor.
         """
         shape = (1,) * (1 + len(self.dims) - values.ndim) + values.shape
         sizes = (1, *self.shape)
@@ -273,7 +273,7 @@ class View:
         return self.depth_to_space() is not None or self.space_to_depth() is not None
 
     def depth_to_space(self) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """Return a pair: channel order and block size of a DepthToSpace from this layout to ``(C, H, W)``; or ``None``.
+        """Return the channel order and block size of a DepthToSpace to ``(C, H, W)``; ``None`` if none has this layout.
 
         After the rows, and after the columns, a dimension then holds factors of the channels. The result is the map
         channel of each channel of the layer's input, and the rows and columns of a block; ``None`` if no such layer
@@ -291,7 +291,7 @@ class View:
         return None if order is None else (order, (_size(inner[0]), _size(inner[1])))
 
     def space_to_depth(self) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """Return a pair: channel order and block size of a SpaceToDepth from this layout to ``(C, H, W)``; or ``None``.
+        """Return the channel order and block size of a SpaceToDepth to ``(C, H, W)``; ``None`` if none has this layout.
 
         The first dimension then holds all channels, and the inner factors of rows and columns. The result is the
         channel of the layer's output that each channel of the tensor is, and the rows and columns of a block; ``None``
@@ -320,7 +320,7 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
 
     def reduced(self, positions: Sequence[int], *, keeps: bool) -> View | None:
-        """Return the `View` after averaging channels over the dimensions ``positions``; ``None`` if they don't fit.
+        """Return the `View` after averaging over ``positions``; ``None`` unless these hold all pixels and no channel.
 
         The dimensions at the indices ``positions`` must hold all rows and columns, and no channel. Averaged dimensions
         stay with the size 1 if the operator ``keeps`` them.
@@ -357,9 +357,9 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
     def with_channels(self, channels: int, dimension: int) -> View | None:
-        """Return the `View` of a concatenation along ``dimension`` with ``channels`` channels, or ``None``.
+        """Return the `View` after concatenation along ``dimension``; ``None`` unless channels are its outermost factor.
 
-        The result is ``None`` unless the channels are the outermost factor of this dimension.
+        The result has ``channels`` channels.
         """
         first, rest = self.dims[dimension][:1], self.dims[dimension]
         if self.sizes[CHANNELS] > 1:

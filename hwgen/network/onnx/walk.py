@@ -409,7 +409,7 @@ class ImportWalk:
         build.state = Ended(first)
 
     def _reals_of_kernel(self, tensor: str, state: State) -> Affine | None:
-        """Return an `Affine`: gain and offset per channel from accumulators to the floats ``tensor``, or ``None``."""
+        """Return the `Affine` from accumulators to the floats ``tensor``; ``None`` if these are not a kernel's sums."""
         if not isinstance(state, AccumulatorState) or tensor != self._sums_of_kernel(state):
             return None
         return state.first if state.opened is None else first_reals(state)

@@ -138,7 +138,7 @@ class Op(ABC):
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        """Return a dict of constructor parameters so that the layer also clips outputs; ``None`` if impossible.
+        """Return a dict of constructor parameters so that the layer also clips outputs; ``None`` if this class can't.
 
         Parameters
         ----------

@@ -179,10 +179,7 @@ def _range_of_terms(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) 
 
 
 def _two_sides(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) -> list[int] | None:
-    """Return a list: the smaller of two sets of bits such that no term has two bits of one; ``None`` if impossible.
-
-    Return ``None`` if there is no such division.
-    """
+    """Return a list: the smaller of two sets of bits, with no term holding two bits of one; ``None`` if none exist."""
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for bits, _ in terms:
         if len(bits) > 2:
