@@ -113,7 +113,7 @@ def in_one(what: str) -> Iterator[None]:
 
 
 class _Joined:
-    """Listener that reports several consecutive progress steps as one step, whose share never decreases."""
+    """Listener that reports several consecutive progress steps as one step, whose share done never decreases."""
 
     def __init__(self, what: str, receiver: Listener) -> None:
         self._what, self._receiver = what, receiver

@@ -46,7 +46,7 @@ def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, lis
     for dims, axis in input_axes(problem).items():
         taps = [axis.window] if whole_window else list(range(1, axis.window + 1))
         sizes[dims[1]] = taps
-        steps = list(range(1, axis.outputs + 1)) if axis.pad or _cropped(axis) else distinct(axis.outputs)
+        steps = list(range(1, axis.outputs + 1)) if axis.pad or _is_cropped(axis) else distinct(axis.outputs)
         if len(steps) == axis.outputs:
             tiling = TileWords(problem, {**{dim: [1] for dim in DIMS}, dims[0]: steps, dims[1]: taps})
             figures = [tiling.blocks[dims[0]]]
@@ -57,7 +57,7 @@ def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, lis
     return {dim: sizes[dim] for dim in DIMS}
 
 
-def _cropped(axis: Axis) -> bool:
+def _is_cropped(axis: Axis) -> bool:
     """Return whether the last sliding window along an axis extends beyond the input map."""
     return (axis.outputs - 1) * axis.stride - axis.pad + axis.window > axis.size
 

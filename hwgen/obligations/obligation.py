@@ -508,7 +508,7 @@ Kind = Callable[[Any, Site], list[Obligation]]
 
 @dataclass(frozen=True)
 class Proofs:
-    """All that is to be proved of one class of components: functions that state obligations, and reasons for gaps.
+    """What to prove of one class of components: functions that state obligations, and why other parts have none.
 
     Parameters
     ----------

@@ -129,7 +129,7 @@ def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
         costs[begin, end] = max(bounds[begin, end], board.transfer_cycles(moved[begin] + moved[end]))
     costs[0, boundaries[-1]] = inf
     while True:
-        cycles, path = _shortest(boundaries, costs)
+        cycles, path = _fewest_cycles(boundaries, costs)
         if cycles >= max_cycles:
             return None
         unknown = [span for span in path if span not in known]
@@ -143,8 +143,8 @@ def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
             costs[span] = max(costs[span], _estimate_upward(task, span, bounds[span]))
 
 
-def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
-    """Return a pair for the cheapest grouping: its total cost, and its layer ranges, given each fusion group's cost."""
+def _fewest_cycles(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
+    """Return a pair for the grouping of fewest cycles: its cycles per frame, its layer ranges (``costs``: cycles)."""
     best: dict[int, tuple[float, tuple[Span, ...]]] = {boundaries[0]: (0.0, ())}
     for index, end in enumerate(boundaries[1:], start=1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in boundaries[:index])

@@ -861,7 +861,7 @@ class _PassJobs:
                 load["members"] = self.split.member_bits
                 if not is_shared:
                     load |= {"w_steps": count // item.folds, "w_blocks": core_folds}
-            _join(loads, load, wait_computed=wait)
+            _merge_load(loads, load, wait_computed=wait)
         return entry
 
     def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
@@ -878,7 +878,7 @@ class _PassJobs:
             load = {"p_address": address, "p_words": count * LANES, "p_base": entry.base}
             if self.split.members > 1:
                 load |= {"members": self.split.member_bits, "p_dealt": int(not task.shares_parameters)}
-            _join(loads, load, wait_stored=wait)
+            _merge_load(loads, load, wait_stored=wait)
         return entry
 
     def _load_constants(self, program: FixedProgram, item: _Item, loads: list[dict[str, int]]) -> Allocation:
@@ -892,7 +892,7 @@ class _PassJobs:
             load = {"p_address": self.data.parameters + fold * words * WORD, "p_words": words, "p_base": entry.base}
             if self.split.members > 1:
                 load |= {"members": self.split.member_bits, "p_dealt": int(not is_shared)}
-            _join(loads, load, wait_stored=wait)
+            _merge_load(loads, load, wait_stored=wait)
         return entry
 
     def _operand_rows(self, tile: _Tile) -> slice | np.ndarray:
@@ -941,7 +941,7 @@ class _PassJobs:
         if loads and "x_blocks" in loads[-1]:
             loads.insert(0, load | {"wait_stored": wait})
         else:
-            _join(loads, load, wait_stored=wait)
+            _merge_load(loads, load, wait_stored=wait)
         return entry
 
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Allocation]:
@@ -1125,8 +1125,8 @@ class _PassJobs:
             self.all.fixed_stored = len(self.all.jobs)
 
 
-def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
-    """Merge fields of a load into the last engine job of ``loads``; the job waits for the later of two jobs."""
+def _merge_load(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
+    """Merge a load's job fields into the last job (dict of fields) of ``loads``; each wait becomes the later of two."""
     if not loads:
         loads.append({})
     loads[-1] |= load | {name: max(wait, loads[-1].get(name, 0)) for name, wait in waits.items()}

@@ -118,7 +118,7 @@ def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -
     for layer_index, layer in enumerate(config.layers):
         tell(task, layer_index, count, "buffer")
         for rows in range(layer.min_rows, layer.window.rows):
-            if schedule.meets(target, latest, layer_index, rows=rows) and not schedule.falls_behind(paces):
+            if schedule.reduce(target, latest, layer_index, rows=rows) and not schedule.falls_behind(paces):
                 schedule.mark()
                 break
             schedule.revert()
@@ -136,7 +136,7 @@ def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -
         for fifo in list(undecided):
             link = config.links[fifo]
             floor = max(config.layers[link.source].claims[link.output])
-            if _minimum_depth(schedule, fifo, floor, target, deadlines, paces):
+            if _minimise_depth(schedule, fifo, floor, target, deadlines, paces):
                 undecided.remove(fifo)
                 tell(task, count - len(undecided), count, "buffer")
     depths = config.split_by_layer([depth for depth in schedule.depths if depth is not None])
@@ -183,8 +183,8 @@ class _Trials(Schedule):
         self._first = None if kept is None or frames == 1 else Schedule(config, 1, depths=depths, kept=kept)
         self.mark()
 
-    def meets(self, deadline: Times, latest: Times, index: int, **size: int) -> bool:
-        """Reduce a FIFO's depth or a line buffer's rows; return whether each frame still ends by its deadline.
+    def reduce(self, deadline: Times, latest: Times, index: int, **size: int) -> bool:
+        """Reduce a FIFO's depth or a line buffer's rows, and reschedule; return whether each frame meets its deadline.
 
         The schedule may be left unfinished.
 
@@ -257,16 +257,16 @@ class _Deadlines:
 
     def are_met(self, fifo: int, depth: int) -> bool:
         """Reduce a FIFO's depth; return whether all events meet their deadlines (if not, maybe unsolved)."""
-        on_time = self._schedule.meets(self._deadline, self._latest, fifo, depth=depth)
+        on_time = self._schedule.reduce(self._deadline, self._latest, fifo, depth=depth)
         if not on_time:
             self._wasted += self._schedule.moved
         return on_time
 
 
-def _minimum_depth(
+def _minimise_depth(
     schedule: _Trials, fifo: int, floor: int, target: Times, deadlines: _Deadlines, paces: Times
 ) -> bool:
-    """Reduce one FIFO to the smallest depth that costs no time; return whether this depth is surely final.
+    """Reduce one FIFO to the smallest depth that costs no cycles; return whether this depth is surely final.
 
     A bisection runs between a lower bound and the depth in use. The lower bound is the depth that lets all events be in
     time if no other event moves. It is usually sufficient, so it is the first trial.

@@ -125,7 +125,7 @@ class LayerEvents(ABC, Generic[Config]):
         )
 
     def space(self, ports: Ports, rows: int) -> Wait | None:
-        """Return the `Wait` of input beats for free space in ``rows`` line-buffer rows; ``None`` without one."""
+        """Return the `Wait` of input beats for space in a line buffer of ``rows`` rows; ``None`` without a buffer."""
         return None
 
     def inner_sequences(self, ports: Ports) -> dict[Any, tuple[int, int]]:

@@ -373,13 +373,13 @@ def with_fewer_rows(config: AcceleratorConfig, events: int) -> AcceleratorConfig
     missing = (height - height * TARGET_EVENTS // max(events, 1)) // step
     while missing > 0:
         short = _of_height(config, height - missing * step)
-        if short is not None and _tall_enough(short):
+        if short is not None and _is_tall_enough(short):
             return short
         missing -= 1
     return None
 
 
-def _tall_enough(config: AcceleratorConfig) -> bool:
+def _is_tall_enough(config: AcceleratorConfig) -> bool:
     """Return whether the output has at least `MIN_ROWS` rows, and each input `MIN_BUFFERS` times its line buffer's."""
     return config.output.height >= MIN_ROWS and all(
         layer.window.input.height >= MIN_BUFFERS * layer.window.rows for layer in config.layers

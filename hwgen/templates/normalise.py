@@ -63,7 +63,7 @@ def sums_of(scale: Scale) -> ScaleSums:
         largest = min(scale.size, scale.channels) * int(scale.steps.max())
         return ScaleSums(scale.steps, 0, 0, largest, int(to_bits(np.float32(scale.bias))))
     low_bits = int(scale.ranges[0].min())
-    smallest, largest = (float(bound) for bound in from_bits(np.array([low_bits, scale.passed])))
+    smallest, largest = (float(bound) for bound in from_bits(np.array([low_bits, scale.max_running_sum])))
     unit = float(np.spacing(np.float32(smallest))) / (1 << _GUARD)
     exact = scale.terms.astype(np.float64) / unit
     whole = np.floor(exact).astype(np.int64)

@@ -19,8 +19,8 @@ from hwgen.verilog.netlist import (
     cut,
     distinct,
     is_const,
+    is_unnamed,
     joined,
-    unnamed,
     value_of,
     width_of,
 )
@@ -204,7 +204,7 @@ class ModuleText:
 
     def _source_name(self, wire: str, member: str) -> str | None:
         """Return a wire's name in the Amaranth source code; ``None`` if it has only an instance port's name."""
-        names = [name for name in (wire, *self._aliases.get(wire, ())) if not unnamed(name)]
+        names = [name for name in (wire, *self._aliases.get(wire, ())) if not is_unnamed(name)]
         bases = [base(name) for name in names]
         ports = member.partition("__")[2]
         if ports in bases:
@@ -274,7 +274,7 @@ class ModuleText:
         cleared = set()
         for wire, cell in self._net.operators.items():
             zero = cell.kind == "$mux" and any(is_const(cell.ports[p]) and not value_of(cell.ports[p]) for p in "AB")
-            if zero and unnamed(wire) and any(r.kind in ("$add", "$sub") for r in self._readers.get(wire, ())):
+            if zero and is_unnamed(wire) and any(r.kind in ("$add", "$sub") for r in self._readers.get(wire, ())):
                 cleared.add(wire)
         return cleared
 

@@ -164,7 +164,7 @@ def joined(sigs: Iterable[Sig]) -> Sig:
     return tuple(chunks)
 
 
-def unnamed(wire: str) -> bool:
+def is_unnamed(wire: str) -> bool:
     """Return whether a wire has no name in the Amaranth source code."""
     return wire.startswith(("$", "\\$"))
 
@@ -314,7 +314,7 @@ class _Arrangement:
             else:
                 key = (cell.kind, tuple(cell.parameters.items()), inputs)
                 equal = first.setdefault(key, cell.ports["Y"])
-            if unnamed(wire) and equal != cell.ports["Y"]:
+            if is_unnamed(wire) and equal != cell.ports["Y"]:
                 same[wire] = equal
                 del self.operators[wire]
             elif cell.kind == "$pos":
@@ -330,7 +330,7 @@ class _Arrangement:
             data = cell.ports["D"]
             source = data[0].wire if len(data) == 1 else ""
             left = WireBits(wire, 0, self.module.wires[wire].width)
-            if source in self.bodies and unnamed(source) and uses[source] == 1:
+            if source in self.bodies and is_unnamed(source) and uses[source] == 1:
                 self.bodies[wire] = _retargeted(self.bodies.pop(source), wire, data[0])
             else:
                 self.bodies[wire] = (Assign((left,), data),)
@@ -399,7 +399,7 @@ class _Arrangement:
             changed = False
             for wire, cell in self.operators.items():
                 width = top.get(wire, 0)
-                if unnamed(wire) and cell.kind in MODULAR and 0 < width < width_of(cell.ports["Y"]):
+                if is_unnamed(wire) and cell.kind in MODULAR and 0 < width < width_of(cell.ports["Y"]):
                     self.module.wires[wire] = replace(self.module.wires[wire], width=width)
                     ports = {port: sig if port == "S" else cut(sig, 0, width) for port, sig in cell.ports.items()}
                     self.operators[wire] = replace(cell, ports=ports)

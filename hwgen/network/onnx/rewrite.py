@@ -102,13 +102,13 @@ class Rewriter:
     def apply(self, rules: Sequence[Rewrite]) -> GraphIndex:
         """Apply rules in order, repeatedly until none changes the graph; return the graph as a `GraphIndex`."""
         for _ in range(_MAX_ROUNDS):
-            changes = [self._pass(each) for each in rules]
+            changes = [self._apply_once(each) for each in rules]
             if not any(changes):
                 break
         return self.graph
 
-    def _pass(self, rule: Rewrite) -> bool:
-        """Apply a rule to all nodes once, in the graph's order, and return whether the graph has changed."""
+    def _apply_once(self, rule: Rewrite) -> bool:
+        """Apply a rule to all nodes once, in the graph's order; return whether the graph has changed."""
         graph, nodes = self.graph, list[onnx.NodeProto]()
         if not any(map(rule.sees, graph.nodes)):
             return False

@@ -502,7 +502,7 @@ class Joined:
     """Sequence of the `Value` of each dequantised map that the node combines; empty if fixed point can't replace the
     node."""
     sums: Callable[[], AccumulatorState] | None = None
-    """Function that returns the node's floats as an `AccumulatorState`, for operators after it, or ``None``."""
+    """Function that returns an average's floats as an `AccumulatorState`, for later operators; else ``None``."""
 
 
 @dataclass

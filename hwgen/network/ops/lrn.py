@@ -122,8 +122,8 @@ class Scale:
         return to_bits(np.nextafter(least, np.float32(0))), to_bits(np.nextafter(most, np.float32(np.inf)))
 
     @property
-    def passed(self) -> int:
-        """Integer, bits of a float32: upper bound on LRN's running sum, including rounding errors."""
+    def max_running_sum(self) -> int:
+        """Upper bound on LRN's running sum, including rounding errors: the bits of a float32, as an integer."""
         return int(to_bits(np.nextafter(np.float32(self.max_sum + self._error), np.float32(np.inf))))
 
     def of(self, magnitudes: np.ndarray) -> np.ndarray:

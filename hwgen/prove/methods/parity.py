@@ -61,7 +61,7 @@ def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[in
     while stack:
         node = stack[-1]
         gate = cone.operands[node]
-        operands = () if gate is None else _exclusive(cone, node) or gate
+        operands = () if gate is None else _xor_operands(cone, node) or gate
         missing = [part >> 1 for part in operands if part >> 1 not in sums]
         if node not in sums and missing:
             stack += missing
@@ -82,7 +82,7 @@ def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[in
     return value(literal)
 
 
-def _exclusive(cone: Cone, node: int) -> tuple[int, int] | None:
+def _xor_operands(cone: Cone, node: int) -> tuple[int, int] | None:
     """Return a pair: the two literals whose XOR a gate computes; ``None`` if it computes none."""
     gate = cone.operands[node]
     if gate is None or not (gate[0] & gate[1] & 1):
