@@ -277,7 +277,7 @@ class Plan:
 
     @property
     def interval(self) -> int | None:
-        """Cycles between the ends of two consecutive frames, in the steady state without gaps between frames."""
+        """Cycles between the ends of back-to-back frames in the steady state; ``None`` if not computed."""
         return self.cycles.interval
 
     @property

@@ -160,7 +160,7 @@ def locate(
     simulator: str = DEFAULT,
     component: Factory | None = None,
 ) -> Mismatch | None:
-    """Return a `Mismatch`: the first wrong layer's first difference, after simulating the first wrong frame again.
+    """Simulate the first wrong frame again; return the first wrong layer's `Mismatch`, or ``None`` if all are equal.
 
     The frame is simulated by itself with a tap on every layer, and each layer is compared with the golden model. If no
     layer differs, the frame is simulated once more after all earlier frames. If still no layer differs, the result

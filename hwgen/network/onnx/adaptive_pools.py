@@ -61,9 +61,9 @@ def _map_before(at: Rewriter, tensor: str) -> str:
 
 
 def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) -> np.ndarray | None:
-    """Return an array of the map pixels (numbered from 1; 0: a zero) that each summand reads per output pixel.
+    """Return the map pixels (from 1; 0: a zero) that summands read per output pixel; ``None`` if channels differ.
 
-    The result, ``(summands, rows, columns)``, is ``None`` if they don't read each channel alike. ``shape``: shape of
+    The result is an array ``(summands, rows, columns)``. ``shape``: shape of
     the map ``source``.
     """
     given = helper.make_tensor_value_info(source, onnx.TensorProto.FLOAT, shape)

@@ -277,7 +277,7 @@ class _Folding:
     # Quantised constants that are moved.
 
     def _move_constant(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
-        """Return a DequantizeLinear of moved integers in place of a node that moves a dequantised constant."""
+        """Return a DequantizeLinear of moved integers in place of ``node``; ``None`` if it moves no such constant."""
         dequantise = self._lazy.get(node.input[0])
         while dequantise is not None and dequantise.op_type == "Identity":
             dequantise = self._lazy.get(dequantise.input[0])

@@ -212,7 +212,7 @@ class BatchShapes:
         return {node.output[0]: helper.make_tensor_type_proto(self.tensor(node.input[0]).type, shape)}
 
     def _compressed(self, node: onnx.NodeProto) -> Shape | None:
-        """Return the output shape of a Compress along an axis whose condition is a small constant."""
+        """Return the output shape of a Compress along an axis; ``None`` unless its condition is a small constant."""
         shape, condition, axis = self.of(node.input[0]), self._small.get(node.input[1]), attribute(node, "axis", None)
         if shape is None or condition is None or axis is None or not -len(shape) <= axis < len(shape):
             return None
@@ -304,7 +304,7 @@ def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def cause_without_shape(model: onnx.ModelProto, name: str) -> onnx.NodeProto | None:
-    """Return the first node before the tensor ``name`` whose output shape does not follow from its input shapes."""
+    """Return the first node before ``name`` whose known input shapes don't give its output shape; ``None`` if none."""
     inferred = Shapes(model).for_batch(1)
     wanted, causes = {name}, []
     for node in reversed(model.graph.node):
@@ -335,7 +335,7 @@ def _multi_head_attention(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shap
 
 
 def _fused_product(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
-    """Return the output shape of a product of two matrices that can each be transposed."""
+    """Return the output shape of a FusedMatMul; ``None`` if it transposes batches or batch sizes don't match."""
     if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0) or min(map(len, inputs[:2])) < 2:
         return None
     (*before, rows, summed), (*others, more, columns) = inputs[0], inputs[1]
@@ -349,7 +349,7 @@ def _fused_product(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | Non
 
 
 def _packed_product(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
-    """Return the output shape of a product with a matrix stored in blocks of few bits, sized by an attribute."""
+    """Return the output shape of a product with a matrix stored in blocks; ``None`` without its attribute ``N``."""
     columns = attribute(node, "N", 0)
     return (*inputs[0][:-1], columns) if columns and inputs[0] else None
 

@@ -65,10 +65,10 @@ class Truncation:
         return 0 <= self.shift <= _MAX_SHIFT
 
     def offset(self, *, negative: bool) -> float | None:
-        """Return the offset such that ``(k + offset) / 2**shift``, rounded to even, is the truncated ``k``.
+        """Return the offset so that ``(k + offset) / 2**shift``, rounded to even, is ``k`` truncated; ``None`` if none.
 
-        It is a multiple of a half, so that no integer meets a tie that the mode rounds in another direction. The result
-        is ``None`` if there is no such offset. With ``negative``, ``k`` can be below 0.
+        It is a multiple of a half, so that no integer meets a tie that the mode rounds in another direction. With
+        ``negative``, ``k`` can be below 0.
         """
         offset = offset_to_even(self.mode, 2.0**-self.shift, negative=negative and self.shift > 0)
         return None if offset is None else offset * 2**self.shift if self.shift else 0.0
