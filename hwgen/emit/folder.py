@@ -122,7 +122,7 @@ def build_groups(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write a folder with a result folder for each fusion group, all files or none; return its path.
+    """Write a folder with an accelerator's result folder per fusion group, all files or none; return the outer path.
 
     ``directory`` then has a folder for each group, as `build` writes it, ``plan.json``, ``report.md`` and a
     ``Makefile`` that runs all test benches. The groups run in order, and each reads the maps that the previous group

@@ -60,7 +60,7 @@ def by_input(frames: Frames) -> tuple[np.ndarray, ...]:
 
 
 def run(network: Network, frames: Frames) -> np.ndarray:
-    """Compute a network with one output: return its output maps for input frames, ``(n, C, H, W)`` of the output type.
+    """Compute a single-output network on input frames; return its outputs, an integer array ``(n, C, H, W)``.
 
     Raises
     ------

@@ -514,7 +514,7 @@ class _Search:
     max_layers: int
 
     def best(self, keep: Collection[str] | None) -> tuple[list[list[JobGroup]], dict[str, int]]:
-        """Return a pair: fastest groups of layers (per frame, and for all frames), and each map's rows in map memory.
+        """Return a pair: two lists of the fastest `JobGroup` (per frame, for all frames at once), and kept rows by map.
 
         Maps that are kept take room from strips of others. The search therefore tries all maps that can be kept, and
         only those whose lifetimes overlap with no map too large to be kept whole.

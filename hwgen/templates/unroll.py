@@ -402,7 +402,7 @@ class Search:
 
     @property
     def fewest_luts(self) -> Unrolling:
-        """`Unrolling` (unroll factors) of the layers with the fewest LUTs at the longest interval in cycles."""
+        """`Unrolling` (unroll factors) with the fewest LUTs, without any limit on the cycles per frame."""
         graph = self._graph(self.intervals[-1])
         assert graph is not None
         return self._unrolling(graph, graph.best(factor_paths.CostWeights(factor_paths.ROUNDING, 1)))

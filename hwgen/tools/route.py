@@ -152,7 +152,7 @@ class Routing:
         return asdict(self)
 
     def summary(self) -> str:
-        """Return the result of place and route as lines of text."""
+        """Return the place-and-route result as one text of several lines: MHz reached, worst path, cells, times."""
         what = f"{self.design} {self.component}".rstrip()
         cells = ", ".join(f"{name} {count:,} of {self.available[name]:,}" for name, count in self.used.items())
         times = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())

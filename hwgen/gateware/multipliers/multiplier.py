@@ -203,7 +203,7 @@ class Multiplier(ABC):
         return stored.as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return a weight range, as a pair, that stands for all with the same circuit, to compare circuits."""
+        """Return the widest weight range (lowest, highest) with the same circuit as ``operands``, to compare."""
         return self.weight_range(operands.weight_bits)
 
     # Chains
