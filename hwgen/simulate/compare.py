@@ -118,7 +118,7 @@ class Seen:
     orders: Mapping[str, Order] = field(default_factory=dict)
 
     def compare(self, layer: str, expected: np.ndarray, begin: int) -> tuple[int, Mismatch | None] | None:
-        """Compare a layer's values from frame ``begin`` on; return the number of values, and `Mismatch` or ``None``.
+        """Compare a layer's values from frame ``begin`` with ``expected``; return a pair: number of values, `Mismatch`.
 
         The mismatch is the first one, or ``None``. The result is ``None`` if the hardware has no values of the layer.
         """
