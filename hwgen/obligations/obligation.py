@@ -508,7 +508,7 @@ Kind = Callable[[Any, Site], list[Obligation]]
 
 @dataclass(frozen=True)
 class Proofs:
-    """What to prove of one class of components: functions that state obligations, and why other parts have none.
+    """Proofs of one class of components: functions that state obligations, and why other parts have none.
 
     Parameters
     ----------
