@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -631,7 +632,7 @@ def test_layers_are_what_they_must_be() -> None:
         ),
         ("scale must have 4 channels, not 5", {"scale": replace(scale, channels=5)}),
     ):
-        with pytest.raises(ConfigError, match=f"^lrn: {message}"):
+        with pytest.raises(ConfigError, match=f"^lrn: {re.escape(message)}"):
             replace(good, **changes)
     for message, changes in (
         ("size must be odd and positive, not 2", {"size": 2}),

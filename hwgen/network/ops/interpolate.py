@@ -69,20 +69,20 @@ class Interpolate(Resample):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for weights, indices, parts in zip(
+        for weights, indices, num_parts in zip(
             (self.row_weights, self.column_weights), (self.rows, self.columns), self.axis_parts, strict=True
         ):
             if len(weights) != len(indices):
                 raise ConfigError(
                     f"{self.name}: weights must have one entry per index ({len(indices)}), not {len(weights)}"
                 )
-            if min(weights) < 0 or max(weights) > parts:
+            if min(weights) < 0 or max(weights) > num_parts:
                 raise ConfigError(
-                    f"{self.name}: weights must be from 0 to {parts}, not {min(weights)} to {max(weights)}"
+                    f"{self.name}: weights must be from 0 to {num_parts}, not {min(weights)} to {max(weights)}"
                 )
-            if self.in_floats and (parts & (parts - 1) or parts > MAX_FLOAT_PARTS):
+            if self.in_floats and (num_parts & (num_parts - 1) or num_parts > MAX_FLOAT_PARTS):
                 raise ConfigError(
-                    f"{self.name}: axis_parts must be a power of two up to {MAX_FLOAT_PARTS}, not {parts}"
+                    f"{self.name}: axis_parts must be a power of two up to {MAX_FLOAT_PARTS}, not {num_parts}"
                 )
 
     @classmethod
