@@ -244,14 +244,10 @@ def sum_pool_passes(op: SumPool, edges: Sequence[str]) -> tuple[Pass, ...]:
         raise writer.refuse(
             "the engine's fixed-point unit sums windows of maps of more than 8 bits only without padding"
         )
-    down, right_stride = op.window.stride if op.output.shape[1:] != (1, 1) else (1, 1)
-    operands = []
-    for byte in range(size):
-        window = Window(
-            kernel=op.window.kernel,
-            stride=(down * size if op.output.height > 1 else 1, right_stride),
-            padding=(-byte, 0, byte, 0),
-            dilation=(op.window.dilation[0] * size, op.window.dilation[1]),
+    if scratch:
+        columns = tuple(_column_sums(op, edges[0], byte, edge) for byte, edge in enumerate(scratch))
+        window = replace(
+            op.window, **{key: (getattr(op.window, key)[0], 1) for key in ("kernel", "stride", "dilation")}
         )
         operands = [task for edge, sums in scratch.items() for task in _byte_sums(op, edge, sums, window)]
         values = [writer.arrive((-128 * window.taps, 127 * window.taps)) for _ in operands]

@@ -884,7 +884,7 @@ def test_least_input_is_said_of_small_ones_only() -> None:
         ("56x56x128->256 k99999999999999999999", "kernel and stride must be at most 8,192"),
         ("56x56x128->256 k3 s999999999", "kernel and stride must be at most 8,192"),
         ("56x56x128->256 k3 p3", "padding must be smaller than the 3x3 window"),
-        ("56x56x65536->256 k3", "at most 65,535 channels"),
+        ("56x56x65536->256 k3", "channels must be at most 65,535, not 65,536"),
     ],
 )
 def test_sizes_of_layers_given_as_text(text: str, message: str) -> None:

@@ -533,7 +533,7 @@ def test_plan_refusals(tmp_path):
         with pytest.raises(PlanError) as caught:
             loaded.plan("zedboard", weights="runtime", **options)
         assert str(caught.value) == said
-    with pytest.raises(PlanError, match=r"^weights must be constant or runtime, not 'later'$"):
+    with pytest.raises(PlanError, match=r"^weights must be constant, runtime or auto, not 'later'$"):
         loaded.plan("zedboard", weights="later")
     wide = hwgen.load("vgg16:1@8x8,int16")
     with pytest.raises(PlanError, match=r"^conv1_1: outputs must have at most 8 bits with weights loaded"):

@@ -159,7 +159,7 @@ def test_dsp_against_cycles_of_alexnet():
 )
 def test_groupings_that_are_none(groups):
     layers = shapes.load("vgg16:3").layers
-    with pytest.raises(InputError, match="groups must hold each of 3 layers once and in order, not"):
+    with pytest.raises(InputError, match="groups must hold each of 3 layers once and in order, as "):
         fusion.storage_multiplications(layers, groups)
 
 

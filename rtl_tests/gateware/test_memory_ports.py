@@ -268,7 +268,7 @@ def test_refused() -> None:
     for bus_bytes, ports in ((8, 2), (16, 4), (64, 3)):
         with pytest.raises(ConfigError, match="ports must be 1, 2 or 4 of at least 8 bytes each"):
             config_of(bus_bytes, ports)
-    with pytest.raises(ConfigError, match="ports must be 2 or 4, not 1"):
+    with pytest.raises(ConfigError, match="ports must be 2 or 4 to divide bursts among memory ports, not 1"):
         config_of(64, 1)
 
 

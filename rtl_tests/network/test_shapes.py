@@ -329,7 +329,7 @@ def layer(**changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"channels": 0}, "a: channels, outputs, height, width and groups must be positive, not 0, "),
+        ({"channels": 0}, "a: channels, outputs, height, width and groups must be positive, not 0, 4, 5, 5 and 1"),
         ({"groups": 3}, "a: 2 input and 4 output channels must be multiples of 3 groups"),
         ({"kind": "maxpool"}, "a: a pool must keep its 2 channels, not give 4"),
         ({"height": 2}, "a: a 2 x 5 map is too small for its 3x3 window"),

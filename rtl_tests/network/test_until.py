@@ -493,7 +493,7 @@ def test_a_plan_says_its_part(
     np.testing.assert_array_equal(np.load("y.npy"), expected)
     capsys.readouterr()
     assert cli.main(["simulate", *board, *given, "--until", integers_of(writer)[0]]) == 2
-    assert f"it is of its part until '{tensor}', not of its part until" in capsys.readouterr().err
+    assert f"it is for its part until '{tensor}', not for its part until" in capsys.readouterr().err
 
 
 def test_plans_of_parts_and_wholes_are_told_apart(tmp_path: Path) -> None:
@@ -501,8 +501,8 @@ def test_plans_of_parts_and_wholes_are_told_apart(tmp_path: Path) -> None:
     end = integers_of(chain())[2]
     whole, part = hwgen.load(path), hwgen.load(path, until=end)
     for one, other, message in (
-        (whole, part, f"it is of its part until '{end}', not of the whole model"),
-        (part, whole, f"it is of the whole model, not of its part until '{end}'"),
+        (whole, part, f"it is for its part until '{end}', not for the whole model"),
+        (part, whole, f"it is for the whole model, not for its part until '{end}'"),
     ):
         (tmp_path / "plan.json").write_text(other.plan("zedboard").to_json())
         with pytest.raises(PlanError, match=message):
