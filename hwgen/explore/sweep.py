@@ -123,7 +123,7 @@ class Sweep:
 
 
 def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, int, dict[str, Any]]) -> dict[str, Any]:
-    """Return one plan of a sweep as a table row (dict by column), with the reason if there is no plan."""
+    """Make the plan for one point of a sweep; return its table row (dict by column), or the reason for having none."""
     network, board, options = networks[point[0]], boards[point[1]], point[2]
     cells: dict[str, Any] = {"model": network.name, "board": board.name}
     cells |= {f"asked_{name}": value for name, value in options.items()}

@@ -119,7 +119,7 @@ def _min_luts(task: Task, begin: int, end: int) -> int:
 
 
 def weights_refusal(task: Task) -> Refusal | None:
-    """Return a `Refusal` that names the first layer whose weights exceed the device's memory; ``None`` if all fit.
+    """Return a `Refusal` of the first layer whose weights exceed on-chip memory; ``None`` if each layer fits by itself.
 
     It also says how many of the previous layers fit (`first_that_fit`).
     """

@@ -1,4 +1,4 @@
-"""Engine programs of several frames: layers computed for all frames at once, so that weights are fetched once.
+"""Engine programs of several frames: dense layers are computed for all frames at once, to fetch weights once.
 
 Layers whose output is one pixel, above all dense ones, are computed with one output row per frame. Their input maps
 interleave the rows of all frames: row ``y`` of frame ``f`` is row ``y * frames + f``. The rows of one frame's window

@@ -64,7 +64,7 @@ class AddedLayer:
 
 
 class LayerOrder:
-    """Order of a fusion group's layers in a search, and the layers that are still to be read at each step.
+    """Order for a search to add a fusion group's layers, and the layers whose outputs later ones read, per step.
 
     Parameters
     ----------

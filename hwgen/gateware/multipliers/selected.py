@@ -69,7 +69,7 @@ class _Field:
 
     @cached_property
     def bits(self) -> int:
-        """Width in bits of the field, enough for any of its products as a signed integer."""
+        """Width in bits of an output channel's field in the table's words: any of its products, before the shift."""
         return len(Signal(range(min(self.low, -1), self.high + 1)))
 
 

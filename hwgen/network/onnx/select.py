@@ -22,7 +22,7 @@ from hwgen.network.ops import Crop, DepthToSpace, Pad, Resample, SpaceToDepth
 from hwgen.network.rescale import rule_of
 
 AXES = {CHANNELS: "channels", ROWS: "rows", COLUMNS: "columns"}
-"""Dictionary of names of a feature map's axes (channels, rows, columns) for error messages, by the axis's index."""
+"""Names of a feature map's axes for error messages, by index without batch axis: 0 channels, 1 rows, 2 columns."""
 _ENDLESS = (1 << 31) - 1
 """Smallest ``ends`` value of an ONNX Slice that means the end of the axis, however long the axis is."""
 

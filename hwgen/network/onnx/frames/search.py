@@ -169,7 +169,9 @@ class FrameSearch:
             tensors.unknown |= {*filter(None, node.output)}
 
     def _frames_in_outputs(self, node: onnx.NodeProto) -> Position | Sequence[Position | None] | None:
-        """Return the place of the frames in a node's outputs; ``None`` if these depend only on their number.
+        """Return the axis of a batch's frames in a node's outputs (one `Position`, or one per output), or ``None``.
+
+        It is ``None`` if the outputs depend only on the number of frames, as Shape's do.
 
         Raises
         ------
