@@ -291,7 +291,7 @@ def test_fastest_grouping(small):
             for count in range(len(network.cuts) + 1)
             for cuts in combinations(network.cuts, count)
         ]
-        cost, path = grouping._shortest(network.boundaries, costs)
+        cost, path = grouping._fewest_cycles(network.boundaries, costs)
         assert cost == min(listed) == sum(costs[span] for span in path)
 
 

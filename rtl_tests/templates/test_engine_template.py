@@ -256,13 +256,13 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
     ("place", "value", "message"),
     [
         *refusals_in("engine_template_edits_that_make_no_plan.txt"),
-        ((*LAYER, "tile"), [9, 8], r"^conv2: rows of a tiling must be from 1 to 8, a multiple of 2 or all, not 9$"),
+        ((*LAYER, "tile"), [9, 8], r"^plan: conv2: rows must be from 1 to 8 and a multiple of 2, or 8, not 9$"),
         ((*LAYER, "tile"), [4], r"^plan layer conv2: tile must be an array of 2 entries, not of 1$"),
         ((*LAYER, "tile"), None, r"conv2"),
         (
             (*LAYER, "chunk"),
             [4, 3],
-            r"^conv2: channels of a tiling must be from 1 to 8, a multiple of 8 or all, not 4$",
+            r"^plan: conv2: channels must be from 1 to 8 and a multiple of 8, or 8, not 4$",
         ),
         ((*LAYER, "order"), ["tile"], r"^plan layer conv2: order must be .*, as a list, not \"tile\"$"),
         (
