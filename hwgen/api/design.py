@@ -321,7 +321,8 @@ class Design(ABC):
         InputError
             If the frames do not fit the model, or the simulator or an engine can't take an option.
         ModelError
-            If ONNX Runtime can't run the operators after the last integer tensor. PlanError
+            If ONNX Runtime can't run the operators after the last integer tensor.
+        PlanError
             If the plan can't be built yet.
         ToolError
             If the simulator is missing or fails.

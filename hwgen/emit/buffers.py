@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import weakref
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class _Block:
         self.__array_interface__ = values.__array_interface__
 
 
-class BufferMemory:
+class BufferMemory(ABC):
     """Base class of a memory for hardware, with a method that allocates arrays in it.
 
     Parameters
@@ -134,17 +135,17 @@ class BufferMemory:
         weakref.finalize(block, self._taken.pop, offset)
         return values
 
+    @abstractmethod
     def _block_bytes(self, offset, size):
         """Return the program's memory (array of bytes) for ``size`` bytes of this memory, beginning at ``offset``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def flush(self, buffer):
         """Make a `Buffer` of this memory, as the program wrote it, visible to the hardware."""
-        raise NotImplementedError
 
+    @abstractmethod
     def invalidate(self, buffer):
         """Make a `Buffer` of this memory, as the hardware wrote it, visible to the program."""
-        raise NotImplementedError
 
     def _free_offset(self, size):
         """Return the lowest byte offset in the memory that has ``size`` free bytes."""

@@ -29,20 +29,20 @@ from hwgen.program.compile import schedule
 
 @pytest.fixture(params=[(1, 1), (2, 1), (1, 3)], ids=str)
 def bench(request, tmp_path) -> Bench:
-    """A design's folder with the files of its driver, whose devices are in the folder ``root``."""
+    """A design's folder with the files of its driver, whose devices are in the folder ``system``."""
     folder = tmp_path / "design"
     folder.mkdir()
     made = Bench(folder, 0, *request.param)
     (folder / "net_driver.py").write_bytes(python_driver("driver.py"))
     text = python_file("buffers.py", "xdma.py").decode()
     assert text.count('root="/"') == 1
-    (folder / "net_xdma.py").write_text(text.replace('root="/"', f"root={str(tmp_path / 'root')!r}"))
+    (folder / "net_xdma.py").write_text(text.replace('root="/"', f"root={str(tmp_path / 'system')!r}"))
     return made
 
 
 @pytest.fixture
 def card(bench, tmp_path):
-    made = Card(tmp_path / "root", bench.document, lambda frame: compute(bench.sizes, frame, bench.weights))
+    made = Card(tmp_path / "system", bench.document, lambda frame: compute(bench.sizes, frame, bench.weights))
     yield made
     made.close()
 
@@ -73,10 +73,10 @@ def test_missing_devices(bench, tmp_path):
     """One line says what is missing and what helps."""
     module = driver_of(bench)
     helps = r": load this folder's bitstream into the card, let the PC find the card \(.*\), and load the kernel"
-    with pytest.raises(module.DriverError, match=r"^there is no \S*/root/dev/xdma0_user" + helps):
+    with pytest.raises(module.DriverError, match=r"^there is no \S*/system/dev/xdma0_user" + helps):
         module.connect()
-    (tmp_path / "root/dev").mkdir(parents=True)
-    (tmp_path / "root/dev/xdma0_user").write_bytes(bytes(0x2000))
+    (tmp_path / "system/dev").mkdir(parents=True)
+    (tmp_path / "system/dev/xdma0_user").write_bytes(bytes(0x2000))
     with pytest.raises(module.DriverError, match=r"^there is no \S*xdma0_h2c_0" + helps):
         module.connect()
     (bench.folder / "net_xdma.py").unlink()

@@ -78,7 +78,7 @@ def test_an_old_program_is_read_and_does_the_same(tmp_path):
 @pytest.mark.long
 def test_an_old_program_runs_on_an_engine_of_today(tmp_path):
     model = hwgen.load("decoilfnet-example")
-    design = model.plan("zedboard", template="engine", cores=1, array=(8, 5))
+    design = model.plan("zedboard", template="engine", cores=1, array=(8, 5), bus_bits=64)
     engine = design.build(tmp_path / file_name("engine"))
     result = model.run(engine, kept_program(tmp_path), model.random_frames(2, seed=3))
     assert result.mismatches == 0
