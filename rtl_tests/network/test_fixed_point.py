@@ -61,9 +61,9 @@ def layer(*steps: Operation, kinds: tuple[IntegerType, ...] = (INT24,), channels
 REFUSED = [
     ([Offset(operands=(1,), offset=np.array([1]))], "each input and each step but the last"),
     ([Shift(operands=(0,), shift=1), Plus(operands=(0, 0))], "each input and each step but the last"),
-    ([Plus(operands=(0,))], "2 values before 1"),
-    ([Plus(operands=(0, 1)), Offset(operands=(0,), offset=np.array([1]))], "2 values before 1"),
-    ([Offset(operands=(0,), offset=np.array([1, 2, 3]))], "one or one for each of 2 channels"),
+    ([Plus(operands=(0,))], "2 operands, each an earlier value (0 to 0), not (0,)"),
+    ([Plus(operands=(0, 1)), Offset(operands=(0,), offset=np.array([1]))], "(0 to 0), not (0, 1)"),
+    ([Offset(operands=(0,), offset=np.array([1, 2, 3]))], "constants must be one, or 2 (channels), not 3"),
     ([Shift(operands=(0,), shift=-9)], "must fit the output's int32"),
     ([Shift(operands=(0,), shift=-37)], "at most 60 bits"),
     ([Times(operands=(0, 0), shift=0), Times(operands=(1, 0), shift=63)], "step 1 (Times): products must have at most"),
@@ -83,7 +83,7 @@ def test_programs_that_cannot_work_are_refused(steps, text):
 
 
 def test_channels_are_not_mixed():
-    with pytest.raises(ConfigError, match="must have the output's channels"):
+    with pytest.raises(ConfigError, match="must have the output's 2 channels, not 3x1x3"):
         layer(Shift(operands=(0,), shift=1), channels=3)
 
 
