@@ -1,10 +1,11 @@
 """Runs random networks on small engines in Verilator: values, cycles and bytes beside golden model and schedule.
 
-Usage: python bench/engine_random.py [--minutes M] [--seed S] [--cores 1,2,4] [--bus 8,16,32] [--least N]
+Usage: python bench/engine_random.py [--minutes M] [--seed S] [--cores 1,2,3,4] [--bus 8,16,32] [--least N]
 
 Draws random quantised models (`rtl_tests/support/random_models.py`), one per seed, on engines with all given numbers
-of cores and widths of the bus in bytes, in turn. Engines of one core have a map memory in every second draw. Each run
-has a random latency and pace of the memory, and one or two frames. Models that the importer or the compiler refuses
+of cores and widths of the bus in bytes, in turn. The bus has as many memory ports of 8 bytes as possible. Every second
+draw has map buffers in UltraRAM, and every second one of one core a map memory. Each run has a random latency and pace
+of the memory, down to half a cycle per beat, and one or two frames. Models that the importer or the compiler refuses
 are counted apart; `bench/engine_refusals.py` says why. Fails if a value, a number of cycles or a number of bytes
 differs, or if fewer than ``--least`` networks were checked.
 """
@@ -26,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "s
 from programs import image
 from random_models import random_model
 
+from hwgen.devices import FAMILIES
 from hwgen.errors import HwgenError
-from hwgen.gateware.engine.config import MAP_MEMORY_ROWS, EngineConfig
+from hwgen.gateware.engine.config import LANES, MAP_MEMORY_ROWS, EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
 from hwgen.network.onnx.importer import to_network
@@ -56,16 +58,17 @@ LIMIT = 50_000_000
 circuit = cache(engine_files)
 
 
-def engine_of(cores: int, bus_bytes: int, *, map_memory: bool) -> EngineConfig:
-    """Return the small engine with a number of cores, a bus and perhaps a map memory of one bank."""
-    config = replace(SMALL, cores=cores, bus_bytes=bus_bytes)
+def engine_of(cores: int, bus_bytes: int, *, map_ram: str = "block", map_memory: bool) -> EngineConfig:
+    """Return the small engine with a number of cores, a bus, a RAM of its map buffers and perhaps a map memory bank."""
+    device = FAMILIES["ultrascale+"]
+    config = replace(SMALL, device=device, cores=cores, bus_bytes=bus_bytes, ports=bus_bytes // LANES, map_ram=map_ram)
     return replace(config, kept_words=MAP_MEMORY_ROWS * config.row_words) if map_memory else config
 
 
 def memory_timing(rnd: random.Random) -> MemoryTiming:
-    """Return random latencies, and a random pace of at least one cycle per beat."""
-    cycles, beats = rnd.randint(1, 9), rnd.randint(1, 9)
-    cycles, beats = max(cycles, beats), min(cycles, beats)
+    """Return random latencies, and a random pace from half a cycle to nine cycles per beat."""
+    cycles = rnd.randint(1, 9)
+    beats = rnd.randint(1, 2 * cycles)
     return MemoryTiming(latency=rnd.randint(0, 99), write_latency=rnd.randint(0, 50), pace=cycles, pace_beats=beats)
 
 
@@ -92,7 +95,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10, help="time after which no further network is drawn")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
-    parser.add_argument("--cores", default="1,2,4", help="numbers of cores")
+    parser.add_argument("--cores", default="1,2,3,4", help="numbers of cores")
     parser.add_argument("--bus", default="8,16,32", help="widths of the bus in bytes")
     parser.add_argument("--least", type=int, default=20, help="checked networks at least")
     options = parser.parse_args()
@@ -104,8 +107,9 @@ def main() -> int:
             break
         rnd = random.Random(seed)
         cores, bus_bytes = combinations[seed % len(combinations)]
-        config = engine_of(cores, bus_bytes, map_memory=cores == 1 and rnd.random() < 0.5)
-        name = f"{cores} cores, {8 * bus_bytes} bits" + (", map memory" if config.kept_words else "")
+        map_ram = rnd.choice(("block", "ultra"))
+        config = engine_of(cores, bus_bytes, map_ram=map_ram, map_memory=cores == 1 and rnd.random() < 0.5)
+        name = f"{cores} cores, {config.ports} ports, maps in {map_ram} RAM" + ", map memory" * bool(config.kept_words)
         result = results.setdefault(name, Counter())
         try:
             network = to_network(random_model(seed), f"random{seed}")

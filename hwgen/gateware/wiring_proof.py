@@ -280,5 +280,5 @@ PROOFS = {
     CollectLayerConfig: _of_streams("its copies of channels are simulated", SelectUnit),
     ReorderLayerConfig: _of_streams("its order of pixels is simulated", Reorder),
     ResampleLayerConfig: _of_streams("its pixels and sums are simulated", ResampleUnit, WeightedSum, FloatWeightedSum),
-    RunningScaleLayerConfig: _of_streams("its scale by a running maximum is simulated", RunningScale),
+    RunningScaleLayerConfig: _of_streams("its scale, a running sum, is simulated", RunningScale),
 }

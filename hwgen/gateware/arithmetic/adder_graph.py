@@ -100,6 +100,11 @@ class AdderGraph:
         self._nodes = [_Node(_signed_bits(low, high), cycle) for low, high, cycle in operands]
         self._sums: list[_Sum] = []
 
+    @property
+    def size(self) -> int:
+        """Number of nodes so far."""
+        return len(self._nodes)
+
     def bits(self, node: int) -> int:
         """Return the width of a node's value, in bits."""
         return self._nodes[node].bits
