@@ -326,7 +326,7 @@ class Hardware:
         if f"{build_hash:#018x}" != expected:
             raise DriverError(
                 f"the hardware is another design than {module} of this folder: its build hash is "
-                f"{build_hash:#018x}, not {expected}; load the bitstream that was made of this folder"
+                f"{build_hash:#018x}, not {expected}; load the bitstream that was built from this folder"
             )
 
     def read(self, name):
@@ -357,7 +357,9 @@ def _check_frames(x, inputs):
     """Return the user's frames as a list of arrays, one per input; refuse wrong shapes, ranges or unequal counts."""
     frames = [_frames_as_array(input_frames) for input_frames in x]
     if len(frames) != len(inputs):
-        raise DriverError(f"{len(inputs)} arrays are needed, one an input, not {len(frames)}")
+        raise DriverError(
+            f"{len(frames)} arrays of frames were given, but the design has {len(inputs)} inputs, with one each"
+        )
     for end, input_frames in zip(inputs, frames, strict=True):
         end.check(input_frames)
     counts = [len(input_frames) for input_frames in frames]

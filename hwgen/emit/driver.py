@@ -369,7 +369,7 @@ class Accelerator(Hardware):
                 "such as NAME.weights in the folder of the design"
             )
         if not self._knows_weights:
-            raise DriverError("a load of weights was broken off: load_weights must load them again")
+            raise DriverError("loading of the weights was interrupted: call load_weights again")
 
     def _transfer_frames(self, frames):
         """Send all input frames by DMA, in packets, and return a list of each output's received frames."""
@@ -476,9 +476,8 @@ class _Channel:
         self._stream, self._dma, self._offset = stream, dma, offset
         self._channel = dma.recvchannel if offset else dma.sendchannel
         if self._channel is None:
-            raise DriverError(
-                f"the DMA for {stream.name} must {'receive' if offset else 'send'}: it has no such channel"
-            )
+            does = "receives" if offset else "sends"
+            raise DriverError(f"the DMA for {stream.name} has no channel that {does}: enable it in the block design")
         self._allocate, self._buffers, self._capacity, self._frames = allocate, [], 0, 1
         self._turn, self._busy = 0, False
 
@@ -549,7 +548,7 @@ class _Channel:
         )
         if moved != wanted:
             what = "a frame" if self._frames == 1 else f"a packet of {self._frames:,} frames"
-            raise DriverError(f"{what} of {moved:,} bytes came on {self._stream.name}, where one has {wanted:,}")
+            raise DriverError(f"{what} on {self._stream.name} must have {wanted:,} bytes, but {moved:,} came")
         if again:
             self.start()
         return self._stream.unpack(np.asarray(buffer)[: self._frames])

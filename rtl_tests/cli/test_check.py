@@ -679,7 +679,7 @@ def test_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", digits, "--until", end]) == 0
     assert f"after {end}" in capsys.readouterr().out
     assert cli.main(["check", digits, "--until", "pool1"]) == 2
-    assert "no operator gives a tensor 'pool1'; did you mean 'pool1_out'?" in capsys.readouterr().err
+    assert "no operator has an output 'pool1'; did you mean 'pool1_out'?" in capsys.readouterr().err
 
 
 def test_the_largest_part(tmp_path: Path) -> None:

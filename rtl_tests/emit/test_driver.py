@@ -150,7 +150,7 @@ def built(tmp_path_factory) -> Path:
         ({"IDENTITY": 0}, r"there is no accelerator of hwgen: IDENTITY is 0x00000000, not 0x4857474e"),
         ({"VERSION": 2 << 16}, r"the hardware's registers are of version 2, this driver is for 1"),
         ({"BUILD_HASH_LOW": 7}, r"the hardware is another design than \w+_axi of this folder: its build hash is "
-         r"0x\w+00000007, not 0x\w{16}; load the bitstream that was made of this folder"),
+         r"0x\w+00000007, not 0x\w{16}; load the bitstream that was built from this folder"),
     ],
 )  # fmt: skip
 def test_other_hardware(built, other, message):
@@ -164,7 +164,9 @@ def test_frames_that_do_not_fit(built):
     right = np.zeros((2, *end.shape), end.stream.dtype)
     with pytest.raises(driver.DriverError, match=r"must be numbers of shape \(n, .*\), not uint8 of \(2, 1\)$"):
         accelerator.run(np.zeros((2, 1), np.uint8))
-    with pytest.raises(driver.DriverError, match=r"^1 arrays are needed, one an input, not 2$"):
+    with pytest.raises(
+        driver.DriverError, match=r"^2 arrays of frames were given, but the design has 1 inputs, with one each$"
+    ):
         accelerator.run(right, right)
     with pytest.raises(driver.DriverError, match=r" must lie in -?\d+ \.\. \d+: frame 0 does not$"):
         accelerator.run(right.astype(np.int32) + 1000)

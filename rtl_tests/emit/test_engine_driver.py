@@ -60,7 +60,7 @@ def engine(folder: Path, address: int = 0x1000, timeout: float = 0.01, **values:
         ({"IDENTITY": 0x4857474E}, r"there is no engine of hwgen: IDENTITY is 0x4857474e, not 0x48574745"),
         ({"VERSION": 2 << 16}, r"the hardware's registers are of version 2, this driver is for 1"),
         ({"BUILD_HASH_LOW": 7}, r"the hardware is another design than engine_axi of this folder: its build hash is "
-         r"0x00abcd0000000007, not 0x00abcd0000000000; load the bitstream that was made of this folder"),
+         r"0x00abcd0000000007, not 0x00abcd0000000000; load the bitstream that was built from this folder"),
         ({"STATUS": 1}, r"the engine can't be stopped, as memory does not answer: STATUS 1, ERROR 0, FRAMES 0, .*"),
     ],
 )  # fmt: skip
@@ -92,7 +92,7 @@ def test_programs(folder, program):
     (jobs_at,) = [48 + size for size in struct.unpack_from("<Q", program, 32)]
     foreign = bytes(schedule(alone(conv(channels=9, size=(3, 3))), EngineConfig(maps=16, pixels=7)).program)
     for content, message in (
-        (program[:-1], r"has [\d,]+ bytes where [\d,]+ should be; copy or compile it again"),
+        (program[:-1], r"must have [\d,]+ bytes, not [\d,]+; copy or compile it again"),
         (program[:20], "is not a program of hwgen"),
         (b"x" + program[1:], "is not a program of hwgen"),
         (program[:8] + b"\7" + program[9:], "has version 7 of the format, this driver reads 2, 3, 4, 5"),
@@ -244,7 +244,9 @@ def test_frames_that_do_not_fit(folder):
         found.run(right.astype(np.int32) - 1)
     with pytest.raises(DriverError, match=r"^input must be integers: the model gives no scale for floats$"):
         found.run(right.astype(np.float32))
-    with pytest.raises(DriverError, match=r"^1 arrays are needed, one an input, not 2$"):
+    with pytest.raises(
+        DriverError, match=r"^2 arrays of frames were given, but the design has 1 inputs, with one each$"
+    ):
         found.run(right, right)
     with pytest.raises(DriverError, match=r"^no interrupt was given to wait for: Engine\(.., interrupt="):
         asyncio.run(found.run_async(right))

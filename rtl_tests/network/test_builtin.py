@@ -356,7 +356,7 @@ def test_cycles_on_a_zedboard(name, objective):
         ("squeezenet@7x7", r"^squeezenet: its input of 7x7 is too small for pool3$"),
         (
             "resnet8,int16",
-            r"^resnet8,int16: 3 things can't be built .*\n  Add node 'stack1_add': joins maps of at most 8 bits",
+            r"^resnet8,int16: 3 things can't be built .*\n  Add node 'stack1_add': its maps must have at most 8 bits",
         ),
     ],
 )

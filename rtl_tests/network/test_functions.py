@@ -538,7 +538,7 @@ def test_refused(function: Function, message: str) -> None:
 def test_wide_values_are_refused() -> None:
     wide = Label("int16", 0.05, 0)
     with pytest.raises(
-        ModelError, match=r"Tanh node 'n_last': takes at most 8 bits, as a table lists every value, not "
+        ModelError, match=r"Tanh node 'n_last': its input must have at most 8 bits for a table of all values, not "
     ):
         to_network(model_of(one("Tanh"), (wide, wide), 21), "function")
     with pytest.raises(ModelError, match=r"'n_last': works on dequantised values; a Conv, Gemm or MatMul must take it"):

@@ -220,10 +220,10 @@ def simulate(model: onnx.ModelProto, folder: Path, simulator: str, **options) ->
     [
         (
             resizing(np.array([1, 2, 5003, 4]), (2, 300, 4), coordinate_transformation_mode="align_corners"),
-            r"divides a pixel into \d.*; at most 4,096 can be$",
+            r"divides a pixel into \d.*; at most 4,096 are supported$",
         ),
         (resizing(factors(2, 2), (2, 3, 4), antialias=1), "interpolates maps of .* without antialias, not uint8 laid"),
-        (resizing(factors(30_000, 1), (2, 3, 4)), "gives 90,000 pixels per side; 1 to 65,535 are possible"),
+        (resizing(factors(30_000, 1), (2, 3, 4)), "its output must have 1 to 65,535 pixels per side, not 90,000"),
     ],
 )
 def test_what_is_refused(model: onnx.ModelProto, message: str) -> None:

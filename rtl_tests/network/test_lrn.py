@@ -593,13 +593,13 @@ def test_what_must_stand_around_it() -> None:
     wide.opset_import[0].version = 21
     wide.ir_version = 10
     with pytest.raises(
-        ModelError, match=r"LRN node 'lrn': takes at most 8 bits, as a table lists every value, not uint"
+        ModelError, match=r"LRN node 'lrn': its input must have at most 8 bits for a table of all values, not uint"
     ):
         to_network(wide, "model")
     half = model_of((4, 5, 4), ("uint8", 0.5, 0), ("uint16", 0.1, 0), size=3)
     half.opset_import[0].version = 21
     half.ir_version = 10
-    with pytest.raises(ModelError, match=r"LRN node 'lrn': gives at most 8 bits, not uint16"):
+    with pytest.raises(ModelError, match=r"LRN node 'lrn': its output must have at most 8 bits, not uint16"):
         to_network(half, "model")
     behind = (helper.make_node("Tanh", ["normal"], ["last"], name="tanh"),)
     chained = model_of((4, 5, 4), ("uint8", 0.5, 0), ("uint8", 0.1, 0), behind, size=3)

@@ -296,7 +296,7 @@ REASONS = {
             r": interpolates maps of \(N, C, H, W\) with at most 8 bits, without antialias, not ",
         ]
     ),
-    "nothing left": r": leaves no channels$",
+    "nothing left": r": selects no channels; it must keep at least one$",
     "value": r": value 1.2 is not a multiple of its input's scale, so its output must be quantised as its input$",
     "two maps": r": must take one feature map and constants, or maps that are requantised before it$",
     "one dimension": r"ConvTranspose node 'node0': must take \(N, C, H, W\), but its input is laid out as \(N, 1, W\)",

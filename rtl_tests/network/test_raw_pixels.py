@@ -150,7 +150,7 @@ def test_an_input_of_sixteen_bits():
     piece = Piece(kind=np.float32)
     real = piece.requantise("x", 0.001, 0, np.int16)
     model = piece.model(piece.quantise(piece.conv(real), 0.5, 0, np.int16))
-    message = r"^model.onnx: input 'x' is quantised to int16; from raw pixels it can have 8 bits at most, or leave"
+    message = r"^model.onnx: input 'x' is quantised to int16; for raw pixels it must have 8 bits at most: leave out"
     with pytest.raises(hwgen.InputError, match=message):
         with_raw_pixels(model, Pixels(mean=(0.4, 0.5, 0.6)), "model.onnx")
 

@@ -288,7 +288,7 @@ REFUSED = [
     (helper.make_node("Gather", ["real", "far"], ["a"], axis=1), r"indices must be -6 to 5, not \[6\]"),
     (helper.make_node("Gather", ["real", "sizes"], ["a"], axis=0), "axis must not be 0, which holds the frames"),
     (helper.make_node("Slice", ["real", "sizes", "sizes"], ["a"]), "must leave all frames of a batch"),
-    (helper.make_node("Slice", ["real", "far", "far", "ax"], ["a"]), "leaves no channels"),
+    (helper.make_node("Slice", ["real", "far", "far", "ax"], ["a"]), "selects no channels; it must keep at least one"),
 ]
 
 
@@ -671,12 +671,12 @@ def test_any_order_in_hardware(tmp_path: Path) -> None:
         (helper.make_node("Pad", ["real", "more"], ["a"], mode="edge"), "must pad only rows and columns with mode ed"),
         (
             helper.make_node("Pad", ["real", "high"], ["a"], mode="reflect"),
-            "pads 5 pixels by 5 and 0; at most 4 can be",
+            "can pad 5 pixels by at most 4, not by 5 and 0",
         ),
         (helper.make_node("Pad", ["real", "early"], ["a"]), "must pad only channels, rows and columns, not frames"),
-        (helper.make_node("Pad", ["real", "deep"], ["a"]), "leaves nothing of 6 channels"),
+        (helper.make_node("Pad", ["real", "deep"], ["a"]), "drops all of 6 channels"),
         (helper.make_node("Pad", ["real", "wide"], ["a"]), "must have at most 65,535 output channels, not 1,000,006"),
-        (helper.make_node("Pad", ["real", "less"], ["a"]), "leaves nothing of a map of 5x4 pixels"),
+        (helper.make_node("Pad", ["real", "less"], ["a"]), "crops away all of a map of 5x4 pixels"),
         (helper.make_node("Pad", ["real", "pads", "nan"], ["a"]), "value must be a number, not NaN"),
     ],
 )

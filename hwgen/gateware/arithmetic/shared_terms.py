@@ -25,7 +25,7 @@ from hwgen.gateware.arithmetic.adder_graph import ARITY, AdderGraph, Term
 MAX_PAIRS = 400_000
 #: Maximum number of shared adders in a row. With more, sums take up to 2 % fewer LUTs, but more registers and a cycle.
 MAX_DEPTH = 2
-#: Bits of a pair's hash beyond those of the number of pairs. With 3 fewer, equal hashes cost 7 % more LUTs.
+#: Bits of a pair's hash that the number of pairs does not have. With 3 fewer, equal hashes cost 7 % more LUTs.
 _SPARE_BITS = 4
 #: Estimate of how much wider an adder in a sum's tree is than an operand, in bits.
 _MORE_BITS = 5
@@ -94,9 +94,9 @@ def _number(node: int, shift: int) -> int:
 class _Search:
     """Greedy search for pairs of terms that sums share; it replaces them by graph nodes, in place.
 
-    A pair of terms has a number: from its upper bits on, the node of the first term, the distance to the number of the
-    second, and whether the signs are equal. Pairs of equal hash share a counter, which only costs time: before a pair
-    is replaced, its occurrences are counted.
+    The fields of a pair's number are, highest first: node of the first term, distance of the terms' numbers, and
+    whether the signs are equal. Pairs of equal hash share a counter, so that some seem to save more than they do;
+    before a pair is replaced, its own occurrences are counted.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class _Search:
 
 
 def _distance(pair: Any) -> Any:
-    """Return how much the number of a pair's second term is above that of its first term."""
+    """Return the difference of the terms' numbers of each pair, which is positive."""
     return pair >> 1 & (1 << _PAIR_BITS - 1) - 1
 
 

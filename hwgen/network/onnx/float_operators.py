@@ -181,7 +181,9 @@ def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
     """Return a `Leaf`: a dequantised map, with a table of the function applied to it, as a leaf of an expression."""
     integer_type = build.map.frozen().type
     if state.for_sums or integer_type.bits > MAX_BITS:
-        raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {integer_type}")
+        raise build.refusal(
+            node, f"its input must have at most {MAX_BITS} bits for a table of all values, not {integer_type}"
+        )
     here = build.map
     low, high = build.range()
     reals = build.function(state).reals() if state.by_runtime else build.table(state)

@@ -67,7 +67,9 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     if len({value.view for value in build.operands}) > 1:
         raise build.refusal(node, "must take values of one shape, not of several")
     if build.map.type.bits > MAX_BITS:
-        raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {build.map.type}")
+        raise build.refusal(
+            node, f"its input must have at most {MAX_BITS} bits for a table of all values, not {build.map.type}"
+        )
     states = [value.state for value in build.operands]
     state.in_floats = any(isinstance(each, Reals) and each.in_floats for each in states)
     state.formula = expression_of(build, node, [each.formula for each in states if isinstance(each, Reals)])

@@ -176,7 +176,9 @@ def _last_maps(whole: ImportWalk) -> Sequence[str]:
     """Return a sequence of tensor names: the hardware's ends if it stops before the first unsupported operators."""
     tensors = rest_after(whole, whole.maps()).maps
     if not tensors:
-        raise ModelError(f"{whole.where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
+        raise ModelError(
+            f"{whole.where}: no layer can be built before the first unsupported operator: {whole.ledger.texts()[0]}"
+        )
     return tensors
 
 
@@ -277,7 +279,7 @@ def _check_names(graph: GraphIndex, where: str, tensors: Sequence[str]) -> None:
             near = difflib.get_close_matches(str(tensor), graph.producers, n=_NAMED)
             by_node = [name for name, node in graph.producers.items() if node.name == tensor]
             did = f"; did you mean {_listed(by_node or near)}?" if by_node or near else ""
-            raise ModelError(f"{where}: no operator gives a tensor {tensor!r}{did}")
+            raise ModelError(f"{where}: no operator has an output {tensor!r}{did}")
 
 
 def _end_refusal(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) -> ModelError:

@@ -69,7 +69,7 @@ def _join(build: Builder, node: onnx.NodeProto, layer: type[Join], operands: Seq
                 "Resize or Flatten in between: ONNX Runtime multiplies others in floats",
             )
         if integer_type.bits > MAX_BITS:
-            raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {integer_type}")
+            raise build.refusal(node, f"its output must have at most {MAX_BITS} bits, not {integer_type}")
         parameters: dict[str, Any] = {"fused": fused and node.op_type == "Add"} if layer in (Add, Sub) else {}
         output = Map(channels, here.height, here.width, integer_type, zero, scale)
         ends = integer_type.ends if layer is Mul else bounds(state.bounds, output)
@@ -156,7 +156,7 @@ def check_sizes(
         raise build.refusal(node, f"must take maps that are laid out alike, not {laid}")
     if not wide and max(value.map.type.bits for value in operands) > MAX_BITS:
         kinds = " and ".join(str(value.map.type) for value in operands)
-        raise build.refusal(node, f"joins maps of at most {MAX_BITS} bits, not {kinds}")
+        raise build.refusal(node, f"its maps must have at most {MAX_BITS} bits, not {kinds}")
 
 
 def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, wide: bool = False) -> View:
@@ -200,7 +200,7 @@ def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
     """Refuse several readers of a tensor that is not yet a feature map of integers."""
     if len(readers) > 1 and not isinstance(build.state, Integers | Reals):
         names = " and ".join(dict.fromkeys(repr(title(node)) for node in readers))
-        raise build.refusal(readers[-1], f"takes floats that go to {names}; only integers may: quantise them first")
+        raise build.refusal(readers[-1], f"its result goes to {names} as floats; put a QuantizeLinear after it")
 
 
 OPERATORS = {"Concat": _concat}

@@ -170,7 +170,9 @@ def _lrn(build: Builder, node: onnx.NodeProto) -> None:
         if not low <= value <= high:
             raise build.refusal(node, f"{name} must be from {low:g} to {high:g}, not {value:g}")
     if build.map.type.bits > MAX_BITS:
-        raise build.refusal(node, f"takes at most {MAX_BITS} bits, as a table lists every value, not {build.map.type}")
+        raise build.refusal(
+            node, f"its input must have at most {MAX_BITS} bits for a table of all values, not {build.map.type}"
+        )
     operand = build.value
 
     def make(joined: Joined, y_scale: np.float32, zero: int, integer_type: IntegerType) -> None:
@@ -178,7 +180,7 @@ def _lrn(build: Builder, node: onnx.NodeProto) -> None:
         here = build.map
         output = Map(here.channels, here.height, here.width, integer_type, zero, y_scale)
         if integer_type.bits > MAX_BITS:
-            raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {integer_type}")
+            raise build.refusal(node, f"its output must have at most {MAX_BITS} bits, not {integer_type}")
         low, high = bounds(joined.bounds, output)
         sizes = np.arange(magnitudes(here.type.minimum, here.type.maximum, state.zero)).astype(np.float32)
         x = sizes * state.scale

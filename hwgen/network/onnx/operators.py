@@ -179,7 +179,7 @@ def _softmax(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Joined | AccumulatorState) or (isinstance(state, Reals) and state.steps):
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
     if not build.steps:
-        raise build.refusal(node, "comes before any layer: no convolution, matrix product or pool")
+        raise build.refusal(node, "no layer (convolution, matrix product or pool) comes before it")
     raise build.refusal(node, "runs on the host; only operators without weights can follow it")
 
 

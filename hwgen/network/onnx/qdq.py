@@ -54,7 +54,9 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
     """Import a Clip or Relu of a feature map's integers: ``min(max(x, low), high)``."""
     integer_type = build.map.type
     if integer_type.bits > 16:
-        raise build.refusal(node, "takes accumulators, where the hardware ends; no layer can follow")
+        raise build.refusal(
+            node, "its input is an unquantised sum, where the hardware ends; put a QuantizeLinear before it"
+        )
     lower, upper = (int(np.minimum(np.maximum(end, low), high)) for end in integer_type.ends)
     source = build.computing_layer()
     made = build.computed_map()
@@ -93,7 +95,7 @@ def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> Non
     here = build.map
     if here.zero_point is None:
         raise build.refusal(
-            node, "clips integers that others take as they are, before a DequantizeLinear says their zero"
+            node, "clips integers that other operators read unclipped: move the Clip after a DequantizeLinear"
         )
     one, none = np.ones(here.channels, np.int64), np.zeros(here.channels, np.int64)
     rule = rule_of(one, 1, (low, high), here.zero_point)
@@ -105,7 +107,9 @@ def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
     if not isinstance(build.state, Integers):
         raise build.refusal(node, "must take integers, but its input gives floats; put a QuantizeLinear before it")
     if build.map.type == INT32:  # a DequantizeLinear of accumulators can only be at the end, on the host
-        raise build.refusal(node, "takes accumulators, where the hardware ends; no layer can follow")
+        raise build.refusal(
+            node, "its input is an unquantised sum, where the hardware ends; put a QuantizeLinear before it"
+        )
     scale, zero, _ = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.label(node, scale, zero)
     build.state = Reals(node, scale, zero, node.output[0])

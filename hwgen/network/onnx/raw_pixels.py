@@ -56,8 +56,8 @@ def _check_bits(graph: GraphIndex, name: str, where: str) -> None:
             zero_point = _zero_point(graph, node, np.dtype(np.uint8))
             if zero_point is not None and zero_point.dtype.itemsize > 1:
                 raise InputError(
-                    f"{where}: input {name!r} is quantised to {zero_point.dtype}; from raw pixels it can have 8 "
-                    "bits at most, or leave the pixels out"
+                    f"{where}: input {name!r} is quantised to {zero_point.dtype}; for raw pixels it must have 8 "
+                    "bits at most: leave out the options for raw pixels"
                 )
 
 

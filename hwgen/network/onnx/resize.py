@@ -136,7 +136,7 @@ def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int
     """Return a list of the places of a Resize's output pixels along one axis, as fractions of input pixels."""
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
     if not 1 <= count <= MAX_SIDE:
-        raise build.refusal(node, f"gives {count:,} pixels per side; 1 to {MAX_SIDE:,} are possible")
+        raise build.refusal(node, f"its output must have 1 to {MAX_SIDE:,} pixels per side, not {count:,}")
     factor = Fraction(count, size) if resizing.are_sizes else Fraction(float(axis_number)).limit_denominator(_MAX_PARTS)
     transformation = text(node, "coordinate_transformation_mode", "half_pixel")
     if node.op_type == "Upsample" or len(node.input) == 2:
@@ -153,7 +153,7 @@ def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int
         raise build.refusal(node, f"coordinate_transformation_mode {transformation!r} is not supported")
     places = [min(max(place, Fraction(0)), Fraction(size - 1)) for place in places]
     if (parts := _common_parts(places)) > _MAX_PARTS:
-        raise build.refusal(node, f"divides a pixel into {parts:,} parts; at most {_MAX_PARTS:,} can be")
+        raise build.refusal(node, f"divides a pixel into {parts:,} parts; at most {_MAX_PARTS:,} are supported")
     return places
 
 
@@ -189,7 +189,7 @@ def _emit_interpolation(
     """
     here = build.map
     if integer_type.bits > MAX_BITS:
-        raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {integer_type}")
+        raise build.refusal(node, f"its output must have at most {MAX_BITS} bits, not {integer_type}")
     whole = [lcm(2, _common_parts(places)) for places in between]
     in_floats = all(count & (count - 1) == 0 and count <= MAX_FLOAT_PARTS for count in whole)
     rows, columns = whole if in_floats else [_common_parts(places) for places in between]
@@ -333,7 +333,7 @@ def _sources(
         return np.arange(size)
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
     if not 1 <= count <= MAX_SIDE:
-        raise build.refusal(node, f"gives {count:,} pixels per side; 1 to {MAX_SIDE:,} are possible")
+        raise build.refusal(node, f"its output must have 1 to {MAX_SIDE:,} pixels per side, not {count:,}")
     # ONNX Runtime copies a tensor whose size stays the same, so the other axis doubles.
     numbers = np.array([1, 1, axis_number, 2], np.int64 if resizing.are_sizes else np.float32)
     single = copied(node)

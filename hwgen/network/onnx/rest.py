@@ -286,8 +286,8 @@ def _before_rest(model: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[s
     rest = rest_after(walk, maps)
     if (other := _other_input(walk, rest, maps)) is not None:
         raise ModelError(
-            f"{walk.where}: what is left for the host takes {other!r}, the input quantised otherwise than the "
-            "hardware takes it; quantise it once"
+            f"{walk.where}: operators left for the host read {other!r}, the input with another quantisation than the "
+            "hardware's; quantise the input once"
         )
     frames = walk.host_frames(rest.sources, rest.nodes, walk.outputs)
     if frames.errors:

@@ -42,7 +42,7 @@ def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[i
             continue  # the whole of a dimension of one value
         axis, order = map_axis(build, node, dimension)
         if not chosen:
-            raise build.refusal(node, f"leaves no {AXES[axis]}")
+            raise build.refusal(node, f"selects no {AXES[axis]}; it must keep at least one")
         wanted[axis] = [int(order[index]) for index in chosen]
         dims[dimension - 1] = (Atom(axis, len(chosen)),)
     rows, columns = wanted.get(ROWS, range(here.height)), wanted.get(COLUMNS, range(here.width))
@@ -251,7 +251,7 @@ def _emit_space_to_depth(build: Builder, node: onnx.NodeProto, blocks: tuple[int
     here, (down, right) = build.map, blocks
     channels = here.channels * down * right
     if channels > MAX_SIDE:
-        raise build.refusal(node, f"gives {channels:,} channels; at most {MAX_SIDE:,} can be")
+        raise build.refusal(node, f"its output must have at most {MAX_SIDE:,} channels, not {channels:,}")
     output = here.sized(channels, here.height // down, here.width // right)
     build.emit(node, SpaceToDepth, Window(kernel=(1, 1)), output, blocks=blocks)
 
@@ -310,7 +310,7 @@ def _pad(build: Builder, node: onnx.NodeProto) -> None:
     window = Window(kernel=(1, 1), padding=padding)
     check_window(f"Pad node {title(node)!r}", window, 1, build.map.height, build.map.width)
     if min(window.output_size(build.map.height, build.map.width)) < 1:
-        raise build.refusal(node, f"leaves nothing of a map of {build.map.height}x{build.map.width} pixels")
+        raise build.refusal(node, f"crops away all of a map of {build.map.height}x{build.map.width} pixels")
     state, value, build.view = build.state, _value(build, node), view
     if max(padding) <= 0 and None not in index:
         build.leave_in_floats()
@@ -350,7 +350,9 @@ def _pad_from_inside(
         inner = np.arange(size)[max(-before, 0) : size - max(-after, 0)]
         most = _FROM_INSIDE[mode](inner.size)
         if inner.size < 1 or max(before, after) > most or inner.size + before + after > MAX_SIDE:
-            raise build.refusal(node, f"pads {size} pixels by {before} and {after}; at most {most} can be with {mode}")
+            raise build.refusal(
+                node, f"mode {mode} can pad {size} pixels by at most {most}, not by {before} and {after}"
+            )
         indices.append(tuple(np.pad(inner, (max(before, 0), max(after, 0)), cast(Any, mode)).tolist()))
     build.leave_in_floats()
     build.view = view
@@ -485,7 +487,7 @@ def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tupl
     """
     count = len(order) + sum(both)
     if count < 1:
-        raise build.refusal(node, f"leaves nothing of {len(order)} channels")
+        raise build.refusal(node, f"drops all of {len(order)} channels")
     build.check_outputs(node, count)
     sources = range(-both[0], len(order) + both[1])
     return [order[source] if 0 <= source < len(order) else None for source in sources]

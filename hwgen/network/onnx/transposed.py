@@ -173,7 +173,7 @@ def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tupl
     pads = _pads(build, node, full, [size * stride for size, stride in zip(sizes, strides, strict=True)])
     outputs = [whole - pads[axis] - pads[axis + 2] for axis, whole in enumerate(full)]
     if min(outputs) < 1:
-        raise build.refusal(node, f"padding {pads} leaves nothing of {by(full)} pixels")
+        raise build.refusal(node, f"padding {pads} crops away all of {by(full)} output pixels")
     try:
         check_map(f"ConvTranspose node {title(node)!r}: its output", 1, *outputs)
     except ConfigError as error:
