@@ -99,9 +99,9 @@ def discharge(
 
 
 def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
-    """Return a list of each `Proof`, or ``None`` if not known; those that rest on an unproved one become undecided.
+    """Return the list ``proofs``, but with those undecided that assume an obligation that is not proved.
 
-    A proof that is not known yet is ``None``.
+    An obligation whose proof is not known yet has ``None``.
     """
     unproved = {
         (obligation.module, obligation.path, obligation.kind): "not decided yet" if proof is None else result

@@ -286,7 +286,7 @@ def test_programs_that_do_not_fit(engine, refuse):
     whole = program.read_bytes()
     run = ["simulate", MODEL, "--random", "1", "--engine", engine, "--program", program]
     for content, message in (
-        (whole[:-1], "digits.program: has "),
+        (whole[:-1], "digits.program: must have "),
         (whole[:20], "is not a program of hwgen"),
         (whole[:-1] + bytes([whole[-1] ^ 1]), "has been changed or damaged, its checksum differs"),
         (b"", "is not a program of hwgen"),

@@ -31,7 +31,7 @@ from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.job import Job, digest
+from hwgen.gateware.engine.job import SEAL_BITS, Job, digest
 from hwgen.gateware.engine.port import PACE_BITS, Error
 from hwgen.network import golden
 from hwgen.network.quantise import quantise
@@ -256,7 +256,9 @@ class Circuit:
         path.write_bytes(content)
         return str(path)
 
-    def run(self, found: ProgramSchedule, phases: list[dict[str, Any]], simulator: str = "icarus") -> None:
+    def run(
+        self, found: ProgramSchedule, phases: list[dict[str, Any]], simulator: str = "icarus", least_cycles: int = 0
+    ) -> None:
         program = self.folder / "program"
         program.write_bytes(found.image)
         # Lanes past the last channel hold anything.
@@ -269,7 +271,7 @@ class Circuit:
             self._sources(), "bench", "cocotb_engine_wrapper", self.folder,
             registers=json.loads(self.files["registers.json"]), program=str(program), size=found.size,
             input=found.inputs[0].address, outputs=outputs, pace=self.pace, phases=phases,
-            ports=[*self.shell.port_names.values()], simulator=simulator,
+            ports=[*self.shell.port_names.values()], least_cycles=least_cycles, simulator=simulator,
         )  # fmt: skip
 
     def drive(self, runs: list[dict[str, Any]], simulator: str = "icarus") -> None:
@@ -408,6 +410,28 @@ def test_several_ports(tmp_path, bus_bytes, ports):
         {"refused": found.outputs[0].address, "error": Error.WRITE_SLAVE.value},
     ]
     circuit.run(found, [circuit.phase(found, 1, seed=seed, **each) for seed, each in enumerate(ends)])
+
+
+@pytest.mark.long
+@needs_verilator
+def test_faults_at_four_ports(tmp_path):
+    """100,000 cycles with 60 random faults and pauses: each fault is in a register, and the next run is right."""
+    engine, rng = replace(behind(32), ports=4), np.random.default_rng(4)
+    found, circuit = schedule(short().network, engine), Circuit(engine, tmp_path)
+    places = [place.address for place in (*found.inputs, *found.outputs)]
+    phases = []
+    for seed in range(60):
+        refused = {"refused": int(rng.choice(places))}
+        is_read = refused["refused"] < found.outputs[0].address
+        refused["error"] = (Error.READ_SLAVE if is_read else Error.WRITE_SLAVE).value
+        bit, seal = int(rng.integers(8 * Job.BYTES)), 8 * Job.BYTES - 64  # the seal's lower half names the engine
+        code = Error.FOREIGN if seal <= bit < seal + SEAL_BITS else Error.DAMAGED
+        damaged = {"damaged": [8 * Job.BYTES * int(rng.integers(1, 20)) + bit], "error": code.value}
+        cycle = int(rng.integers(1, 300))
+        end = [refused, damaged, {"stop_at": cycle}, {"reset_at": cycle}][rng.integers(4)]
+        pause = float(rng.choice([0, 0.1, 0.4]))
+        phases.append(circuit.phase(found, 1, seed=seed, base=4096 * int(rng.integers(64)), pause=pause, **end))
+    circuit.run(found, phases, "verilator", least_cycles=100_000)
 
 
 # The driver, on the simulated hardware; what it refuses is in test_engine_driver.py

@@ -258,7 +258,7 @@ REASONS = {
     "axes": r": must (average|reduce) rows and columns of each channel, not axes |: axes must not be empty",
     "no size": r"^input '\w+' has a dimension of 0 in \(.*\); sizes must be positive$",
     "outputs": r"output '\w+' is not supported, only the first is$",
-    "no layer": r"^holds no layer to build: |: comes before any layer: ",
+    "no layer": r"^holds no layer to build: |: no layer \(convolution, matrix product or pool\) comes before it$",
     "frames": "|".join(
         [
             r": axis must be 1 to \d, not -?\d: the batch must not be cut off$|, but its input is laid out as \(N \* ",

@@ -540,7 +540,7 @@ def _two_inputs(writer: Writer, maps: list[str]) -> None:
         (_unknown, r"2 things .*"),
         (
             _two_inputs,
-            r"2 things .*\n.* takes floats that go to .*\n.*'sub12': gives floats; a QuantizeLinear must follow",
+            r"2 things .*\n.* goes to .* as floats; .*\n.*'sub12': gives floats; a QuantizeLinear must follow",
         ),
     ],
 )

@@ -7,6 +7,7 @@ Its scenario:
 - ``program``: a file with what lies in memory before the first frame, ``size``: bytes of memory that it takes;
 - ``input``: where a frame lies in it;
 - ``outputs``: for each output where it lies, and a file with a byte for each of its, which is not 0 if that counts;
+- ``least_cycles``: cycles of the bus clock that all phases together take at least;
 - ``phases``: one after the other, each with
 
   - ``base``: where the program is put in memory;
@@ -27,6 +28,7 @@ from typing import Any
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, First, RisingEdge
+from cocotb.utils import get_sim_time
 from cocotb_bench import scenario
 from cocotb_engine import flip, forbid, pauses
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
@@ -238,3 +240,4 @@ async def phases(dut: Any) -> None:
     await bench.reset()
     for phase in told["phases"]:
         await bench.run(phase)
+    assert get_sim_time("ns") >= PERIOD_NS * told["least_cycles"], "too few cycles"

@@ -478,7 +478,7 @@ class Pending:
 
 @dataclass
 class Joined:
-    """State of a float result that no QuantizeLinear has quantised yet: of several maps, an LRN or an average.
+    """State of a float result that waits for its QuantizeLinear: a join of several maps, an LRN or an average.
 
     A QuantizeLinear must follow, perhaps after Relu or Clip.
     """
