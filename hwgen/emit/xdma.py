@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -29,9 +31,8 @@ from hwgen.emit.buffers import _PAGE, AccessError, BufferMemory, MappedRegisters
 
 #: Register that clears the converters between XDMA and the streams while it is 1, a page after the design's registers.
 _CLEAR = _PAGE
-#: Registers of an AXI DMA that the driver reads (AMD PG021): control and status, and the receiving channel's offset.
-_STATUS, _RECEIVE = 0x04, 0x30
-_RESET, _IDLE = 1 << 2, 1 << 1
+#: Status register of an AXI DMA (AMD PG021), its bit that a channel is idle, and the receiving channel's offset.
+_STATUS, _IDLE, _RECEIVE = 0x04, 1 << 1, 0x30
 #: Number of bytes that a transfer must stay below. The kernel module ends a packet after 2,048 descriptors, one per
 #: page (libxdma.h, XDMA_ENGINE_XFER_MAX_DESC).
 _MAX_BYTES = 2048 * _PAGE
@@ -88,6 +89,20 @@ class _Device:
             raise AccessError(f"{self._path}: {error.strerror}") from None
 
 
+def _run_transfers(requests):
+    """Run the transfers of a queue, one after the other, until the queue has None.
+
+    A transfer is a function, its argument, and a list for its outcome: what the function returned, or its exception.
+    """
+    while request := requests.get():
+        move, view, outcome = request
+        try:
+            outcome.append(move(view))
+        except Exception as error:
+            outcome.append(error)
+        del request, move  # so that the device closes when its channel is no longer used
+
+
 class StreamChannel:
     """Channel of XDMA for a stream, with those methods of PYNQ's channels that the driver calls.
 
@@ -99,18 +114,32 @@ class StreamChannel:
         Whether the stream comes from the card.
     """
 
+    # A thread makes the transfers. The program and the thread share no lock of Python's: an interrupt (Ctrl-C) that
+    # came just as the program had taken it would leave it locked, and no transfer would end any more.
+
     def __init__(self, path, *, receives):
         device = _Device(path)
         self._move = device.receive if receives else device.send
-        self._worker = ThreadPoolExecutor(1)
-        self._transfer: Any = None
+        self._requests: Any = SimpleQueue()
+        Thread(target=_run_transfers, args=(self._requests,), daemon=True).start()
+        weakref.finalize(self, self._requests.put, None)
         #: Number of bytes that the last transfer moved.
         self.transferred = 0
+        self.reset()
+
+    def reset(self):
+        """Wait until every transfer that was started has ended, also one whose start was interrupted."""
+        self._start_transfer(len, b"")
+        self.wait()
+
+    def _start_transfer(self, move, view):
+        self._outcome: Any = []
+        self._requests.put((move, view, self._outcome))
 
     @property
     def idle(self):
         """Whether the channel's last transfer has ended."""
-        return self._transfer is None or self._transfer.done()
+        return bool(self._outcome)
 
     def start(self):
         """Accept transfers, as XDMA's channels always do."""
@@ -127,7 +156,7 @@ class StreamChannel:
         if size >= _MAX_BYTES:
             raise ValueError(f"a transfer of {size:,} bytes is too long: it must have less than {_MAX_BYTES:,}")
         self.transferred = 0
-        self._transfer = self._worker.submit(self._move, memoryview(buffer).cast("B")[start : start + size])
+        self._start_transfer(self._move, memoryview(buffer).cast("B")[start : start + size])
 
     def wait(self):
         """Wait until the channel's transfer has ended.
@@ -137,7 +166,12 @@ class StreamChannel:
         RuntimeError
             If the kernel module reports an error. It ends a transfer that stalls for 10 s.
         """
-        self.transferred = self._transfer.result()
+        while not self.idle:
+            time.sleep(0.0001)
+        (outcome,) = self._outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        self.transferred = outcome
 
 
 class ChannelPair:
@@ -157,19 +191,20 @@ class ChannelPair:
         self.sendchannel, self.recvchannel, self._clear = sends, receives, clear
 
     def read(self, offset):
-        """Return the value of a channel's status register, or of its control register, as an AXI DMA would have it.
-
-        The reset of a channel ends with its transfer, and drops what is on its way.
-        """
-        channel = self.recvchannel if offset >= _RECEIVE else self.sendchannel
-        if offset % _RECEIVE == _STATUS:
-            return _IDLE * channel.idle
-        if channel.idle:
-            self._clear()
-        return _RESET * (not channel.idle)
+        """Return the value of a channel's status register, as an AXI DMA would have it; 0 for its control register."""
+        return _IDLE * self._channel(offset).idle if offset % _RECEIVE == _STATUS else 0
 
     def write(self, offset, value):
-        """Leave the channel's register: a transfer ends by itself, by the kernel module's timeout at the latest."""
+        """Reset a channel, as the only value that is written would do, and drop what is on its way.
+
+        This lasts until the channel's transfer has ended: only the kernel module can end it, by its timeout. A read
+        that still waited would take the outputs of the next run.
+        """
+        self._channel(offset).reset()
+        self._clear()
+
+    def _channel(self, offset):
+        return self.recvchannel if offset >= _RECEIVE else self.sendchannel
 
 
 class Card(BufferMemory):

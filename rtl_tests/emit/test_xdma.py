@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,7 @@ from engine_verdict import Running
 from program_mutations import parts
 from programs import SMALL, alone, conv
 from wrapper_model import compute
-from xdma_model import Card, Streams
+from xdma_model import Card, Streams, opened
 
 from hwgen.emit import driver, engine_driver, linux, xdma
 from hwgen.emit.drivers import python_driver, python_file
@@ -112,12 +114,13 @@ def test_a_channel_s_transfers(monkeypatch):
     source[:] = range(4)
     dma.recvchannel.transfer(result, 1, 8)
     assert not dma.recvchannel.idle
-    assert (dma.read(0x34), dma.read(0x30), dma.read(0x04), cleared) == (0, 4, 2, [])
+    assert (dma.read(0x34), dma.read(0x04), cleared) == (0, 2, [])
     dma.sendchannel.transfer(source)
     dma.sendchannel.wait()
     dma.recvchannel.wait()
     assert (dma.sendchannel.transferred, dma.recvchannel.transferred) == (8, 8)
     assert result.reshape(-1).tolist() == [0, *source.tobytes()[::-1], 0]
+    dma.write(0x30, 4)
     assert (dma.read(0x34), dma.read(0x30), cleared) == (2, 0, [1])
     begun = time.monotonic()
     dma.recvchannel.transfer(result)
@@ -131,9 +134,61 @@ def test_a_channel_s_transfers(monkeypatch):
         dma.sendchannel.transfer(xdma._allocate((1 << 23,), np.uint8))
 
 
-def test_faults(tmp_path, monkeypatch):
-    """Each fault is an error or an interrupt, and the next runs have the outputs of their own frames."""
-    bench, rng = Bench(tmp_path, 0), np.random.default_rng(32)
+class Blocked(Streams):
+    """Channels of a card whose reads begin and wait until the event ``ends``."""
+
+    def __init__(self) -> None:
+        super().__init__(bytes, timeout=0)
+        self.ends = threading.Event()
+
+    def receive(self, view: memoryview, address: int | None = None) -> int:
+        signal.raise_signal(signal.SIGINT)
+        assert self.ends.wait(60)
+        return len(view)
+
+
+def test_interrupts(monkeypatch):
+    """The program can be interrupted anywhere while it waits for a transfer; the transfer still ends."""
+    result = xdma._allocate((4,), np.uint8)
+    for _ in range(100):
+        streams = Blocked()
+        dma = channels(monkeypatch, streams, lambda: None)
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            dma.recvchannel.transfer(result)
+            while not dma.read(0x34):
+                pass
+        assert not dma.recvchannel.idle
+        streams.ends.set()
+        begun = time.monotonic()
+        while not dma.recvchannel.idle:
+            assert time.monotonic() < begun + 60
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_an_interrupted_start(monkeypatch, begins):
+    """A reset waits for a transfer whose start was interrupted, which may go on or never have begun."""
+    streams = Blocked()
+    monkeypatch.setattr(signal, "raise_signal", lambda _: None)
+    dma = channels(monkeypatch, streams, lambda: None)
+
+    def interrupted(request: Any) -> None:
+        if begins:
+            requests.put(request)
+        raise KeyboardInterrupt
+
+    requests, dma.recvchannel._requests = dma.recvchannel._requests, SimpleNamespace(put=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dma.recvchannel.transfer(xdma._allocate((4,), np.uint8))
+    dma.recvchannel._requests = requests
+    if begins:
+        threading.Timer(0.2, streams.ends.set).start()
+    dma.write(0x30, 4)
+    assert streams.ends.is_set() == begins
+
+
+def accelerated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout: float, **options: Any) -> Any:
+    """A small design, its driver with that timeout, and the streams to its card."""
+    bench = Bench(tmp_path, 0)
     source, sink = (driver.Stream(bench.document[side][0]) for side in ("inputs", "outputs"))
 
     def computed(packet: bytes) -> bytes:
@@ -141,11 +196,15 @@ def test_faults(tmp_path, monkeypatch):
         made = [compute(bench.sizes, [frame], bench.weights)[0].ljust(sink.memory_bytes, b"\0") for frame in frames]
         return b"".join(made)[: sink.bytes_of(len(frames))]
 
-    streams = Streams(computed, 0.3)
-    pair = channels(monkeypatch, streams, streams.clear)
-    registers = {each["offset"]: each["reset"] for each in bench.document["registers"]}
-    still = SimpleNamespace(read=registers.get, write=lambda offset, value: None)
-    accelerator = driver.Accelerator(still, [pair], allocate=xdma._allocate, folder=tmp_path, timeout=5)
+    streams = Streams(computed, timeout=60, **options)
+    registers, pairs, allocate = opened(tmp_path / "system", bench.document, streams, monkeypatch)
+    return bench, driver.Accelerator(registers, pairs, allocate=allocate, folder=tmp_path, timeout=timeout), streams
+
+
+def test_faults(tmp_path, monkeypatch):
+    """Each fault is an error or an interrupt, and the next runs have the outputs of their own frames."""
+    rng = np.random.default_rng(32)
+    bench, accelerator, streams = accelerated(tmp_path, monkeypatch, timeout=60)
     for fault in ("error", "lost", "late", "short", "interrupt") * 3:
         frames = bench.frames(rng, int(rng.integers(1, 120)))
         streams.fault = fault
@@ -153,6 +212,15 @@ def test_faults(tmp_path, monkeypatch):
             accelerator.run(*frames)
         for _ in range(2):
             bench.check(accelerator, bench.frames(rng, len(frames[0])))
+
+
+def test_a_shorter_timeout_than_the_kernel_module_s(tmp_path, monkeypatch):
+    """A run that is given up waits for its read, however long that takes, and says why it was given up."""
+    bench, accelerator, streams = accelerated(tmp_path, monkeypatch, timeout=0.01, left=0.5)
+    streams.fault = "lost"
+    with pytest.raises(driver.DriverError, match=r"^nothing moved for 0\.01 s: |: Connection timed out$"):
+        accelerator.run(*bench.frames(np.random.default_rng(33), 3))
+    assert accelerator._receives[0]._channel.idle
 
 
 def test_words_on_their_way_are_dropped(tmp_path, monkeypatch):
@@ -168,13 +236,12 @@ def test_words_on_their_way_are_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr(registers, "write", lambda *word: (written.append(word), write(*word)))
     buffer = xdma._allocate((4,), np.uint8)
     dma.recvchannel.transfer(buffer)
-    assert dma.read(0x00) == 0
-    assert dma.read(0x30) == 4
-    assert written == []
+    dma.write(0x00, 4)
+    assert (dma.read(0x00), dma.read(0x34), written) == (0, 0, [])
     with (root / "dev/xdma0_c2h_0").open("wb", buffering=0) as pipe:
         pipe.write(b"\1\2\3\4")
-    dma.recvchannel.wait()
-    assert dma.read(0x30) == 0
+    dma.write(0x30, 4)
+    assert dma.recvchannel.idle
     assert written == [(0x1000, 1), (0x1000, 0)]
     assert registers.read(0x1000) == 0
     assert buffer.tolist() == [1, 2, 3, 4]

@@ -23,9 +23,12 @@ from pieces import Piece
 from pynq_model import GoldenOverlay, pynq_module
 from referees import integer_session
 from wrapper_model import Memory
+from xdma_model import Streams
+from xdma_model import opened as xdma_opened
 
 import hwgen
 from hwgen.emit import linux
+from hwgen.emit.driver import Stream
 from hwgen.host import session as host_device
 from hwgen.host.session import SessionDesign, SessionDevice
 from hwgen.network import golden
@@ -492,6 +495,8 @@ def test_an_input_that_nothing_reads(tmp_path: Path) -> None:
 
 
 FRAMES = 10_000
+#: Seconds that a transfer may take on a busy machine; a fault ends it at once.
+PATIENCE = 60
 FAULTS = {
     "dma": ("error", "lost", "late", "short", "interrupt"),
     "serial": ("damaged", "cut", "lost", "refused", "repeated", "interrupt"),
@@ -577,6 +582,44 @@ def by_linux(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest
     return hwgen.Session(folder, "linux", model=model, timeout=0.05), overlay
 
 
+def by_xdma(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Return a session with a PCI Express card, and what takes its faults."""
+    document, driver_of = json.loads((folder / "registers.json").read_text()), host_device.driver_of
+    source, sink = (Stream(document[side][0]) for side in ("inputs", "outputs"))
+    outputs: dict[bytes, bytes] = {}
+
+    def computed(packet: bytes) -> bytes:
+        """Return the outputs of a packet of frames, which are known."""
+        begins = range(0, len(packet), source.memory_bytes)
+        made = [outputs[packet[begin:][: source.frame_bytes]].ljust(sink.memory_bytes, b"\0") for begin in begins]
+        return b"".join(made)[: sink.bytes_of(len(made))]
+
+    streams = Streams(computed, timeout=PATIENCE)
+    access = xdma_opened(folder / "system", document, streams, patch)
+
+    def patched(*arguments: Any) -> ModuleType:
+        module = driver_of(*arguments)
+        module._ACCESSES["xdma"] = lambda *_: access
+        return module
+
+    patch.setattr(host_device, "driver_of", patched)
+    session: Any = hwgen.Session(folder, "xdma", model=model, timeout=PATIENCE)
+    driver = session.device.driver
+    outputs.update(frame_outputs(model, frames, driver.inputs[0], driver.outputs[0]))
+    return session, streams
+
+
+def frame_outputs(model: hwgen.Model, frames: np.ndarray, source: Any, sink: Any) -> dict[bytes, bytes]:
+    """Return the bytes of each frame's outputs, by the golden model, from the bytes of the frame."""
+    integers: Any = model.golden(frames, integers=True)
+    contents = []
+    for end, values in ((source, source.to_maps(frames)), (sink, integers)):
+        memory = end.stream.memory(np.zeros, len(values))
+        end.stream.pack(values.reshape(len(values), *end.stream.shape).astype(end.stream.dtype), memory)
+        contents.append([row.tobytes()[: end.stream.frame_bytes] for row in memory])
+    return dict(zip(*contents, strict=True))
+
+
 def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """Return a session behind a serial port, and what takes its faults."""
     made = list[Line]()
@@ -593,13 +636,7 @@ def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytes
     module = host_device.driver_of(host_device.SessionDesign(model, folder=folder), "serial")
     session: Any = hwgen.Session(folder, "serial", model=model, port="played", timeout=0)
     driver = session.device.driver
-    integers: Any = model.golden(frames, integers=True)
-    contents = []
-    for end, values in ((driver.input, driver.input.to_maps(frames)), (driver.output, integers)):
-        memory = end.stream.memory(np.zeros, len(values))
-        end.stream.pack(values.reshape(len(values), *end.stream.shape).astype(end.stream.dtype), memory)
-        contents.append([row.tobytes()[: end.stream.frame_bytes] for row in memory])
-    outputs.update(zip(*contents, strict=True))
+    outputs.update(frame_outputs(model, frames, driver.input, driver.output))
     return session, made[0]
 
 
@@ -609,9 +646,10 @@ def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytes
     [
         ("pynq-z2", by_pynq, "dma"),
         ("pynq-z2", by_linux, "dma"),
+        ("vc709", by_xdma, "dma"),
         ("ulx3s", by_serial, "serial"),
     ],
-    ids=["pynq", "linux", "serial"],
+    ids=["pynq", "linux", "xdma", "serial"],
 )
 def test_faults(name: str, opened: Callable, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch has its own outputs, whatever the one before met; each fault is an error."""
