@@ -55,9 +55,9 @@ def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """Flags: some product is so near a tie between integers that float32 rounds it to the tie, or at the limit of that.
+    """Three booleans for a set of products: whether any lies in a band around a tie, or exactly at an end of one.
 
-    A band is the range that float32 rounds to a tie.
+    A tie lies halfway between two integers. A band is the range that float32 rounds to a tie.
 
     Parameters
     ----------

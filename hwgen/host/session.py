@@ -194,7 +194,7 @@ class DriverBoard(SessionDevice):
     """
 
     through: ClassVar[str]
-    """Access to the hardware, the argument ``through`` of the driver's ``connect``, such as ``pynq``."""
+    """Name of the access to the hardware, such as ``pynq``: the argument ``through`` of the driver's ``connect``."""
 
     def __init__(self, hardware: SessionDesign, *, program: str | None = None, **options: Any):
         super().__init__(hardware)

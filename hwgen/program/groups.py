@@ -362,7 +362,7 @@ class Grouping:
         single_cycles: Sequence[float],
         max_layers: int,
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Return a dict by end index of lists of (begin index, `JobGroup`) that may beat their layers one by one.
+        """Return a dict from end index to list of (begin index, `JobGroup`) that may beat their layers one by one.
 
         Their passes are divided among cores as in the groups of single layers (``options``) that compute as many frames
         at once. The groups are listed by the index after their last layer, each with the index of its first layer.
@@ -504,7 +504,7 @@ class Grouping:
     def _all_in_strips(
         self, layers: Sequence[LayerPasses], single_cycles: Sequence[float], max_layers: int, memory: MapMemoryModel
     ) -> dict[int, list[tuple[int, JobGroup]]]:
-        """Return a dict by end index of lists of (begin index, `JobGroup`): layers in strips through the map memory.
+        """Return a dict from end index to list of (begin index, `JobGroup`): layers in strips through the map memory.
 
         The groups are listed as by `_all_together`.
         """

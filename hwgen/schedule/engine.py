@@ -256,10 +256,7 @@ class _Unit:
         return cls(beats.astype(np.int32), owners.astype(np.int32), marks.astype(np.uint8), moved)
 
     def with_kept(self, config: EngineConfig, is_kept: np.ndarray) -> _Unit:
-        """Return a `_Unit`: a copy of the store unit's bursts with the beats of outputs that go to the map memory.
-
-        A word is one beat there.
-        """
+        """Return a copy of the store unit's bursts where outputs kept in the map memory take one beat per word."""
         return replace(self, beats=np.where(is_kept[self.jobs], self.beats // config.word_beats, self.beats))
 
 

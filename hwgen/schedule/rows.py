@@ -257,7 +257,7 @@ class RowCut:
         return found
 
     def _gains(self, system: System, frames: int, zone: int, period: int) -> dict[Any, Times] | None:
-        """Return a dict by sequence of cycles per frame that ``period`` strips take; ``None`` if they do not repeat."""
+        """Return a dict from sequence to array by frame: cycles of ``period`` strips; ``None`` unless they repeat."""
         gains = {}
         for key, strips in self.strips.items():
             if strips.period:
@@ -272,7 +272,10 @@ class RowCut:
     def _shifts(
         self, system: System, waits: Sequence[Wait], frames: int, gains: Mapping[Any, Times], period: int
     ) -> dict[Any, Times]:
-        """Return a dict by sequence of arrays: cycles that the whole schedule adds to events after 0, 1 .. cuts."""
+        """Return a dict from sequence to array: cycles the whole schedule adds to events after 0, 1 .. ``frames`` cuts.
+
+        Each frame has one cut, where rows are left out.
+        """
         shifts = {key: np.append(0, np.cumsum(steps)) * (self.missing // period) for key, steps in gains.items()}
         for key in system.sequence_index:  # data waits lead from a sequence to one after it
             if key not in shifts:

@@ -461,7 +461,7 @@ def _lane_claims(engine: EngineConfig) -> dict[str, str]:
 
 
 def _reasons(config: CoreConfig, _site: Site) -> Mapping[str, str]:
-    """Return a dict by instance name of texts: why components of the compute core have no functional property."""
+    """Return a dict from instance name to text: why components of the compute core have no functional property."""
     return {
         "": "connections of several cores are proved in part" if config.engine.has_cores else "",
         "lanes": "which lanes compute a pixel is simulated",

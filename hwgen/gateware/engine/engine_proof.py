@@ -264,7 +264,7 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
 
 
 def _reasons(config: MemorySideConfig, _site: Site) -> Mapping[str, str]:
-    """Return a dict by instance name of texts: why units of the memory side have no functional property."""
+    """Return a dict from instance name to text: why units of the memory side have no functional property."""
     kept = "connections of a memory for maps are proved in part: 'hwgen simulate' checks the rest"
     return {"": kept if config.engine.has_map_memory else "", "placement*": ADDRESSES}
 

@@ -47,7 +47,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
 
 def _decision(obligation: Obligation, folder: Path, deadline: Deadline) -> str:
-    """Return the text that ABC prints as it decides the assertions or gives up.
+    """Return the output (text) of the ABC run that decides the assertions, or of the last run if none does.
 
     If induction came first, runs that refute are searched at once: its invariants did not suffice, and a false one
     fails soon.
