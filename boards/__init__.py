@@ -173,7 +173,7 @@ class Board:
         return count if not rest and count in MEMORY_PORTS and count <= self.memory_ports and self.bus_bits >= 64 else 1
 
     def _check_family(self) -> None:
-        """Raise BoardError if the board states UltraRAM or other entries that its part's family doesn't have.
+        """Raise BoardError if the board states UltraRAM or Vivado board parts that its part's family doesn't support.
 
         Raises
         ------

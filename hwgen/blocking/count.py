@@ -137,7 +137,7 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _blocks_around_step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return, as a pair, a buffer's blocks before and after each step of one outer loop, by dimension.
+    """Return two dicts of `Blocks` by dimension: a buffer's blocks just before and just after each step of a loop.
 
     The buffer is at ``position`` of the nest. Blocks have a start and a length.
     """

@@ -182,7 +182,7 @@ class TileWords:
         return self.once(operand, direction) * self.visits({*INDEXES[operand], direction}, DIMS, scope=0)
 
     def once(self, operand: str, direction: str | None = None) -> np.ndarray:
-        """Return an array over tile sizes: words of all an operand's tiles, minus overlaps in ``direction`` if given.
+        """Return an array, axes by loop dimension: words of all an operand's tiles, minus overlaps in ``direction``.
 
         The next block is the neighbour in ``direction``. Without a direction nothing is shared.
         """
@@ -212,7 +212,7 @@ class TileWords:
         return np.full((1,) * len(DIMS), words, np.int64)
 
     def _table(self, dims: tuple[str, str], value: Callable[[int, int], int]) -> np.ndarray:
-        """Return an array of ``value(x, f)`` for all pairs of an output and a window tile size."""
+        """Return an array, axes by loop dimension: ``value(x, f)`` for each output tile size and window tile size."""
         shape = [len(self.sizes[dim]) if dim in dims else 1 for dim in DIMS]
         sizes = product(*(self.sizes[dim] for dim in dims))  # windows first: X before Fw, Y before Fh in DIMS
         return np.array([value(*pair) for pair in sizes], np.int64).reshape(shape)

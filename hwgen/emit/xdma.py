@@ -208,7 +208,7 @@ class ChannelPair:
 
 
 class Card(BufferMemory):
-    """Memory on the card for an engine. The program's arrays are in the PC's memory, and move when they are flushed.
+    """PCIe card's memory in its driver: copies the PC's buffers to the card (flush) and back (invalidate).
 
     Parameters
     ----------

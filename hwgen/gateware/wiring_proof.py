@@ -185,7 +185,7 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
 
 
 def _write_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return a dict of wires, port to port, that write run-time weights from a layer's chain link to its memories.
+    """Return a dict of wires for run-time weights: memories' write ports as keys, the chain link's ports as values.
 
     All memories have the same word and address, which the link has as one port each, for the widest memory.
 

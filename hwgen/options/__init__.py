@@ -387,7 +387,7 @@ def flag(name: str) -> str:
 
 
 _TYPED: ContextVar[bool] = ContextVar("typed", default=False)
-"""Whether the options of the current call were typed on the command line."""
+"""Context variable of a boolean: whether the current call's options were typed on the command line."""
 
 
 @contextmanager

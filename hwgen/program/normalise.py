@@ -104,7 +104,7 @@ def _thresholds(op: LRN) -> np.ndarray:
 
 
 def _digits(table: np.ndarray) -> list[np.ndarray]:
-    """Return a list of integers as arrays of digits of at most 255: the first has weight 1, the others `_UNIT`."""
+    """Return a list of arrays of digits 0 to 255: the first, plus `_UNIT` times the sum of the others, is ``table``."""
     rest = table // _UNIT
     count = -(-int(rest.max()) // _MAX_DIGIT)
     return [table % _UNIT, *(np.clip(rest - index * _MAX_DIGIT, 0, _MAX_DIGIT) for index in range(count))]

@@ -229,7 +229,7 @@ class Schedule:
         return sequences | {("taken", stream_index): (self._beats(stream), 1)}
 
     def _ports(self, layer: int) -> layer_events.Ports:
-        """Return a layer's `Ports`, keys of event sequences: beats in, beats out, and output fold starts."""
+        """Return a layer's `Ports`: keys of its events (input beats accepted and offered, output beats, folds)."""
         return layer_events.Ports(
             tuple(("taken", stream) for stream in self._streams_into[layer]),
             tuple(self._offers(stream) if self._fifo_of(stream) >= 0 else None for stream in self._streams_into[layer]),

@@ -616,7 +616,7 @@ class Group:
         return self.predict(1).latency + 1
 
     def set_cycles(self, latency: int, steady: Cycles | None) -> None:
-        """Set the cycles that are already computed: a frame's latency and, unless ``None``, the steady interval."""
+        """Store computed cycles: a single frame's latency and, unless ``None``, the `Cycles` of successive frames."""
         self.__dict__["frame_cycles"] = latency + 1
         if steady is not None:
             self.__dict__["steady"] = steady

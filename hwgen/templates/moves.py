@@ -72,7 +72,7 @@ class Move:
         return self.layer, self.field.partition("_")[0], self.fifo
 
     def apply(self, plan: LayerPlan) -> LayerPlan:
-        """Return a `LayerPlan`: a copy of a layer's plan with the memory of this move in LUTs or UltraRAM."""
+        """Return a `LayerPlan`: the layer's plan after a memory's move to LUTs or UltraRAM, or weights' merger."""
         where = "ultra" if self.ultra_rams else "lut"
         if self.field == "weights_joined":
             return replace(plan, weights_joined=True, weights_in="ultra" if self.ultra_rams else plan.weights_in)

@@ -222,7 +222,7 @@ def _memory_module(
 
 
 def memory_files(design: Design, platform: WriterPlatform) -> dict[int, str]:
-    """Return a dict of names of the memory contents' files, by file index, made from the memory instances' paths."""
+    """Return a dict from memory-file index to file name (``module.instance.mem``), one name per memory content."""
     paths = {}
     for module in design.values():
         for cell in module.cells:

@@ -734,10 +734,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return pixels
 
     def _inside_bits(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
-        """Return bits, one per pixel of a step (read): inside the map; ``None`` if no tile has padding.
-
-        The bits are in the order of the patch's rows.
-        """
+        """Return a `Value`: per pixel of one read, row by row, a bit: inside the map; ``None`` without padding."""
         height, width = self.config.window.patches.size
         rows, columns = row.inside(), column.inside()
         if rows is None and columns is None:

@@ -134,7 +134,7 @@ def _size(count: int) -> str:
 
 
 def _drawing(plan: Plan) -> dict[str, Any]:
-    """Return a dictionary of the network's drawing: nodes and edges, with facts shown by a click on a node."""
+    """Return the network's drawing, a dictionary: ``nodes`` with facts to show, ``edges``, ``groups`` (templates)."""
     network = plan.network
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, str]] = []
