@@ -1,4 +1,4 @@
-"""Runs random networks on small engines in Verilator: values, cycles and bytes beside golden model and schedule.
+"""Runs random networks on small engines in Verilator: compares values, cycles and bytes with golden model and schedule.
 
 Usage: python bench/engine_random.py [--minutes M] [--seed S] [--cores 1,2,3,4] [--bus 8,16,32] [--least N]
 
@@ -58,7 +58,7 @@ LIMIT = 50_000_000
 circuit = cache(engine_files)
 
 
-def engine_of(cores: int, bus_bytes: int, *, map_ram: str = "block", map_memory: bool) -> EngineConfig:
+def engine_of(cores: int, bus_bytes: int, *, map_ram: str, map_memory: bool) -> EngineConfig:
     """Return the small engine with a number of cores, a bus, a RAM of its map buffers and perhaps a map memory bank."""
     device = FAMILIES["ultrascale+"]
     config = replace(SMALL, device=device, cores=cores, bus_bytes=bus_bytes, ports=bus_bytes // LANES, map_ram=map_ram)

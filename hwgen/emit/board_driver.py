@@ -357,9 +357,7 @@ def _check_frames(x, inputs):
     """Return the user's frames as a list of arrays, one per input; refuse wrong shapes, ranges or unequal counts."""
     frames = [_frames_as_array(input_frames) for input_frames in x]
     if len(frames) != len(inputs):
-        raise DriverError(
-            f"{len(frames)} arrays of frames were given, but the design has {len(inputs)} inputs, with one each"
-        )
+        raise DriverError(f"frames must be one array per input of the design ({len(inputs)}), not {len(frames)}")
     for end, input_frames in zip(inputs, frames, strict=True):
         end.check(input_frames)
     counts = [len(input_frames) for input_frames in frames]

@@ -208,7 +208,7 @@ class ChannelPair:
 
 
 class Card(BufferMemory):
-    """PCIe card's memory in its driver: copies the PC's buffers to the card (flush) and back (invalidate).
+    """Memory on a PCIe card, whose arrays are in the PC: `flush` copies one to the card, `invalidate` copies it back.
 
     Parameters
     ----------

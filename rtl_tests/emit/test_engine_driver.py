@@ -244,9 +244,7 @@ def test_frames_that_do_not_fit(folder):
         found.run(right.astype(np.int32) - 1)
     with pytest.raises(DriverError, match=r"^input must be integers: the model gives no scale for floats$"):
         found.run(right.astype(np.float32))
-    with pytest.raises(
-        DriverError, match=r"^2 arrays of frames were given, but the design has 1 inputs, with one each$"
-    ):
+    with pytest.raises(DriverError, match=r"^frames must be one array per input of the design \(1\), not 2$"):
         found.run(right, right)
     with pytest.raises(DriverError, match=r"^no interrupt was given to wait for: Engine\(.., interrupt="):
         asyncio.run(found.run_async(right))

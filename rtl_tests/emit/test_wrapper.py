@@ -415,7 +415,7 @@ def test_several_ports(tmp_path, bus_bytes, ports):
 @pytest.mark.long
 @needs_verilator
 def test_faults_at_four_ports(tmp_path):
-    """100,000 cycles with 60 random faults and pauses: each fault is in a register, and the next run is right."""
+    """100,000 cycles, 60 runs that a random fault, stop or reset ends: faults are in registers, next runs right."""
     engine, rng = replace(behind(32), ports=4), np.random.default_rng(4)
     found, circuit = schedule(short().network, engine), Circuit(engine, tmp_path)
     places = [place.address for place in (*found.inputs, *found.outputs)]

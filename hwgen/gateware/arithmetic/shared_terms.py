@@ -112,6 +112,7 @@ class _Search:
         self._bits = np.array([graph.bits(node) for node in range(graph.size)])
         self._depths = np.zeros(graph.size, np.int64)
         self._max_shift = max((number & _MAX_SHIFT for terms in sums for number in terms), default=0)
+        assert 2 * self._max_shift < _MAX_SHIFT, "a distance must tell by how many nodes and by how many bits"
         #: Numbers of pairs by what each saved when it was queued, in LUTs times `ARITY` - 1.
         self._queues: defaultdict[int, list[np.ndarray]] = defaultdict(list)
         pairs = np.concatenate([_pairs_within(terms) for terms in sums])
